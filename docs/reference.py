@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import offload_tool
-from offload_tool.cli.arguments.whole_parser import whole_parser
+from offload_tool.cli.parser import whole_parser
 from offload_tool.scons import builders
 
 _TOOLCHAIN = ("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH")

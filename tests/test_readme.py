@@ -6,8 +6,8 @@ import re
 import shlex
 
 import offload_tool
-from offload_tool.cli.arguments.whole_parser import whole_parser
-from offload_tool.cli.llvm.bundler_options import BUNDLER_COMMAND_LINE
+from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
+from offload_tool.cli.parser import whole_parser
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()

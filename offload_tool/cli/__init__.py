@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
         if status is not None:
             return status
-        from offload_tool.cli._parser import run_command  # argparse is slow to load
+        from offload_tool.cli.parser import run_command  # argparse is slow to load
 
         return run_command(words)
 

@@ -20,7 +20,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from offload_tool.cli.printing.lines import (
+from offload_tool.cli.printing import (
     StreamError,
     abandon,
     finish,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing.lines import print_lines
+from offload_tool.cli.printing import print_lines
 
 if TYPE_CHECKING:
     import argparse

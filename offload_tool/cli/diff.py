@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.arguments.schema_option import SchemaAction
-from offload_tool.cli.arguments.tolerance_option import add_tolerance
-from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems, print_text
-from offload_tool.cli.printing.tables import Sheet, print_sheet
+from offload_tool.cli.arguments import SchemaAction, add_tolerance
+from offload_tool.cli.printing import print_lines, print_notes, print_problems, print_text
+from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing.lines import print_lines
+from offload_tool.cli.printing import print_lines
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing.lines import print_lines, print_problems, print_text
+from offload_tool.cli.printing import print_lines, print_problems, print_text
 from offload_tool.util.escape import printable
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the whole; print what it holds."""
-    from offload_tool.cli.printing.lines import print_lines
+    from offload_tool.cli.printing import print_lines
     from offload_tool.operations.join import join_file
     from offload_tool.util.escape import printable
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from offload_tool.launch.passthrough import reason_to_pass
+
+if TYPE_CHECKING:
+    import argparse
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
 _GONE = "OFFLOAD_LAUNCH_CACHE"
@@ -22,7 +26,10 @@ _WRONG_USAGE = 2
 def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a compiler's command; return its exit status, if the compiler does not take our place."""
     if words[:1] in (["-h"], ["--help"]):
-        return _help()
+        from offload_tool.cli.printing import print_text
+
+        print_text(launch_parser(_TOOL).format_help(), sys.stdout)
+        return 0
     if not words or words[0].startswith("-"):
         _print_line(_USAGE)
         return _WRONG_USAGE
@@ -43,7 +50,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
     def run() -> int:
         nonlocal passed
-        from offload_tool.cli.printing.lines import pass_on
+        from offload_tool.cli.printing import pass_on
         from offload_tool.errors import OffloadError
 
         try:
@@ -100,14 +107,26 @@ def _print(text: str) -> None:
 
 
 def _print_line(text: str) -> None:
-    from offload_tool.cli.printing.lines import print_lines
+    from offload_tool.cli.printing import print_lines
 
     print_lines([text])
 
 
-def _help() -> int:
-    from offload_tool.cli.arguments.launch_options import launch_parser
-    from offload_tool.cli.printing.lines import print_text
+def launch_parser(tool: str) -> argparse.ArgumentParser:
+    """Return the parser of the words behind ``launch``, for its help; `tool` is its name."""
+    import argparse  # no compile needs it
 
-    print_text(launch_parser(_TOOL).format_help(), sys.stdout)
-    return 0
+    parser = argparse.ArgumentParser(
+        prog=tool,
+        usage="%(prog)s COMPILER ARGS...",
+        description="Run a compiler's command as a compiler launcher does. The compile of one HIP "
+        "or CUDA source for several targets becomes one pass for each and one for the host, side "
+        "by side; the result is that of the compiler. All else is run as it is given.",
+        epilog="OFFLOAD_LAUNCH_VERBOSE=1 says what is done and why. As many processes run as the "
+        "jobserver of GNU make or Ninja says, else -j of MAKEFLAGS, else OFFLOAD_LAUNCH_JOBS, else "
+        "one for each core. The exit status is the compiler's.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("compiler", metavar="COMPILER", help="the compiler")
+    parser.add_argument("arguments", nargs="...", metavar="ARGS", help="its command line")
+    return parser

@@ -7,27 +7,33 @@ What ``--json`` prints is described by ``list.schema.json``, which ``--schema`` 
 from __future__ import annotations
 
 import itertools
+import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from offload_tool.cli.arguments.schema_option import SchemaAction
-from offload_tool.cli.printing.as_json import print_json_list
-from offload_tool.cli.printing.lines import print_lines, print_notes, print_problems
-from offload_tool.cli.printing.tables import Sheet, place_of, print_sheet
+from offload_tool.cli.arguments import SchemaAction
+from offload_tool.cli.printing import print_json_list, print_lines, print_notes, print_problems
+from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
+from offload_tool.formats.kernel_info.occupancy import waves_per_simd
+from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES
 from offload_tool.util.frozen import as_dict
 
 if TYPE_CHECKING:
     import argparse
 
-    from offload_tool.operations.list_images import DeviceImage
+    from offload_tool.operations.list_images import DeviceImage, ImageKernels
 
 _T = TypeVar("_T")
 _NUMBERS = frozenset({"#", "offset", "images", "size (bytes)", "compressed", "share"})
 _LESS_NEEDED = (
     *("#", "triple", "offset", "share", "image", "kind", "images", "compressed"),
     *("covers", "in", "loaded by", "size (bytes)"),
+)
+KERNELS_LESS_NEEDED = (
+    *("#", "wave", "group", "AGPRs", "SGPRs", "SGPR spills", WAVES, "LDS", "scratch", "in"),
+    *("VGPR spills", "VGPRs", "code (bytes)", "target ID"),
 )
 
 
@@ -114,7 +120,6 @@ def _print_images(
 def _print_kernels(
     options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
 ) -> None:
-    from offload_tool.cli.printing.kernel_tables import print_kernel_tables, print_kernels_json
     from offload_tool.operations.kernel_table import demangled_names
     from offload_tool.operations.list_images import iter_kernels
 
@@ -124,9 +129,12 @@ def _print_kernels(
         images = (image for _, found in listed for image in found)
         names = demangled_names(kernel.name for image in images for kernel in image.kernels)
     if options.json:
-        print_kernels_json((image for _, found in listed for image in found), names)
-    else:
-        print_kernel_tables(listed, names)
+        images = (image for _, found in listed for image in found)
+        print_json_list(_kernel_rows(images, names))  # each in a line
+        return
+    for file, found in listed:
+        print_sheet(_kernel_table(file, found, names))
+        print_lines([f"  {_kernel_summary(found)}"], sys.stdout)
 
 
 def _read_all(
@@ -181,7 +189,7 @@ def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
 
 def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
     several = len({(image.file, image.index) for image in images}) > 1
-    places = [place_of(file, image) for image in images]
+    places = [_place(file, image) for image in images]
     total = sum(image.stored_size for image in _device(images))
     columns = {
         "in": any(places),
@@ -265,3 +273,62 @@ def _has_compressed(images: Sequence[DeviceImage]) -> bool:
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+# ---- --kernels ---------------------------------------------------------------------
+
+
+def _kernel_rows(
+    images: Iterable[ImageKernels], names: Mapping[str, str] | None
+) -> Iterator[dict[str, object]]:
+    for found in images:
+        place = {key: getattr(found.image, key) for key in KEYS_OF_PLACE}
+        for kernel in found.kernels:
+            name, *needs = kernel
+            yield {
+                **place,
+                "kernel": name,
+                "demangled": None if names is None else names[name],
+                **dict(zip(kernel._fields[1:], needs, strict=True)),
+            }
+
+
+def _kernel_table(
+    file: str, images: Sequence[ImageKernels], names: Mapping[str, str] | None
+) -> Sheet:
+    rows = []
+    for found in images:
+        image = found.image
+        place = (_place(file, image), str(image.index), image.target_id or "-")
+        for kernel in found.kernels:
+            needs = [getattr(kernel, field) for field in COLUMNS.values()]
+            cells = (*needs, waves_per_simd(kernel, image.target_id))
+            name = kernel.name if names is None else names[kernel.name]
+            rows.append((*place, *("" if n is None else f"{n:,}" for n in cells), name))
+    columns = ("in", "#", "target ID", *COLUMNS, WAVES, "kernel")
+    # What no kernel has is left out, and what all have in common of their places.
+    is_shown = [len({row[at] for row in rows} | {""}) > 1 for at in range(len(columns))]
+    is_shown[1] = len({(found.image.file, found.image.index) for found in images}) > 1
+    shown = [tuple(itertools.compress(row, is_shown)) for row in rows]
+    numbers = frozenset(("#", *COLUMNS, WAVES))
+    return Sheet(
+        file, tuple(itertools.compress(columns, is_shown)), shown, numbers, KERNELS_LESS_NEEDED
+    )
+
+
+def _kernel_summary(images: Sequence[ImageKernels]) -> str:
+    kernels = [kernel for found in images for kernel in found.kernels]
+    text = f"{_count(len(kernels), 'kernel')} in {_count(len(images), 'device image')}"
+    spilling = sum(bool(kernel.vgpr_spills or kernel.sgpr_spills) for kernel in kernels)
+    return f"{text}; {_count(spilling, 'kernel')} with spilled registers" if spilling else text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _place(file: str, image: DeviceImage) -> str:
+    """Return where in `file` the image is: a file of a folder, a member."""
+    inner = [] if image.file == file else [os.path.relpath(image.file, file)]
+    inner += [image.member] if image.member else []
+    return "(".join(inner) + ")" * (len(inner) - 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.arguments.tolerance_option import add_tolerance
-from offload_tool.cli.printing.lines import print_problems
+from offload_tool.cli.arguments import add_tolerance
+from offload_tool.cli.printing import print_problems
 from offload_tool.errors import OffloadError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:

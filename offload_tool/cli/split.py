@@ -63,7 +63,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the parts; print what they are."""
-    from offload_tool.cli.printing.lines import print_lines
+    from offload_tool.cli.printing import print_lines
     from offload_tool.operations.split import WheelOptions, split_file
     from offload_tool.util.escape import printable
 

@@ -50,7 +50,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; print what that saved."""
-    from offload_tool.cli.printing.lines import print_lines
+    from offload_tool.cli.printing import print_lines
     from offload_tool.operations.match import Device
     from offload_tool.operations.thin import thin_file
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing.lines import print_lines
+from offload_tool.cli.printing import print_lines
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli.llvm.bundler_compression import (
+from offload_tool.cli.llvm.bundler import (
     compressed_format_version,
     compression_level,
     describe_compression,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.cli.check_rules import read_rules
+from offload_tool.cli.check import read_rules
 from offload_tool.errors import UsageError
 from offload_tool.operations.check import Rule
 from offload_tool.operations.match import Device

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.cli.arguments.whole_parser import whole_parser
+from offload_tool.cli.parser import whole_parser
 from tests.conftest import ROOT
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle

@@ -16,20 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload_tool.clang.response_file import expand_response_files
-from offload_tool.cli.llvm.bundler_options import (
-    BUNDLER_COMMAND_LINE,
-    BundlerArguments,
-    parse_bundler_arguments,
-)
+from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE, run_bundler
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Information,
     LlvmUsageError,
-    Option,
-    Positionals,
     Values,
     parse,
 )
+from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
+from offload_tool.cli.llvm.wrapper import WRAPPER_COMMAND_LINE
 from offload_tool.errors import UsageError
 
 TOOL = "/some/where/clang-offload-bundler"
@@ -251,52 +247,10 @@ BROKEN_RESPONSE_FILES = [
     "@utf16-surrogate",
 ]
 
-WRAPPER = CommandLine(
-    overview="Generate runtime registration code for a device binary image",
-    category="llvm-offload-wrapper options",
-    version="a wrapper",
-    options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
-        Option(
-            "kind",
-            "enum",
-            "Wrap for offload kind:",
-            required=True,
-            choices=(
-                ("openmp", "Wrap OpenMP binaries"),
-                ("cuda", "Wrap CUDA binaries"),
-                ("hip", "Wrap HIP binaries"),
-            ),
-            bucket=2725,
-        ),
-        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
-        Option("triple", "string", "Target triple for the wrapper module", bucket=216),
-    ),
-    positionals=Positionals(1, None, "Wrap input from <file>"),
-)
-
-PACKAGER = CommandLine(
-    overview="A utility for bundling several object files into a single binary.\n"
-    "The output binary can then be embedded into the host section table\n"
-    "to create a fatbinary containing offloading code.",
-    category="llvm-offload-binary options",
-    version="a packager",
-    options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
-        Option("archive", "flag", "Write extracted files to a static archive", bucket=209),
-        Option(
-            "image",
-            "list",
-            "List of key and value arguments. Required keywords are 'file' and 'triple'.",
-            value_name="<key>=<value>,...",
-            bucket=3038,
-        ),
-        Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
-    ),
-    positionals=Positionals(0, 1, "Extract from <file>."),
-)
-
-OTHER_TOOLS = {"llvm-offload-wrapper": WRAPPER, "llvm-offload-binary": PACKAGER}
+OTHER_TOOLS = {
+    "llvm-offload-wrapper": WRAPPER_COMMAND_LINE,
+    "llvm-offload-binary": PACKAGER_COMMAND_LINE,
+}
 
 OTHER_REFUSED = {
     "llvm-offload-wrapper": """
@@ -394,20 +348,21 @@ def test_accepted_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: 
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
     assert not refused_by_parser(done, tool), done.stderr
-    assert isinstance(parse_bundler_arguments(tool, shlex.split(line)), BundlerArguments)
+    assert isinstance(parse(tool, BUNDLER_COMMAND_LINE, shlex.split(line)), Values)
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", lines(INFORMATION))
-def test_help_as_llvm_gives_it(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_help_as_llvm_gives_it(
+    line: str, llvm: Callable[[str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Help texts are equal byte for byte, and so is what precedes them on standard error."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
-    information = parse_bundler_arguments(tool, shlex.split(line))
-    assert isinstance(information, Information)
-    assert done.returncode == 0
-    assert information.text == done.stdout
-    assert "".join(f"{warning}\n" for warning in information.warnings) == done.stderr
+    status = run_bundler(tool, shlex.split(line), {})
+    said = capfd.readouterr()
+    assert Done(status, said.out, said.err) == done
+    assert status == 0
 
 
 @pytest.fixture
@@ -532,58 +487,39 @@ def test_combinations(
     if refused_by_parser(done, tool):
         assert refusal(tool, arguments, BUNDLER_COMMAND_LINE) == done.stderr
     else:
-        read = parse_bundler_arguments(tool, arguments)
-        assert isinstance(read, Information) == (done.returncode == 0)
+        read = parse(tool, BUNDLER_COMMAND_LINE, arguments)
+        wants_help = isinstance(read, Information) or read.flag("h")
+        assert wants_help == (done.returncode == 0)
 
 
 def test_bundler_arguments() -> None:
     """Each option's value arrives, in the order given, the two spellings of inputs apart."""
     line = (
         "-type=bc -type o -targets=a,b --targets c, -input=x,y -input - -inputs=p,q "
-        "-output=m,n -outputs=r,s -outputs t -unbundle -list=0 -list -allow-missing-bundles=1 "
-        "-bundle-align=4096 -check-input-archive -hip-openmp-compatible -compress=false "
-        "-compression-level=-0x3 -verbose -###"
+        "-output=m,n -list=0 -list -bundle-align=4096 -compress=false -compression-level=-0x3 -###"
     )
-    assert parse_bundler_arguments(TOOL, line.split()) == BundlerArguments(
-        type="o",
-        targets=("a", "b", "c", ""),
-        input=("x,y", "-"),
-        inputs=("p", "q"),
-        output=("m,n",),
-        outputs=("r", "s", "t"),
-        unbundle=True,
-        list=True,
-        allow_missing_bundles=True,
-        bundle_align=4096,
-        check_input_archive=True,
-        hip_openmp_compatible=True,
-        compress=False,
-        compression_level=-3,
-        verbose=True,
-        print_commands=True,
-    )
+    values = parse(TOOL, BUNDLER_COMMAND_LINE, line.split())
+    assert isinstance(values, Values)
+    assert values.text("type") == "o"
+    assert values.texts("targets") == ("a", "b", "c", "")
+    assert (values.texts("input"), values.texts("inputs")) == (("x,y", "-"), ("p", "q"))
+    assert values.texts("output") == ("m,n",)
+    assert values.flag("list")
+    assert values.flag("###")
+    assert not values.flag("compress", default=True)
+    assert values.number("bundle-align", 1) == 4096
+    assert values.number("compression-level", None) == -3
 
 
 def test_what_was_not_given() -> None:
-    """What the environment may decide is None when not given; the rest has LLVM's default."""
-    assert parse_bundler_arguments(TOOL, ["-type="]) == BundlerArguments(
-        type="",
-        targets=(),
-        input=(),
-        inputs=(),
-        output=(),
-        outputs=(),
-        unbundle=False,
-        list=False,
-        allow_missing_bundles=False,
-        bundle_align=1,
-        check_input_archive=False,
-        hip_openmp_compatible=False,
-        compress=None,
-        compression_level=None,
-        verbose=None,
-        print_commands=False,
-    )
+    """What was not given has the default of who asks for it."""
+    values = parse(TOOL, BUNDLER_COMMAND_LINE, ["-type="])
+    assert isinstance(values, Values)
+    assert values.text("type") == ""
+    assert values.texts("targets") == ()
+    assert [values.flag("verbose"), values.flag("verbose", default=True)] == [False, True]
+    assert values.number("bundle-align", 1) == 1
+    assert values.number("compression-level", None) is None
 
 
 @pytest.mark.parametrize(
@@ -595,9 +531,9 @@ def test_what_was_not_given() -> None:
 )
 def test_integers(text: str, value: int) -> None:
     """Integers are decimal, hexadecimal, octal or binary, as their prefix says."""
-    read = parse_bundler_arguments(TOOL, ["-type=o", f"-bundle-align={text}"])
-    assert isinstance(read, BundlerArguments)
-    assert read.bundle_align == value
+    read = parse(TOOL, BUNDLER_COMMAND_LINE, ["-type=o", f"-bundle-align={text}"])
+    assert isinstance(read, Values)
+    assert read.number("bundle-align", 1) == value
 
 
 def test_an_integer_of_thousands_of_digits() -> None:
@@ -611,7 +547,7 @@ def test_an_integer_of_thousands_of_digits() -> None:
 
 def test_version_is_our_own() -> None:
     """--version names this program, and which one it stands in for."""
-    assert parse_bundler_arguments(TOOL, ["--version"]) == Information(
+    assert parse(TOOL, BUNDLER_COMMAND_LINE, ["--version"]) == Information(
         "offload-tool bundler 0.1.0 (behaves as clang-offload-bundler 22.1.8)\n"
     )
 
@@ -619,7 +555,7 @@ def test_version_is_our_own() -> None:
 def test_every_error_is_reported() -> None:
     """All problems of a command line are lines of one error, in the order found."""
     with pytest.raises(LlvmUsageError) as caught:
-        parse_bundler_arguments("bin/tool", ["foo", "--lits", "-unbundle=2", "-type"])
+        parse("bin/tool", BUNDLER_COMMAND_LINE, ["foo", "--lits", "-unbundle=2", "-type"])
     assert caught.value.lines == (
         "tool: Unknown command line argument 'foo'.  Try: 'bin/tool --help'",
         "tool: Unknown command line argument '--lits'.  Try: 'bin/tool --help'",
@@ -633,7 +569,9 @@ def test_every_error_is_reported() -> None:
 
 def test_enums_and_positionals() -> None:
     """A choice, a one-letter option and positional arguments arrive; after -- all are such."""
-    values = parse("wrapper", WRAPPER, ["a", "-o", "out", "--kind=cuda", "-", "--", "-o", "--"])
+    values = parse(
+        "wrapper", WRAPPER_COMMAND_LINE, ["a", "-o", "out", "--kind=cuda", "-", "--", "-o", "--"]
+    )
     assert isinstance(values, Values)
     assert values.positionals == ["a", "-", "-o", "--"]
     assert values.text("o") == "out"
@@ -681,8 +619,8 @@ def test_any_response_file(content: bytes, tmp_path_factory: pytest.TempPathFact
 def test_any_arguments(arguments: list[str]) -> None:
     """Any arguments are read, answered with a text, or refused with at least one line."""
     try:
-        answer: object = parse_bundler_arguments("tool", arguments)
+        answer: object = parse("tool", BUNDLER_COMMAND_LINE, arguments)
     except LlvmUsageError as error:
         answer = error.lines
     assert answer
-    assert isinstance(answer, (BundlerArguments, Information, tuple))
+    assert isinstance(answer, (Values, Information, tuple))

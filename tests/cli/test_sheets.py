@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from offload_tool.cli.printing.kernel_tables import LESS_NEEDED
-from offload_tool.cli.printing.tables import Sheet, print_sheet
+from offload_tool.cli.list import KERNELS_LESS_NEEDED
+from offload_tool.cli.tables import Sheet, print_sheet
 
 ID = "gfx90a:sramecc+:xnack-"
 NUMBERS = ("1,048,576", "65,536", "12,345")
@@ -34,7 +34,7 @@ def test_numbers_and_ids_are_whole(
     """At each width, numbers and IDs are whole, and a note names the columns that are left out."""
     row = ("lib/python3/site-packages/libsomething.so", ID, *NUMBERS, KERNEL)
     numbers = frozenset(COLUMNS[2:5])
-    table = Sheet("a.so", COLUMNS, [row] * rows, numbers, LESS_NEEDED)
+    table = Sheet("a.so", COLUMNS, [row] * rows, numbers, KERNELS_LESS_NEEDED)
     seen = set()
     for width in range(20, 201) if rows == 1 else (60, 100):
         whole = printed_at(width, table, monkeypatch, capsys)

@@ -11,7 +11,7 @@ from tests.cli.loaded import loaded_modules
 SLOW = {"argparse", "difflib", "subprocess", "shutil", "tempfile", "importlib.metadata"}
 SLOW |= {"dataclasses", "inspect", "pathlib", "ctypes", "hashlib", "json", "zipfile"}
 SLOW |= {"lz4", "msgpack", "rich", "zstandard"}
-SLOW |= {"offload_tool.cli._parser", "offload_tool.cli.arguments.limit_options"}
+SLOW |= {"offload_tool.cli.parser", "offload_tool.cli.arguments"}
 SLOW |= {f"offload_tool.{part}" for part in ("clang", "toolchain", "passes", "manifest", "run")}
 
 

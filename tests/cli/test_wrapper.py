@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli.llvm.wrapper import run_wrapper
-from offload_tool.cli.llvm.wrapper_options import is_older
+from offload_tool.cli.llvm.wrapper import (
+    OLDER_WRAPPER_COMMAND_LINE,
+    choose_tool,
+    run_wrapper,
+)
 from offload_tool.formats.bitcode.llvmlite import compile_object
 from tests.conftest import missing
 from tests.formats.registration_modules import disassembled
@@ -439,7 +442,8 @@ def test_offload_arch_for_each_image(folder: Path, capsys: pytest.CaptureFixture
 )
 def test_which_tool_is_meant(tool: str, words: str, older: bool) -> None:
     """The options tell which of the two tools a command line is for, else the name does."""
-    assert is_older(tool, words.split()) is older
+    command_line, _ = choose_tool(tool, words.split())
+    assert (command_line is OLDER_WRAPPER_COMMAND_LINE) is older
 
 
 @pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper"])

@@ -13,9 +13,9 @@ import pytest
 import offload_tool
 from offload_tool import errors
 from offload_tool.cli import main
-from offload_tool.cli.llvm.bundler_options import BUNDLER_COMMAND_LINE
+from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
-from offload_tool.cli.llvm.wrapper_options import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
+from offload_tool.cli.llvm.wrapper import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
 from tests.site.conftest import load
 
 reference = load("reference")

@@ -11,16 +11,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.llvm.bundler_compression import (
-    compressed_format_version,
-    compression_level,
-    describe_compression,
-    describe_decompression,
-    lookup,
+from offload_tool.cli.llvm.option_parser import (
+    CommandLine,
+    Option,
+    Values,
+    help_text,
+    parse,
+    run_drop_in,
 )
-from offload_tool.cli.llvm.bundler_options import BundlerArguments, parse_bundler_arguments
-from offload_tool.cli.llvm.drop_in import run_drop_in
-from offload_tool.cli.printing.lines import print_lines
+from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.containers.open_bundle import OpenedBundle
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
@@ -44,18 +43,114 @@ if TYPE_CHECKING:
 
 _SECTION = MAGIC.decode()
 _UNCOMPRESSED_REPORTED = 8  # bytes; LLVM says nothing about shorter files
+_IGNORE = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR"
+_LEVEL = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"
+_VERSION = "COMPRESSED_BUNDLE_FORMAT_VERSION"
+_DEFAULT_VERSION = 3
+
+_OVERVIEW = (
+    "A tool to bundle several input files of the specified type <type> \n"
+    "referring to the same source file but different targets into a single \n"
+    "one. The resulting file can also be unbundled into different files by \n"
+    "this tool if -unbundle is provided."
+)
+
+_TYPES = """\
+Type of the files to be bundled/unbundled.
+Current supported types are:
+  i    - cpp-output
+  ii   - c++-cpp-output
+  cui  - cuda-cpp-output
+  hipi - hip-cpp-output
+  d    - dependency
+  ll   - llvm
+  bc   - llvm-bc
+  s    - assembler
+  o    - object
+  a    - archive of objects
+  gch  - precompiled-header
+  ast  - clang AST file"""
+
+_OPTIONS = (
+    Option("h", "flag", "Alias for -help", visibility="never"),
+    Option(
+        "###",
+        "flag",
+        "Print any external commands that are to be executed instead of actually "
+        "executing them - for testing purposes.",
+        bucket=1590,
+    ),
+    Option(
+        "allow-missing-bundles",
+        "flag",
+        "Create empty files if bundles are missing when unbundling.",
+        bucket=1547,
+    ),
+    Option("bundle-align", "uint", "Alignment of bundle for binary files", bucket=3472),
+    Option(
+        "check-input-archive",
+        "flag",
+        "Check if input heterogeneous archive is valid in terms of TargetID rules.",
+        bucket=481,
+    ),
+    Option("compress", "flag", "Compress output file when bundling.", bucket=4085),
+    Option(
+        "compression-level",
+        "int",
+        "Specify the compression level (integer)",
+        value_name="n",
+        bucket=1510,
+    ),
+    Option(
+        "hip-openmp-compatible",
+        "flag",
+        "Treat hip and hipv4 offload kinds as compatible with openmp kind, and vice versa.",
+        bucket=3782,
+    ),
+    Option(
+        "input",
+        "list",
+        "Input file. Can be specified multiple times for multiple input files.",
+        bucket=3353,
+    ),
+    Option("inputs", "commalist", "[<input file>,...] (deprecated)", bucket=2780),
+    Option("list", "flag", "List bundle IDs in the bundled file.", bucket=148),
+    Option(
+        "output",
+        "list",
+        "Output file. Can be specified multiple times for multiple output files.",
+        bucket=638,
+    ),
+    Option("outputs", "commalist", "[<output file>,...] (deprecated)", bucket=3726),
+    Option("targets", "commalist", "[<offload kind>-<target triple>,...]", bucket=2951),
+    Option("type", "string", _TYPES, required=True, bucket=1639),
+    Option(
+        "unbundle",
+        "flag",
+        "Unbundle bundled file into several output files.",
+        bucket=739,
+    ),
+    Option("verbose", "flag", "Print debug information.", bucket=2898),
+)
+
+BUNDLER_COMMAND_LINE = CommandLine(
+    overview=_OVERVIEW,
+    category="clang-offload-bundler options",
+    version="offload-tool bundler 0.1.0 (behaves as clang-offload-bundler 22.1.8)",
+    options=_OPTIONS,
+)
 
 
 def run_bundler(
     tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+    """Run the command; `tool` is the name for messages. Return the exit status, 0 or 1.
 
     With `keep_equal`, outputs that already have the very bytes are left untouched.
     """
     return run_drop_in(
         tool,
-        lambda: parse_bundler_arguments(tool, arguments),
+        lambda: parse(tool, BUNDLER_COMMAND_LINE, arguments),
         lambda given: _Bundler(tool, given, environ, keep_equal=keep_equal).run(),
     )
 
@@ -66,7 +161,7 @@ class _Bundler:
     def __init__(
         self,
         tool: str,
-        given: BundlerArguments,
+        given: Values,
         environ: Mapping[str, str],
         *,
         keep_equal: bool,
@@ -74,26 +169,32 @@ class _Bundler:
         self.tool = tool
         self.keep_equal = keep_equal
         self.given = given
-        self.verbose = _switch(given.verbose, environ, "OFFLOAD_BUNDLER_VERBOSE")
-        self.compress = _switch(given.compress, environ, "OFFLOAD_BUNDLER_COMPRESS")
+        self.type = given.text("type") or ""
+        self.targets = given.texts("targets")
+        self.unbundle = given.flag("unbundle")
+        self.verbose = given.flag("verbose", lookup(environ, "OFFLOAD_BUNDLER_VERBOSE") == "1")
+        self.compress = given.flag("compress", lookup(environ, "OFFLOAD_BUNDLER_COMPRESS") == "1")
         level, level_warning = compression_level(environ)
-        self.level = level if given.compression_level is None else given.compression_level
+        self.level = given.number("compression-level", level)
         self.version, version_warning = compressed_format_version(environ)
         self.warnings = [text for text in (level_warning, version_warning) if text]
-        self.inputs = given.input or given.inputs
-        self.outputs = given.output or given.outputs
+        self.inputs = given.texts("input") or given.texts("inputs")
+        self.outputs = given.texts("output") or given.texts("outputs")
 
     def run(self) -> None:
+        if self.given.flag("h"):
+            print_text(help_text(self.tool, BUNDLER_COMMAND_LINE, listed=True), sys.stdout)
+            return
         print_lines(self.warnings)
         self._check_spellings()
-        if self.given.list:
+        if self.given.flag("list"):
             self._list()
             return
         self._check_counts()
         targets = self._targets()
-        if not self.given.unbundle:
+        if not self.unbundle:
             self._bundle(targets)
-        elif self.given.type == "a":
+        elif self.type == "a":
             self._unbundle_archive(targets)
         else:
             self._unbundle(targets)
@@ -108,12 +209,9 @@ class _Bundler:
     # ---- the checks, in LLVM's order ------------------------------------------------
 
     def _check_spellings(self) -> None:
-        given = self.given
-        for name, new, old in (
-            ("input", given.input, given.inputs),
-            ("output", given.output, given.outputs),
-        ):
-            if new and old:
+        for name in ("input", "output"):
+            old = self.given.texts(f"{name}s")
+            if old and self.given.texts(name):
                 raise UsageError(
                     f"-{name}s and -{name} cannot be used together, use only -{name} instead"
                 )
@@ -121,9 +219,9 @@ class _Bundler:
                 self.warn(f"-{name}s is deprecated, use -{name} instead")
 
     def _check_counts(self) -> None:
-        given, inputs, outputs = self.given, len(self.inputs), len(self.outputs)
-        targets, unbundle, archive = len(given.targets), given.unbundle, given.type == "a"
-        checking = given.check_input_archive
+        inputs, outputs, targets = len(self.inputs), len(self.outputs), len(self.targets)
+        unbundle, archive = self.unbundle, self.type == "a"
+        checking = self.given.flag("check-input-archive")
         _refuse(
             (checking and not unbundle, "-check-input-archive cannot be used while bundling"),
             (
@@ -147,22 +245,22 @@ class _Bundler:
 
     def _targets(self) -> list[BundleEntryID]:
         """Read ``-targets``; check their composition and how many of them are the host."""
-        ids = read_targets(self.given.targets, warn=self.warn)
-        check_hosts(ids, bundling=not self.given.unbundle)
+        ids = read_targets(self.targets, warn=self.warn)
+        check_hosts(ids, bundling=not self.unbundle)
         return ids
 
     # ---- the three jobs -------------------------------------------------------------
 
     def _list(self) -> None:
         _refuse(
-            (self.given.unbundle, "-unbundle and -list cannot be used together"),
+            (self.unbundle, "-unbundle and -list cannot be used together"),
             (len(self.inputs) != 1, "only one input file supported for -list"),
             (bool(self.outputs), "-outputs option is invalid for -list"),
-            (bool(self.given.targets), "-targets option is invalid for -list"),
+            (bool(self.targets), "-targets option is invalid for -list"),
         )
         file = _readable(self.inputs[0])
         # LLVM reads archives with the handler of object files, which finds nothing in one.
-        file_type = "o" if self.given.type == "a" else self.given.type
+        file_type = "o" if self.type == "a" else self.type
         opened = self._report_opened if self.verbose else None
         ids = list_entry_ids(file, file_type=file_type, opened=opened)
         print_lines(ids, sys.stdout)
@@ -171,15 +269,15 @@ class _Bundler:
         items = [(t, _readable(f)) for t, f in zip(targets, self.inputs, strict=True)]
         output = _writable(self.outputs[0])
         hosts = [f for t, f in items if t.kind == OffloadKind.HOST]
-        if self.given.print_commands and hosts and self._is_object(hosts[0]):
+        if self.given.flag("###") and hosts and self._is_object(hosts[0]):
             self._print_adding(targets)
             return
         compression = Compression(level=self.level, version=self.version)
         report = write_bundle(
             items,
             output,
-            file_type=self.given.type,
-            alignment=self.given.bundle_align,
+            file_type=self.type,
+            alignment=self.given.number("bundle-align", 1),
             compression=compression if self.compress else None,
             keep_equal=self.keep_equal,
         )
@@ -189,7 +287,7 @@ class _Bundler:
     def _unbundle(self, targets: list[BundleEntryID]) -> None:
         files = [_writable(output) for output in self.outputs]
         file = _readable(self.inputs[0])
-        if self.given.print_commands and self._is_object(file):
+        if self.given.flag("###") and self._is_object(file):
             self._print_removing(targets)
             return
 
@@ -197,9 +295,9 @@ class _Bundler:
             unbundle_file(
                 file,
                 dict(zip(wanted, files, strict=True)),
-                file_type=self.given.type,
-                allow_missing=self.given.allow_missing_bundles,
-                hip_openmp=self.given.hip_openmp_compatible,
+                file_type=self.type,
+                allow_missing=self.given.flag("allow-missing-bundles"),
+                hip_openmp=self.given.flag("hip-openmp-compatible"),
                 keep_equal=self.keep_equal,
                 opened=self._report_opened if self.verbose else None,
             )
@@ -208,7 +306,7 @@ class _Bundler:
             try:
                 unbundle(targets)
             except MissingEntriesError:  # LLVM may have written the file with the same words
-                pairs = zip(self.given.targets, targets, strict=True)
+                pairs = zip(self.targets, targets, strict=True)
                 as_llvm = [written_by_llvm(*pair) for pair in pairs]
                 if as_llvm == targets or len({*as_llvm}) < len(targets):
                     raise
@@ -229,9 +327,9 @@ class _Bundler:
             unbundle_archive(
                 file,
                 dict(zip(targets, files, strict=True)),
-                allow_missing=self.given.allow_missing_bundles,
-                hip_openmp=self.given.hip_openmp_compatible,
-                check=self.given.check_input_archive,
+                allow_missing=self.given.flag("allow-missing-bundles"),
+                hip_openmp=self.given.flag("hip-openmp-compatible"),
+                check=self.given.flag("check-input-archive"),
                 keep_equal=self.keep_equal,
                 opened=self._report_member if self.verbose else None,
                 warn=self.warn,
@@ -259,7 +357,7 @@ class _Bundler:
     # ---- -###: the llvm-objcopy commands in whose place we edit object files ----------
 
     def _is_object(self, file: str) -> bool:
-        if self.given.type != "o":
+        if self.type != "o":
             return False
         from offload_tool.formats.bundle.object_file import is_object_file  # rarely needed
 
@@ -299,10 +397,6 @@ def _temporary() -> str:
     return f"{usual_folder()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
 
 
-def _switch(given: bool | None, environ: Mapping[str, str], name: str) -> bool:
-    return lookup(environ, name) == "1" if given is None else given
-
-
 def _readable(name: str) -> str:
     return STDIN if name == "-" else name
 
@@ -317,3 +411,95 @@ def _listed(names: Sequence[str]) -> str:
     if not others:
         return first
     return ", ".join([first, *others[:-1]]) + (", and " if others[1:] else " and ") + others[-1]
+
+
+# ---- compression as the environment sets it, and as -verbose reports it --------------
+
+
+def compressed_format_version(environ: Mapping[str, str]) -> tuple[int, str | None]:
+    """Return the version to write, and the warning to print if the variable is unusable."""
+    text = lookup(environ, _VERSION)
+    if text is None:
+        return _DEFAULT_VERSION, None
+    number = _parse(text, 0, 0xFFFF)
+    if number in (2, 3):
+        return number, None
+    hint = "" if number is None else " Valid values are 2 or 3."
+    default = f"Using default version {_DEFAULT_VERSION}."
+    return _DEFAULT_VERSION, f"Warning: Invalid value for {_VERSION}: {text}.{hint} {default}"
+
+
+def compression_level(environ: Mapping[str, str]) -> tuple[int | None, str | None]:
+    """Return the level (None: the default), and the warning if the variable is unusable."""
+    text = lookup(environ, _LEVEL)
+    if text is None:
+        return None, None
+    level = _parse(text, -(1 << 31), (1 << 31) - 1)
+    warning = f"Warning: Invalid value for {_LEVEL}: {text}. Ignoring it."
+    return level, warning if level is None else None
+
+
+def lookup(environ: Mapping[str, str], name: str) -> str | None:
+    """Return a variable's value; None if it is not set, or all are to be ignored."""
+    return None if environ.get(_IGNORE) == "1" else environ.get(name)
+
+
+def _parse(text: str, least: int, most: int) -> int | None:
+    # At most 20 digits: no longer number is in range, and int() refuses thousands of them.
+    import re  # few set a variable
+
+    number = re.fullmatch(r"(-?)0*([0-9]{1,20})", text, re.ASCII)
+    if number is None or (number[1] and least == 0):  # unsigned numbers have no sign, not even -0
+        return None
+    value = int(number[1] + number[2])
+    return value if least <= value <= most else None
+
+
+def describe_compression(report: CompressionReport) -> list[str]:
+    """Return the lines that clang-offload-bundler prints after compressing."""
+    header = report.header
+    return [
+        f"Compressed bundle format version: {header.version}",
+        f"Total file size (including headers): {header.total_size:,} bytes",
+        f"Compression method used: {header.method}",
+        f"Compression level: {report.level}",
+        f"Binary size before compression: {header.uncompressed_size:,} bytes",
+        f"Binary size after compression: {report.payload_size:,} bytes",
+        *_rates(report, "Compression"),
+        f"Truncated MD5 hash: {_hex(header.hash)}",
+    ]
+
+
+def describe_decompression(report: CompressionReport) -> list[str]:
+    """Return the lines that clang-offload-bundler prints after decompressing.
+
+    The hashes are equal: where they are not, decompressing is an error.
+    """
+    header = report.header
+    total = header.total_size
+    return [
+        f"Compressed bundle format version: {header.version}",
+        *([] if total is None else [f"Total file size (from header): {total:,} bytes"]),
+        f"Decompression method: {header.method}",
+        f"Size before decompression: {report.payload_size:,} bytes",
+        f"Size after decompression: {header.uncompressed_size:,} bytes",
+        *_rates(report, "Decompression"),
+        f"Stored hash: {_hex(header.hash)}",
+        f"Recalculated hash: {_hex(header.hash)}",
+        "Hashes match: Yes",
+    ]
+
+
+def _rates(report: CompressionReport, work: str) -> list[str]:
+    before, after = report.header.uncompressed_size, report.payload_size
+    speed = before / (1 << 20) / max(report.seconds, 1e-9)
+    ratio = 100 * after / before if before else 0.0
+    return [
+        f"Compression rate: {before / after:.2f}",
+        f"Compression ratio: {ratio:.2f}%",
+        f"{work} speed: {speed:.2f} MB/s",
+    ]
+
+
+def _hex(value: int) -> str:
+    return f"{value:#016x}"  # 16 characters with the prefix, as LLVM pads it

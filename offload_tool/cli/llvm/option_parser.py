@@ -14,11 +14,17 @@ For commands that stand in for an LLVM tool. A tool describes its options in a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from offload_tool.errors import UsageError
+from offload_tool.cli.printing import print_lines, print_text
+from offload_tool.errors import OffloadError, UsageError
 from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    _Parsed = TypeVar("_Parsed")
+    _Default = TypeVar("_Default", bound=int | None)
 
 OptionType: TypeAlias = (
     'Literal["flag", "string", "list", "commalist", "uint", "int", "enum", "information"]'
@@ -97,15 +103,15 @@ class Values:
         self.positionals: list[str] = []
         self.given: dict[str, list[Value]] = {}
 
-    def flag(self, name: str) -> bool | None:
-        """Return the value of a flag, or None if it was not given."""
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return the value of a flag, or `default` if it was not given."""
         value = self._last(name)
-        return value if isinstance(value, bool) else None
+        return value if isinstance(value, bool) else default
 
-    def number(self, name: str) -> int | None:
-        """Return the value of an integer, or None if it was not given."""
+    def number(self, name: str, default: _Default) -> int | _Default:
+        """Return the value of an integer, or `default` if it was not given."""
         value = self._last(name)
-        return value if isinstance(value, int) else None
+        return value if isinstance(value, int) else default
 
     def text(self, name: str) -> str | None:
         """Return the value of a string or an enum, or None if it was not given."""
@@ -144,6 +150,32 @@ class LlvmUsageError(UsageError):
 
     def __str__(self) -> str:
         return "\n".join(self.lines)  # who prints them prints lines
+
+
+def run_drop_in(
+    tool: str,
+    read: Callable[[], _Parsed | Information],
+    run: Callable[[_Parsed], None],
+    described: Callable[[OffloadError], str] = str,
+) -> int:
+    """Read a command line and run what it asks for; return the exit status, 0 or 1.
+
+    `described` is the text of an error behind the tool's name.
+    """
+    try:
+        parsed = read()
+        if isinstance(parsed, Information):
+            print_lines(parsed.warnings)
+            print_text(parsed.text, sys.stdout)
+        else:
+            run(parsed)
+    except LlvmUsageError as error:
+        print_lines(error.lines)
+        return error.exit_status
+    except OffloadError as error:
+        print_lines([f"{tool}: error: {described(error)}"])
+        return 1
+    return 0
 
 
 _GENERIC = (

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.llvm.drop_in import give, run_drop_in
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Option,
@@ -19,15 +18,17 @@ from offload_tool.cli.llvm.option_parser import (
     Values,
     help_text,
     parse,
+    run_drop_in,
 )
-from offload_tool.cli.printing.lines import print_lines
+from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io import STDIN, STDOUT
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.offload_binary import Dialect
-    from offload_tool.operations.package import Generation
+    from offload_tool.operations.package import Generation, PackagedImage
+    from offload_tool.operations.unpackage import ImageFilter
 
 PACKAGER_COMMAND_LINE = CommandLine(
     overview="A utility for bundling several object files into a single binary.\n"
@@ -74,7 +75,7 @@ _CUT_SHORT = "The end of the file was unexpectedly encountered"
 def run_packager(
     tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+    """Run the command; `tool` is the name for messages. Return the exit status, 0 or 1.
 
     No environment variable matters. With `keep_equal`, outputs that already have the very bytes
     are left untouched.
@@ -90,21 +91,49 @@ def run_packager(
 def _run(tool: str, values: Values, *, keep_equal: bool) -> None:
     if _stem(tool).endswith(_OLD_NAME):
         print_lines([_DEPRECATED])
-    inputs = values.positionals
-    given = _Given(
-        tool,
-        output=values.text("o") or "",
-        input=inputs[0] if inputs else "",
-        images=[_Image.read(text) for text in values.texts("image")],
-        archive=bool(values.flag("archive")),
-        dialect=values.text("kind-numbering"),  # type: ignore[arg-type] # one of the choices
-        generation=_generation(tool, values.text("llvm")),
+    output, inputs = values.text("o") or "", values.positionals
+    given_input = inputs[0] if inputs else ""
+    if values.flag("h") or not (output or given_input):
+        print_text(help_text(tool, PACKAGER_COMMAND_LINE, listed=True), sys.stdout)
+        return
+    if output and given_input:
+        raise UsageError(
+            "Packaging to an output file and extracting from an input file are mutually exclusive."
+        )
+    dialect: Dialect | None = values.text("kind-numbering")  # type: ignore[assignment]
+    generation = _generation(tool, values.text("llvm"))
+    images = [_Image.read(text) for text in values.texts("image")]
+
+    def warn(text: str) -> None:
+        print_lines([f"{tool}: warning: {text}"])
+
+    if output:
+        from offload_tool.operations.package import package_images
+
+        package_images(
+            [packaged for image in images for packaged in image.packaged()],
+            STDOUT if output == "-" else output,
+            dialect=dialect or "llvm22",
+            generation=generation,
+            keep_equal=keep_equal,
+            warn=warn,
+        )
+        return
+    from offload_tool.operations.unpackage import extract_images
+
+    archive = values.flag("archive")
+    extract_images(
+        STDIN if given_input == "-" else given_input,
+        [image.filter(generation, archive=archive) for image in images],
+        name=given_input,
+        archive=archive,
+        padding=False,
+        dialect=dialect,
+        generation=generation,
         keep_equal=keep_equal,
+        warn=warn,
+        extracted=_say_extracted if generation == 23 else None,
     )
-    if values.flag("h") or not (given.output or given.input):
-        give(help_text(tool, PACKAGER_COMMAND_LINE, listed=True))
-    else:
-        given.run()
 
 
 def _generation(tool: str, wanted: str | None) -> Generation:
@@ -166,74 +195,26 @@ class _Image:
         file, kind = joined.pop("file", None), joined.pop("kind", None)
         return cls(text, joined, tuple(values), file, kind)
 
+    def packaged(self) -> list[PackagedImage]:
+        """Return what it packages: each of its files.
 
-@frozen
-class _Given:
-    """What the command line asks for."""
+        :raises UsageError: it names none.
+        """
+        from offload_tool.operations.package import PackagedImage
 
-    tool: str
-    output: str
-    input: str
-    images: list[_Image]
-    archive: bool
-    dialect: Dialect | None
-    generation: Generation
-    keep_equal: bool
+        if self.file is None:
+            raise UsageError("'file' is a required image arguments")
+        kind = "none" if self.kind is None else self.kind
+        return [
+            PackagedImage(STDIN if file == "-" else file, self.strings, kind, keys=self.keys)
+            for file in self.file.split(",")
+        ]
 
-    def run(self) -> None:
-        if self.output and self.input:
-            raise UsageError(
-                "Packaging to an output file and extracting from an input file are mutually "
-                "exclusive."
-            )
-        if self.output:
-            self._package()
-        else:
-            self._extract()
+    def filter(self, generation: Generation, *, archive: bool) -> ImageFilter:
+        """Return what it extracts."""
+        from offload_tool.operations.unpackage import ImageFilter
 
-    def _package(self) -> None:
-        from offload_tool.operations.package import PackagedImage, package_images
-
-        packaged = []
-        for image in self.images:
-            if image.file is None:
-                raise UsageError("'file' is a required image arguments")
-            for file in image.file.split(","):
-                path = STDIN if file == "-" else file
-                kind = "none" if image.kind is None else image.kind
-                packaged.append(PackagedImage(path, image.strings, kind, keys=image.keys))
-        output = STDOUT if self.output == "-" else self.output
-        package_images(
-            packaged,
-            output,
-            dialect=self.dialect or "llvm22",
-            generation=self.generation,
-            keep_equal=self.keep_equal,
-            warn=self._warn,
-        )
-
-    def _extract(self) -> None:
-        from offload_tool.operations.unpackage import ImageFilter, extract_images
-
-        filters = []
-        for image in self.images:
-            strings = dict(image.strings)
-            member = strings.pop("member", None) if self.generation == 23 else None
-            output = STDOUT if image.file == "-" and not self.archive else image.file
-            filters.append(ImageFilter(strings, image.kind, output, image.text, member))
-        is_stdin = self.input == "-"
-        extract_images(
-            STDIN if is_stdin else self.input,
-            filters,
-            name="-" if is_stdin else self.input,
-            archive=self.archive,
-            padding=False,
-            dialect=self.dialect,
-            generation=self.generation,
-            keep_equal=self.keep_equal,
-            warn=self._warn,
-            extracted=_say_extracted if self.generation == 23 else None,
-        )
-
-    def _warn(self, text: str) -> None:
-        print_lines([f"{self.tool}: warning: {text}"])
+        strings = dict(self.strings)
+        member = strings.pop("member", None) if generation == 23 else None
+        output = STDOUT if self.file == "-" and not archive else self.file
+        return ImageFilter(strings, self.kind, output, self.text, member)

@@ -2,58 +2,201 @@
 
 The checks stand in the order in which those programs do them, with their messages. Called by
 one of their names, it writes bitcode whatever the output is called, as they do; as
-``offload-tool wrapper``, an output named ``.o`` is an object. ``-`` is standard output, a message
-about the output names it, and the older one's modules are for objects of a current clang.
+``offload-tool wrapper``, an output named ``.o`` is an object. ``-`` is standard output, and a
+message about the output names it.
+
+Which of the two a command line is for, its options tell, else the name (`choose_tool`). What the
+older one's makes is for objects of a current clang all the same. ``--llvm=15``, or a name of the
+tool that ends in ``-15``, asks for the layout of its time, which clang used up to version 19.
+``--llvm=23``, or a name that ends in ``-23``, asks for what LLVM 23's makes.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from offload_tool.cli.llvm.drop_in import run_drop_in
-from offload_tool.cli.llvm.wrapper_options import WrapperArguments, parse_wrapper_arguments
-from offload_tool.cli.printing.lines import print_lines
+from offload_tool.cli.llvm.option_parser import (
+    CommandLine,
+    Information,
+    Option,
+    Positionals,
+    Values,
+    expanded,
+    help_text,
+    parse,
+    run_drop_in,
+)
+from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.errors import UsageError
 from offload_tool.io import STDIN, STDOUT
 
+if TYPE_CHECKING:
+    from offload_tool.formats.registration_ir import Generation
+
 _LLVMS_NAMES = ("llvm-offload-wrapper", "clang-offload-wrapper")
+_OLDER_TOOL = "clang-offload-wrapper"
+_OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})
+_FIRST_OF_23 = 23
+_FIRST_OF_22 = 20
+"""The first clang whose objects have ``llvm_offload_entries``."""
+
+
+def _command_line(
+    version: str, kinds: Sequence[tuple[str, str]], more: Sequence[Option]
+) -> CommandLine:
+    choices = [("openmp", "OpenMP"), ("cuda", "CUDA"), ("hip", "HIP"), *kinds]
+    return CommandLine(
+        overview="Generate runtime registration code for a device binary image",
+        category="llvm-offload-wrapper options",
+        version=f"offload-tool wrapper 0.1.0 (behaves as llvm-offload-wrapper {version})",
+        options=(
+            Option("h", "flag", "Alias for -help", visibility="never"),
+            Option(
+                "kind",
+                "enum",
+                "Wrap for offload kind:",
+                required=True,
+                choices=tuple((kind, f"Wrap {name} binaries") for kind, name in choices),
+                bucket=2725,
+            ),
+            Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
+            *more,
+            Option("triple", "string", "Target triple for the wrapper module", bucket=216),
+            Option(  # ours
+                "llvm",
+                "enum",
+                "Whose llvm-offload-wrapper to be",
+                visibility="never",
+                choices=(("22", "LLVM 22's"), ("23", "LLVM 23's")),
+            ),
+        ),
+        positionals=Positionals(1, None, "Wrap input from <file>"),
+    )
+
+
+_RELOCATABLE = "Wrap for a relocatable offloading application (OpenMP only)"
+WRAPPER_COMMAND_LINE = _command_line("22.1.8", (), ())
+WRAPPER_23_COMMAND_LINE = _command_line(
+    "23.1.4", [("sycl", "SYCL")], [Option("relocatable", "flag", _RELOCATABLE)]
+)
+
+OLDER_WRAPPER_COMMAND_LINE = CommandLine(
+    overview="A tool to create a wrapper bitcode for offload target binaries. Takes offload\n"
+    "target binaries as input and produces bitcode file containing target binaries packaged\n"
+    "as data and initialization code which registers target binaries in offload runtime.",
+    category="clang-offload-wrapper options",
+    version="offload-tool wrapper 0.1.0 (behaves as clang-offload-wrapper 15.0.6)",
+    options=(
+        Option("h", "flag", "Alias for -help", visibility="never"),
+        Option(
+            "add-omp-offload-notes",
+            "flag",
+            "Add LLVMOMPOFFLOAD ELF notes to ELF device images.",
+            visibility="never",
+        ),
+        Option("o", "string", "Output filename", value_name="filename", required=True, bucket=1627),
+        Option(
+            "offload-arch",
+            "list",
+            "Target ID of the input file that follows",
+            value_name="target ID",
+        ),
+        Option("save-temps", "flag", "Accepted: there are no temporaries", visibility="never"),
+        Option(  # ours
+            "llvm",
+            "enum",
+            "Whose objects the module is for",
+            visibility="never",
+            choices=(("15", "clang 15's to 19's"), ("22", "those of clang 20 and later")),
+        ),
+        Option(
+            "target",
+            "string",
+            "Target triple for the output module",
+            value_name="triple",
+            required=True,
+        ),
+    ),
+    positionals=Positionals(1, None, "<input files>"),
+)
+
+
+def choose_tool(tool: str, words: Sequence[str]) -> tuple[CommandLine, Generation]:
+    """Return the options that a command line may have, and whose module it asks for.
+
+    `tool` is the name that the user invoked, `words` are those behind it.
+    """
+    name = os.path.basename(tool)
+    given = {}
+    for word, behind in zip(words, (*words[1:], ""), strict=False):
+        if word == "--":
+            break
+        if word.startswith("-"):
+            option, _, value = word.lstrip("-").partition("=")
+            given[option] = value or behind
+    number = re.search(r"-([0-9]+)(\.|$)", name)
+    wanted = given.get("llvm", number[1] if number else "22")
+    asked = int(wanted) if wanted.isdigit() else 22  # what is no number, the parser refuses
+    is_older = not _OLDER_OPTIONS.isdisjoint(given) or name.startswith(_OLDER_TOOL)
+    if is_older and "kind" not in given:
+        return OLDER_WRAPPER_COMMAND_LINE, 15 if asked < _FIRST_OF_22 else 22
+    if asked >= _FIRST_OF_23:
+        return WRAPPER_23_COMMAND_LINE, 23
+    return WRAPPER_COMMAND_LINE, 22
 
 
 def run_wrapper(
     tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; `tool` is the name for messages. Give the exit status, 0 or 1.
+    """Run the command; `tool` is the name for messages. Return the exit status, 0 or 1.
 
     No environment variable matters. With `keep_equal`, an output that already has the very bytes
     is left untouched.
     """
-    return run_drop_in(
-        tool,
-        lambda: parse_wrapper_arguments(tool, arguments),
-        lambda given: _wrap(tool, given, keep_equal=keep_equal),
-    )
+
+    def read() -> tuple[CommandLine, Generation, Values] | Information:
+        words = expanded(arguments)
+        command_line, generation = choose_tool(tool, words)
+        values = parse(tool, command_line, words)
+        return values if isinstance(values, Information) else (command_line, generation, values)
+
+    return run_drop_in(tool, read, lambda given: _wrap(tool, *given, keep_equal=keep_equal))
 
 
-def _wrap(tool: str, given: WrapperArguments, *, keep_equal: bool) -> None:
+def _wrap(
+    tool: str, command_line: CommandLine, generation: Generation, given: Values, *, keep_equal: bool
+) -> None:
     from offload_tool.formats.target.triple import fields, is_known_arch
     from offload_tool.operations.wrap import check_readable, wrap_images
 
-    if given.is_older and not is_known_arch(fields(given.triple or "")[0]):
-        raise UsageError(f"'{given.triple}': unsupported target triple")
-    images = [STDIN if name == "-" else name for name in given.inputs]
-    if not given.output:
+    if given.flag("h"):
+        print_text(help_text(tool, command_line), sys.stdout)
+        return
+    is_older = command_line is OLDER_WRAPPER_COMMAND_LINE
+    kind = given.text("kind") or "openmp"
+    triple, output = given.text("target" if is_older else "triple"), given.text("o")
+    if kind == "sycl":
+        raise UsageError("--kind=sycl: images of SYCL are not wrapped here; use LLVM's own program")
+    if is_older and not is_known_arch(fields(triple or "")[0]):
+        raise UsageError(f"'{triple}': unsupported target triple")
+    images = [STDIN if name == "-" else name for name in given.positionals]
+    if not output:
         check_readable(images)
         raise UsageError("no output file; give one with -o FILE")
     wrap_images(
         images,
-        STDOUT if given.output == "-" else given.output,
-        kind=given.kind,
-        triple=given.triple,
-        target_ids=given.target_ids or None,
-        generation=given.generation,
-        is_relocatable=given.is_relocatable,
-        as_object=False if tool.rpartition("/")[2].startswith(_LLVMS_NAMES) else None,
-        add_notes=given.add_notes,
+        STDOUT if output == "-" else output,
+        kind=kind,  # type: ignore[arg-type] # one of the choices
+        triple=triple,
+        target_ids=given.texts("offload-arch") or None,
+        generation=generation,
+        is_relocatable=given.flag("relocatable"),
+        as_object=False if os.path.basename(tool).startswith(_LLVMS_NAMES) else None,
+        add_notes=given.flag("add-omp-offload-notes"),
         keep_equal=keep_equal,
         warn=lambda text: print_lines([f"{tool}: warning: {text}"]),
     )

@@ -1,14 +1,18 @@
-"""The options for what a run may use; each has a variable of the environment, for drop-ins too."""
+"""Options that several commands have: schemas, ``--tolerance``, and what a run may use."""
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.printing import print_text
 from offload_tool.io.limits import Budget, Limits, limited, read_size
 
 if TYPE_CHECKING:
-    import argparse
     from contextlib import AbstractContextManager
 
 _OUTSIDE = (
@@ -22,6 +26,38 @@ _OPTIONS = (
     ("members", "N", "members, files of folders and images to look at (2,000,000)"),
     ("depth", "N", "files one inside the other (8)"),
 )
+
+
+class SchemaAction(argparse.Action):
+    """Prints the schema in the file beside this one that ``const`` names, and nothing else."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print it, and exit with status 0."""
+        text = (Path(__file__).parent / str(self.const)).read_text(encoding="utf-8")
+        print_text(text, sys.stdout)
+        parser.exit()
+
+
+def add_tolerance(parser: argparse.ArgumentParser) -> None:
+    """Add the option."""
+    parser.add_argument(
+        "--tolerance",
+        type=_percent,
+        default=0.0,
+        metavar="PERCENT",
+        help="how far a number may be from what it was without being a change (0); above 0, other "
+        "instructions of the same size are none either",
+    )
+
+
+def _percent(text: str) -> float:
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = -1
+    if not math.isfinite(number) or number < 0:
+        raise argparse.ArgumentTypeError(f"expected percent, such as 2.5, found {text!r}")
+    return number
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.cli.printing.lines import print_lines, print_text
+from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.errors import UsageError
 from offload_tool.util.escape import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from offload_tool.operations.list_images import DeviceImage
 
 _MOST_RULED = 2000
 """Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""
@@ -144,10 +141,3 @@ def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:
     print_lines(["", table.title, ""], sys.stdout)
     print_lines((f"  {form.format(*row)}".rstrip() for row in rows), sys.stdout)
     print_lines([""], sys.stdout)
-
-
-def place_of(file: str, image: DeviceImage) -> str:
-    """Return where in `file` the image is: a file of a folder, a member."""
-    inner = [] if image.file == file else [os.path.relpath(image.file, file)]
-    inner += [image.member] if image.member else []
-    return "(".join(inner) + ")" * (len(inner) - 1)

@@ -6,9 +6,10 @@ the terminal (`offload_tool.util.escape`). A stream that is closed or full is an
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,6 +23,8 @@ _MOST_PROBLEMS = 1000
 _MOST_NOTES = 20
 _ENCODED_AT_ONCE = 1024
 """Lines."""
+_ROWS_AT_ONCE = 256
+"""Objects of JSON: never all of a list are in memory as text."""
 
 
 class StreamError(Exception):
@@ -102,6 +105,22 @@ def pass_on(data: bytes, stream: TextIO | None = None) -> None:
         if out is not sys.stderr:
             raise StreamError(error) from error
         _Lost.anything = True
+
+
+def print_json_list(rows: Iterable[Mapping[str, object]], *, indent: int | None = None) -> None:
+    """Print on standard output what `json.dumps` gives for a list of objects.
+
+    Without `indent`, each of them is one line, which is three times as fast.
+    """
+    import json  # no drop-in needs it
+
+    texts = (json.dumps(row, indent=indent) for row in rows)
+    before = "["
+    while part := list(itertools.islice(texts, _ROWS_AT_ONCE)):
+        text = ",\n".join(part)
+        print_text(before + ("\n" + text).replace("\n", "\n  "), sys.stdout)
+        before = ","
+    print_text("[]\n" if before == "[" else "\n]\n", sys.stdout)
 
 
 def print_notes(notes: Sequence[str]) -> None:

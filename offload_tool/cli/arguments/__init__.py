@@ -1,1 +1,0 @@
-"""Options that several commands have, and the parser of all commands."""

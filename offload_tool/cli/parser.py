@@ -1,0 +1,185 @@
+"""The parser of all commands, and the run of those that are read with it.
+
+`offload_tool.cli.main` gives some commands their own readers: ``compile`` and ``launch`` start
+faster with one, and the drop-ins read as LLVM's tools do. Here these have subparsers like the
+others, so that help, shell completion, the reference and the tests know of every option there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from offload_tool.cli.arguments import add_limits, with_limits
+from offload_tool.cli.printing import print_lines, print_text
+from offload_tool.errors import OffloadError
+
+if TYPE_CHECKING:
+    from offload_tool.cli.llvm.option_parser import CommandLine, Option
+
+    _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_READING = (
+    *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
+    "embed",
+)
+"""Commands that read files of which nobody may know where they come from."""
+_COMMANDS = (*_READING, "repack", "target", "why", "doctor", "archive", "dist")
+_REMOVED = {
+    "completion": "use shtab: shtab --shell=bash --prog=offload-tool "
+    "offload_tool.cli.parser.whole_parser (or zsh)",
+}
+"""Commands that are gone, and what to do instead."""
+_SELF_READING = {
+    "compile": "compile a source for one target ID, or for the host",
+    "launch": "run a compiler's command, a compile for several targets as one pass for each",
+    "bundler": "bundle and unbundle files, as clang-offload-bundler does",
+    "packager": "package and extract images, as llvm-offload-binary does",
+    "wrapper": "register device images, as llvm-offload-wrapper does",
+}
+"""Commands that read their command lines themselves, with their lines in the help."""
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Read the words and run the command that they name; return its exit status."""
+    parser = _make_parser(words[0] if words else "")
+    if words and words[0] in _REMOVED:
+        parser.error(f"{words[0]}: the command is gone; {_REMOVED[words[0]]}")
+    options = parser.parse_args(words)
+    try:
+        with with_limits(options):
+            status: int = options.run(options)
+    except OffloadError as error:
+        print_lines([f"{parser.prog}: error: {error}"])
+        return 1
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints errors by the one printer: words of the command line can be names."""
+
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002 - it is asked for
+        print_text(self.format_help(), sys.stdout)
+
+    def error(self, message: str) -> NoReturn:
+        print_text(self.format_usage(), sys.stderr)
+        print_lines([f"{self.prog}: error: {message}"])
+        self.exit(2)
+
+
+class _Version(argparse.Action):
+    """Prints the installed version; looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata  # slow, and rarely needed
+
+        print_lines([f"{parser.prog} {importlib.metadata.version('offload-tool')}"], sys.stdout)
+        parser.exit()
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; its actions have all option strings that are read."""
+    return _make_parser("")
+
+
+def _make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands; of one alone, which starts faster, if `command` is one."""
+    parser: argparse.ArgumentParser = _Parser(
+        prog="offload-tool",
+        description="GPU offload bundles: make them, take them apart, see what is in a file.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in (command,) if command in _COMMANDS else _COMMANDS:
+        importlib.import_module(f"offload_tool.cli.{name}").add(commands)
+        if name in _READING:
+            add_limits(commands.choices[name])
+    if command not in _COMMANDS:
+        _add_self_reading(commands)
+    return parser
+
+
+def _add_self_reading(commands: _Commands) -> None:
+    from offload_tool.cli.compile import compile_parser
+    from offload_tool.cli.launch import launch_parser
+    from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
+    from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
+    from offload_tool.cli.llvm.wrapper import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
+
+    for name, make in (("compile", compile_parser), ("launch", launch_parser)):
+        own = make(f"offload-tool {name}")
+        commands.add_parser(
+            name,
+            help=_SELF_READING[name],
+            parents=[own],
+            add_help=False,
+            usage=own.usage,
+            description=own.description,
+            epilog=own.epilog,
+        )
+    _add_drop_in(commands, "bundler", (BUNDLER_COMMAND_LINE,))
+    _add_drop_in(commands, "packager", (PACKAGER_COMMAND_LINE,))
+    _add_drop_in(commands, "wrapper", (WRAPPER_COMMAND_LINE, OLDER_WRAPPER_COMMAND_LINE))
+
+
+def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLine, ...]) -> None:
+    """Add a drop-in, with the options of all its command lines."""
+    parser = commands.add_parser(
+        name,
+        help=_SELF_READING[name],
+        add_help=False,
+        description=" ".join(command_lines[0].overview.split()),
+        epilog="Each option is read with one dash or two; -option=value or -option value; @FILE "
+        "stands for the arguments in FILE.",
+    )
+    parser.add_argument(
+        "--restat",
+        action="store_true",
+        help="as the first word: leave the outputs untouched where their bytes are equal",
+    )
+    for option in _options(command_lines):
+        _add_option(parser, option)
+    parser.add_argument("-help", "--help", action="help", help="display available options")
+    parser.add_argument(
+        "-version", "--version", action="version", help="display the version of this program"
+    )
+    taken = command_lines[0].positionals
+    if taken.maximum != 0:
+        parser.add_argument("files", nargs="*", metavar="FILE", help=taken.usage)
+
+
+def _options(command_lines: tuple[CommandLine, ...]) -> Iterator[Option]:
+    seen = {"h"}  # what argparse adds, too
+    for command_line in command_lines:
+        for option in command_line.options:
+            if option.name not in seen:
+                seen.add(option.name)
+                yield option
+
+
+def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
+    names = [f"-{option.name}"]
+    if len(option.name) > 1:
+        names.append(f"--{option.name}")
+    text = " ".join(option.help.split()).replace("%", "%%")
+    if not option.takes_value:
+        parser.add_argument(*names, action="store_true", help=text)
+        return
+    parser.add_argument(
+        *names,
+        metavar=option.value_name or None,
+        choices=_choices(option),
+        help=text,
+    )
+
+
+def _choices(option: Option) -> list[str] | None:
+    if option.name == "type":  # the bundler's, which checks it after everything else
+        from offload_tool.containers.open_bundle import FILE_TYPES
+
+        return [*FILE_TYPES, "a"]
+    return [choice for choice, _ in option.choices] or None

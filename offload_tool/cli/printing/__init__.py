@@ -1,1 +1,0 @@
-"""How commands print: lines, tables, JSON."""
