@@ -340,6 +340,49 @@ _OPTIONS: dict[str, int] = {
         NEXT,
     ),
 }
+WITHOUT_PCH: dict[str, tuple[str, ...]] = {
+    "debug information (-g)": ("-debug-info-kind=",),
+    "relocatable device code (-fgpu-rdc)": ("-fgpu-rdc",),
+    "bitcode output (-emit-llvm, -flto)": ("-emit-llvm",),
+    "sanitizers (-fsanitize)": ("-fsanitize",),
+    "coverage (--coverage)": ("-coverage-", "-fcoverage-mapping"),
+    "profiles (-fprofile...)": ("-fprofile",),
+    "modules (-fmodules)": ("-fmodule", "-fcxx-modules", "-fprebuilt-"),
+    "implicit device code (-foffload-implicit-...)": ("-foffload-implicit-host-device-templates",),
+    "other names of files (-fmacro-prefix-map)": ("-fmacro-prefix-map",),
+    "other names of files (-ffile-reproducible)": ("-ffile-reproducible",),
+    "a precompiled header in its flags (-include-pch)": (
+        "-include-pch",
+        "-emit-pch",
+        "-fpch-",
+        "-fno-validate-pch",
+        "-fallow-pch-",
+        "-preamble-bytes",
+    ),
+    "virtual files (-ivfsoverlay, -working-directory)": ("-ivfsoverlay", "-working-directory"),
+    "a plugin (-fplugin, -fpass-plugin, -load)": (
+        "-load",
+        "-add-plugin",
+        "-plugin",
+        "-fpass-plugin",
+    ),
+    "Microsoft's extensions (-fms-...)": ("-fms-",),
+    "static variables that are kept (-fkeep-...)": (
+        "-fkeep-static-consts",
+        "-fkeep-persistent-storage-variables",
+    ),
+    "further output files (-fsave-optimization-record)": ("-opt-record-file",),
+    "further output files (-gsplit-dwarf)": ("-split-dwarf",),
+    "further output files (-fstack-usage)": ("-stack-usage-file",),
+    "further output files (-ftime-trace)": ("-ftime-trace",),
+    "further output files (--serialize-diagnostics)": ("-serialize-diagnostic-file",),
+    "further output files (-MD, -MMD)": ("-dependency-file",),
+    "further output files (-H)": ("-header-include-file",),
+    "it only preprocesses (-E)": ("-E",),
+    "it only checks (-fsyntax-only)": ("-fsyntax-only",),
+}
+"""Options of the front end with which no precompiled header can be used: which options of a user's
+the driver makes them of, and how they begin. ``-E`` and ``-load`` are whole words."""
 
 
 _SPELLINGS: dict[int, tuple[frozenset[str], tuple[str, ...]]] = {}
@@ -418,3 +461,13 @@ def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
     given, what = tuple(words), BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
     writes = any(word.startswith(("-o", "-Xclang=-dep")) or does(word, what) for word in given)
     return () if writes else given
+
+
+def reason_against_pch(job: Sequence[str]) -> str:
+    """Return which options of a front end's job let it use no precompiled header; "" if none."""
+    for reason, names in WITHOUT_PCH.items():
+        for name in names:
+            is_whole = name in ("-E", "-load")
+            if any(word == name if is_whole else word.startswith(name) for word in job):
+                return reason
+    return ""

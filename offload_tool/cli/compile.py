@@ -165,7 +165,7 @@ def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Acc
         return None
     from offload_tool.pch.compile_command import PassWithPch, PchUse
 
-    return functools.partial(PassWithPch, PchUse(options.pch, _say, _launcher_of(environ)))
+    return functools.partial(PassWithPch, PchUse(options.pch, _say, _engine(environ)[0]))
 
 
 def _say(text: str) -> None:
@@ -249,9 +249,7 @@ def _choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | N
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler, or its engine cannot be started.
     """
-    folder, launcher = environ.get("OFFLOAD_DIST", ""), _launcher_of(environ)
-    if folder and launcher:
-        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+    launcher, folder = _engine(environ, "OFFLOAD_DIST")
     if launcher:
         return _with_launcher(launcher, environ, is_device=wanted.stage == "device")
     if folder and wanted.stage == "device" and wanted.kind == "hip":
@@ -306,19 +304,11 @@ def _finish(finished: Finished, message: str) -> int:
     return finished.status
 
 
-def _launcher_of(environ: Mapping[str, str]) -> list[str]:
-    """Return the words of OFFLOAD_LAUNCHER.
+def _engine(environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
+    """Return the launcher, and what the variable `folder` names: see `choose_engine`."""
+    given = [environ.get(name, "") for name in ("OFFLOAD_LAUNCHER", folder)]
+    if not any(given):  # as in most compiles
+        return [], ""
+    from offload_tool.sccache_dist.fallback import choose_engine
 
-    :raises UsageError: it is not a command.
-    """
-    text = environ.get("OFFLOAD_LAUNCHER", "")
-    if not text:
-        return []
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            f"OFFLOAD_LAUNCHER={text!r} is not a command: {error}; quote it as a shell does"
-        ) from error
+    return choose_engine(*given)

@@ -308,10 +308,10 @@ class _Split:
         folder = self._environ.get("OFFLOAD_DIST", "")
         if not folder:
             return None
-        if launcher:
-            raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
         from offload_tool.launch.remote_passes import OnCluster
+        from offload_tool.sccache_dist.fallback import choose_engine
 
+        choose_engine(launcher, folder)
         return OnCluster(folder, self._environ)
 
     def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:

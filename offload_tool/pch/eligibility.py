@@ -23,55 +23,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from offload_tool.clang.driver import front_end_jobs
+from offload_tool.clang.options import reason_against_pch
 from offload_tool.io.file_digests import by_look, content_of
 
 RULES = 7
 """To be raised when one is added: what a PCH was made for once is not asked again."""
 
 _KINDS = ("hip", "cuda")
-_REFUSED = (
-    ("-debug-info-kind=", "debug information (-g)"),
-    ("-fgpu-rdc", "relocatable device code (-fgpu-rdc)"),
-    ("-emit-llvm", "bitcode output (-emit-llvm, -flto)"),
-    ("-fsanitize", "sanitizers (-fsanitize)"),
-    ("-coverage-", "coverage (--coverage)"),
-    ("-fcoverage-mapping", "coverage (--coverage)"),
-    ("-fprofile", "profiles (-fprofile...)"),
-    ("-fmodule", "modules (-fmodules)"),
-    ("-fcxx-modules", "modules (-fmodules)"),
-    ("-fprebuilt-", "modules (-fmodules)"),
-    ("-foffload-implicit-host-device-templates", "implicit device code (-foffload-implicit-...)"),
-    ("-fmacro-prefix-map", "other names of files (-fmacro-prefix-map)"),
-    ("-ffile-reproducible", "other names of files (-ffile-reproducible)"),
-    ("-include-pch", "a precompiled header in its flags (-include-pch)"),
-    ("-ivfsoverlay", "virtual files (-ivfsoverlay, -working-directory)"),
-    ("-working-directory", "virtual files (-ivfsoverlay, -working-directory)"),
-    ("-emit-pch", "a precompiled header in its flags (-include-pch)"),
-    ("-fpch-", "a precompiled header in its flags (-include-pch)"),
-    ("-fno-validate-pch", "a precompiled header in its flags (-include-pch)"),
-    ("-fallow-pch-", "a precompiled header in its flags (-include-pch)"),
-    ("-preamble-bytes", "a precompiled header in its flags (-include-pch)"),
-    ("-load", "a plugin (-fplugin, -fpass-plugin, -load)"),
-    ("-add-plugin", "a plugin (-fplugin, -fpass-plugin, -load)"),
-    ("-plugin", "a plugin (-fplugin, -fpass-plugin, -load)"),
-    ("-fpass-plugin", "a plugin (-fplugin, -fpass-plugin, -load)"),
-    ("-fms-", "Microsoft's extensions (-fms-...)"),
-    ("-fkeep-static-consts", "static variables that are kept (-fkeep-...)"),
-    (
-        "-fkeep-persistent-storage-variables",
-        "static variables that are kept (-fkeep-...)",
-    ),
-    ("-opt-record-file", "further output files (-fsave-optimization-record)"),
-    ("-split-dwarf", "further output files (-gsplit-dwarf)"),
-    ("-stack-usage-file", "further output files (-fstack-usage)"),
-    ("-ftime-trace", "further output files (-ftime-trace)"),
-    ("-serialize-diagnostic-file", "further output files (--serialize-diagnostics)"),
-    ("-dependency-file", "further output files (-MD, -MMD)"),
-    ("-header-include-file", "further output files (-H)"),
-    ("-E", "it only preprocesses (-E)"),
-    ("-fsyntax-only", "it only checks (-fsyntax-only)"),
-)
-"""How options of the front end begin, and what they are; the driver makes them of a user's."""
 _SEVERAL = "several jobs (flags like -save-temps)"
 _HOST_CODE_MOVES = ("/thrust/", "/nvtx3/")
 
@@ -127,23 +85,13 @@ def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str,
     jobs = front_end_jobs(command, environment)
     if len(jobs) != 1:
         return _SEVERAL if jobs else "flags that the compiler refuses: see what it says of them"
-    reason = _reason_of_job(jobs[0])
+    reason = reason_against_pch(jobs[0])
     return reason or _reason_of_level(jobs[0])
-
-
-def _reason_of_job(job: Sequence[str]) -> str:
-    return next((reason for begin, reason in _REFUSED if _has(job, begin)), "")
 
 
 def _reason_of_level(job: Sequence[str]) -> str:
     levels = [word for word in job if re.fullmatch(r"-O\w*", word)]
     return "no optimization (-O0): add -O1 or more" if not levels or levels[-1] == "-O0" else ""
-
-
-def _has(job: Sequence[str], begin: str) -> bool:
-    if begin in ("-E", "-load"):
-        return begin in job
-    return any(word.startswith(begin) for word in job)
 
 
 def reason_of_headers(stage: str, files: Collection[str]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import CompilerError
+from offload_tool.errors import CompilerError, UsageError
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
@@ -49,6 +49,24 @@ class Finished:
         said = "".join(c if c.isprintable() else " " for c in line)
         said = f": {said[:_REASON_CHARACTERS]}" if said else ""
         return f"status {self.status}{said}"
+
+
+def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
+    """Return the words of ``OFFLOAD_LAUNCHER`` and the folder of ``OFFLOAD_DIST``: one is empty.
+
+    :raises UsageError: the launcher is not a command, or there are both.
+    """
+    import shlex
+
+    try:
+        words = shlex.split(launcher)
+    except ValueError as error:
+        raise UsageError(
+            f"OFFLOAD_LAUNCHER={launcher!r} is not a command: {error}; quote it as a shell does"
+        ) from error
+    if words and folder:
+        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+    return words, folder
 
 
 def is_engine_failure(finished: Finished, launcher: str) -> bool:

@@ -29,6 +29,7 @@ from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
+from offload_tool.sccache_dist.fallback import choose_engine
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
 from offload_tool.scons.run.command import command_spawn
@@ -567,13 +568,7 @@ def _device_words(env: Environment) -> tuple[str, ...]:
 def launcher(env: Environment) -> list[str]:
     """Return the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
     with compat.at_top(env):
-        text = env.subst("$OFFLOAD_LAUNCHER")
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            f"OFFLOAD_LAUNCHER={text!r} is not a command: {error}; quote it as a shell does"
-        ) from error
+        return choose_engine(env.subst("$OFFLOAD_LAUNCHER"), "")[0]
 
 
 def place(env: Environment, name: str) -> str:

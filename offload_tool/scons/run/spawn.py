@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
 
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import OffloadError
 from offload_tool.passes.compile_pass import LANGUAGES
+from offload_tool.sccache_dist.fallback import choose_engine
 from offload_tool.scons import compat, readers
 from offload_tool.scons.run.command import command_spawn, run_words, shortened, split_words
 from offload_tool.scons.state.node_classes import records_of
@@ -42,10 +43,7 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
-    folder = env.subst("$OFFLOAD_DIST")
-    launcher = readers.launcher(env)
-    if folder and launcher:
-        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+    launcher, folder = choose_engine(env.subst("$OFFLOAD_LAUNCHER"), env.subst("$OFFLOAD_DIST"))
     if folder and LANGUAGES[kind].is_distributed:
         return _distributed(env, readers.place(env, "OFFLOAD_DIST"))
     if launcher:
