@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.scons import readers
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
+from tests.zygote import run_scons
 
 PAGE = (ROOT / "docs/scons.md").read_text()
 BLOCKS = re.findall(r"^```(\S+)(?: ([^\n]*))?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -32,15 +32,7 @@ def build(folder: Path, extra: str = "") -> subprocess.CompletedProcess[str]:
         elif language == "python" and name in ("", extra):
             script += text
     (folder / "SConstruct").write_text(script)
-    return subprocess.run(
-        [sys.executable, "-m", "SCons", "-Q", "-j2"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return run_scons(["-Q", "-j2"], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def test_examples_build(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from offload_tool.cli import main
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import flagged_clang
+from tests.zygote import run_scons
 
 TARGETS = ["", "gfx1100", "gfx906", "gfx90a:xnack+", "gfx942"]
 
@@ -79,10 +80,7 @@ def copied(name: str, folder: Path, compiler: str) -> tuple[Path, Callable[[], l
     environment.pop("ROCM_PATH", None)
 
     def scons() -> list[str]:
-        command = [sys.executable, "-m", "SCons", "-Q"]
-        done = subprocess.run(
-            command, cwd=folder / name, env=environment, capture_output=True, text=True, check=False
-        )
+        done = run_scons(["-Q"], cwd=folder / name, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()
 
@@ -145,14 +143,7 @@ def test_cuda_add(tmp_path: Path, compiler: str) -> None:
     }
 
     def scons() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "SCons", "-Q"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_scons(["-Q"], cwd=folder, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.driver.running import ROOT
+from tests.zygote import run_scons
 
 _SCONSTRUCT = """\
 from offload_tool.scons.pch import spawn
@@ -351,10 +352,8 @@ class Beginnings:
         """
         force = ["--config=force"] if self.rng.random() < 0.05 else []
         environ = {**os.environ, "OFFLOAD_CLANG": self.clang, "PYTHONPATH": str(self.package)}
-        command = [sys.executable, "-m", "SCons", "-k", f"-j{self.rng.choice([1, 2, 8])}", *force]
-        done = subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, check=False
-        )
+        arguments = ["-k", f"-j{self.rng.choice([1, 2, 8])}", *force]
+        done = run_scons(arguments, cwd=self.folder, env=environ)
         found = re.findall(r"(\d+) compiles with, ", done.stdout)
         self.used += int(found[-1]) if found else 0
         if "other bytes than without" in done.stderr:

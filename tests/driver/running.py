@@ -12,12 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.driver.state import State
 from tests.driver.surroundings import encoded, put_compiler, put_times
+from tests.zygote import run_scons
 
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
@@ -113,23 +115,32 @@ class Bench:
 
     def scons(self, checkout: str, *arguments: str) -> Run:
         """Run scons to its end."""
-        process = self.start(checkout, *arguments)
-        try:
-            text, _ = process.communicate(timeout=_SECONDS)
-        except subprocess.TimeoutExpired:
-            kill(process)
-            raise
-        return Run(process.returncode, text, self.take_log())
+        done = run_scons(
+            self._arguments(arguments),
+            cwd=self.folder / checkout,
+            env=self._environment,
+            is_merged=True,
+            errors="replace",
+            timeout=_SECONDS,
+        )
+        return Run(done.returncode, done.stdout, self.take_log())
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(self.package)}
+
+    def _arguments(self, arguments: Sequence[str]) -> list[str]:
+        self.scons_runs += 1
+        # Not for a clean build, which judges the others.
+        more = [] if "--cache-disable" in arguments else ["pch=1"]
+        return ["-Q", *arguments, *more]
 
     def start(self, checkout: str, *arguments: str) -> subprocess.Popen[str]:
         """Start scons in a process group of its own."""
-        self.scons_runs += 1
-        if "--cache-disable" not in arguments:  # of a clean build, which judges the others
-            arguments = (*arguments, "pch=1")
         return subprocess.Popen(
-            [sys.executable, "-m", "SCons", "-Q", *arguments],
+            [sys.executable, "-m", "SCons", *self._arguments(arguments)],
             cwd=self.folder / checkout,
-            env={**os.environ, "PYTHONPATH": str(self.package)},
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.driver.running import ROOT
 from tests.pch_constructs.compositions import Composition
+from tests.zygote import run_scons
 
 _SCONSTRUCT = """\
 from offload_tool.scons.pch import spawn
@@ -82,14 +81,7 @@ class Project:
             if file.name.startswith(".sconsign") or file.suffix in _OUTPUTS:
                 file.unlink()
         environ = {**os.environ, "OFFLOAD_CLANG": self.clang, "PYTHONPATH": str(self.package)}
-        done = subprocess.run(
-            [sys.executable, "-m", "SCons", "-k", "-j2", *arguments],
-            cwd=project,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_scons(["-k", "-j2", *arguments], cwd=project, env=environ)
         said = re.findall(r"precompiled headers: (.*)", done.stdout)
         self.summaries += said
         found = {

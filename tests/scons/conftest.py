@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
+from tests.zygote import run_scons
 
 KERNEL = """\
 struct dim3 { unsigned x, y, z; };
@@ -117,15 +117,7 @@ class Project:
         """Run scons, whatever becomes of it."""
         log = self.folder / "compiles.log"
         log.unlink(missing_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "SCons", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        done = run_scons(arguments, cwd=self.folder, env=self.environment)
         lines = log.read_text().splitlines() if log.exists() else []
         return Run(
             done.returncode,

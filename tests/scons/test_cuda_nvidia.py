@@ -22,6 +22,7 @@ from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.unarchive_cuda import taken_for
 from tests.conftest import ROOT, missing
 from tests.scons.relocatable import one, two
+from tests.zygote import run_scons
 
 Tool = Callable[[str], Path]
 Runner = Callable[[Path], list[list[str]]]
@@ -109,13 +110,7 @@ def build(toolkit: Path, clang: str) -> Callable[..., str]:
             "OFFLOAD_CLANG": clang,
             **variables,
         }
-        command = [sys.executable, "-m", "SCons", "-Q"]
-        runs = [
-            subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-            )
-            for _ in range(2)
-        ]
+        runs = [run_scons(["-Q"], cwd=folder, env=environment) for _ in range(2)]
         assert runs[0].returncode == 0, runs[0].stdout + runs[0].stderr
         assert "is up to date" in runs[1].stdout, runs[1].stdout
         return runs[0].stdout
@@ -193,14 +188,7 @@ def test_skipped_without_a_toolkit(tmp_path: Path) -> None:
             "PYTHONPATH": str(ROOT),
             "OFFLOAD_CUDA_PATH": str(tmp_path),
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "SCons", "-Q"],
-            cwd=tmp_path / name,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_scons(["-Q"], cwd=tmp_path / name, env=environment, check=True)
         assert f"examples/{name}: skipped, there is no CUDA toolkit" in done.stdout
 
 
@@ -386,9 +374,8 @@ def test_cubins_are_the_drivers(
         f"for name, flags in {given!r}.items():\n"
         "    env.OffloadObject(f'{name}.o', 'k.cu', OFFLOAD_CUID=name, OFFLOAD_FLAGS=flags)\n"
     )
-    command = [sys.executable, "-m", "SCons", "-Q", "-k", "sm_80"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OFFLOAD_PTXAS": str(nvidia("ptxas"))}
-    subprocess.run(command, env=environment, check=True)
+    run_scons(["-Q", "-k", "sm_80"], cwd=tmp_path, env=environment, check=True)
     for name, flags in given.items():
         words = [llvm("clang"), "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80"]
         words += [f"--cuda-path={toolkit}", *variables["CCFLAGS"], *flags, f"-cuid={name}"]
@@ -420,9 +407,8 @@ def test_openmp_image(tmp_path: Path, nvidia: Tool) -> None:
         f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
         "env.OffloadProgram('prog', ['region.c'])\n"
     )
-    command = [sys.executable, "-m", "SCons", "-Q", "sm_80"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    run_scons(["-Q", "sm_80"], cwd=tmp_path, env=environment, check=True)
     ptx = (tmp_path / "prog.sm_80.ptx").read_text()
     functions = set(re.findall(r"^\.extern \.func.*?(\w+)$", ptx, re.MULTILINE | re.DOTALL))
     assert functions <= {"vprintf", "malloc", "free", "__assertfail"}
@@ -518,14 +504,8 @@ def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
                 source = folder / f"{name}.cu"
                 source.write_text(PCH_SOURCE.format(name=name).replace("NUMBER", f"{number}.0f"))
             environment = {**os.environ, "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
-            done = subprocess.run(
-                [sys.executable, "-m", "SCons", f"pch={pch}"],
-                cwd=folder,
-                env={**environment, "PYTHONPATH": str(ROOT)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            environment["PYTHONPATH"] = str(ROOT)
+            done = run_scons([f"pch={pch}"], cwd=folder, env=environment)
             assert done.returncode == 0, done.stdout + done.stderr
             lines = [line for line in done.stdout.splitlines() if "precompiled headers:" in line]
             said += [line.partition("headers: ")[2] for line in lines]

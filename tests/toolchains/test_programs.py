@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.conftest import ROOT
 from tests.test_rocm import look_up
 from tests.toolchains.conftest import Installed, device_libraries
 from tests.toolchains.programs import FOLDER, PROGRAMS, Program
+from tests.zygote import run_scons
 
 pytestmark = pytest.mark.toolchains
 
@@ -55,14 +55,7 @@ def build_own(program: Program, installed: Installed) -> Path:
 
 
 def scons(folder: Path, installed: Installed) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "SCons", "-Q", "-j2"],
-        cwd=folder,
-        env=installed.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_scons(["-Q", "-j2"], cwd=folder, env=installed.environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
