@@ -17,7 +17,7 @@ import pytest
 from offload_tool import wrap_images
 from offload_tool.cli.llvm.wrapper import run_wrapper
 from offload_tool.formats.offload_binary import (
-    PlannedImage,
+    OffloadImage,
     plan_offload_binary,
     plan_shared_offload_binary,
 )
@@ -45,7 +45,7 @@ int main(void) {
 def shared(contents: list[bytes], *, compressed: bool) -> bytes:
     """Return one offload binary of all contents."""
     strings = {"triple": TRIPLE, "arch": "generic"}
-    rows = [PlannedImage(len(content), 1, 1, strings) for content in contents]
+    rows = [OffloadImage(1, 1, 0, strings, 0, len(content)) for content in contents]
     layout = plan_shared_offload_binary(rows)
     data = (layout.head + b"".join(contents)).ljust(layout.size, b"\0")
     return compressed_offload_binary(data) if compressed else data

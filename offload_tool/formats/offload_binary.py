@@ -207,17 +207,6 @@ class PackedBody:
 
 
 @frozen
-class PlannedImage:
-    """An image for `plan_shared_offload_binary`, by its size in bytes."""
-
-    size: int
-    image_kind: int
-    offload_kind: int
-    strings: Mapping[str, str]
-    flags: int = 0
-
-
-@frozen
 class OffloadBinaryLayout:
     """What a binary will look like: `head`, the images as they are, zeros up to `size`."""
 
@@ -511,17 +500,10 @@ def plan_offload_binary(
     return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
 
 
-def planned_image(image: OffloadImage) -> PlannedImage:
-    """Return an image as it was read, for another binary."""
-    return PlannedImage(
-        image.size, image.image_kind, image.offload_kind, image.strings, image.flags
-    )
-
-
 def plan_shared_offload_binary(
-    images: Sequence[PlannedImage], *, version: Literal[2, 3] = 2
+    images: Sequence[OffloadImage], *, version: Literal[2, 3] = 2
 ) -> OffloadBinaryLayout:
-    """Lay out one binary with all images, which follow `head` without gaps.
+    """Lay out one binary with all images, which follow `head` without gaps, wherever they are now.
 
     The usual keys stand in the order of LLVM 23, which is not 22's. LLVM 23 writes version 2;
     version 3 is for `write_compressed_offload_binary`.

@@ -257,7 +257,6 @@ class _Merger:
         """Lay out all images in one binary; it is compressed if all were."""
         from offload_tool.formats.offload_binary import (
             plan_shared_offload_binary,
-            planned_image,
             read_offload_binary,
             write_compressed_offload_binary,
         )
@@ -269,7 +268,7 @@ class _Merger:
             content, stored, method = read_offload_binary(source.data, at, path=binary.input.label)
             methods.append(method)
             for entry, image in zip(binary.entries, stored.images, strict=True):
-                rows.append((entry, planned_image(image), image.content(content)))
+                rows.append((entry, image, image.content(content)))
         rows.sort(key=lambda row: row[0].order)
         planned = [row[1] for row in rows]
         if methods[0] is None or None in methods:

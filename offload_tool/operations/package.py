@@ -16,7 +16,7 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.offload_binary import (
     Dialect,
     ImageKind,
-    PlannedImage,
+    OffloadImage,
     guess_image_kind,
     offload_kind_number,
     plan_offload_binary,
@@ -138,13 +138,13 @@ def _amend(
 def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]]) -> None:
     with ExitStack() as stack:
         few = len(images) <= _OPEN  # else they are opened a second time
-        rows: list[PlannedImage] = []
+        rows: list[OffloadImage] = []
         contents: list[FileRange | FilePlan] = []
         for image, offload_kind in images:
             source = InputFile(image.path)
             stack.callback(source.close)
             image_kind, size = _image_kind(image, source, 23), len(source)
-            rows.append(PlannedImage(size, image_kind, offload_kind, image.strings))
+            rows.append(OffloadImage(image_kind, offload_kind, 0, image.strings, 0, size))
             if few:
                 contents.append(source.range(0, size))
             else:

@@ -289,18 +289,16 @@ class _Thinner:
         """Lay out a binary of several images for those that stay; compressed as it was."""
         from offload_tool.formats.offload_binary import (
             plan_shared_offload_binary,
-            planned_image,
             read_offload_binary,
             write_compressed_offload_binary,
         )
 
         data, binary, method = read_offload_binary(source.data, found.offset, path=found.label)
         images = [binary.images[at] for at in kept]
-        rows = [planned_image(image) for image in images]
         if method is None:
-            layout = plan_shared_offload_binary(rows)
+            layout = plan_shared_offload_binary(images)
             return layout.plan([source.range(image.offset, image.size) for image in images])
-        layout = plan_shared_offload_binary(rows, version=3)
+        layout = plan_shared_offload_binary(images, version=3)
         write = partial(
             write_compressed_offload_binary,
             layout=layout,

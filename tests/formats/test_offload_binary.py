@@ -16,7 +16,7 @@ from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.offload_binary import (
     ImageKind,
     OffloadBinaryError,
-    PlannedImage,
+    OffloadImage,
     guess_image_kind,
     inflated,
     is_offload_binary,
@@ -174,7 +174,7 @@ def test_compressed_binaries_give_what_they_were(method: int) -> None:
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
 def test_compressed_binaries_that_we_write(tmp_path: Path, method: Method) -> None:
     """What is written compressed is read again, whatever stands before it."""
-    rows = [PlannedImage(len(image), 2, 4, strings, flags) for flags, strings, image in ENTRIES]
+    rows = [OffloadImage(2, 4, flags, strings, 0, len(image)) for flags, strings, image in ENTRIES]
     rows[0] = replaced(rows[0], strings={"triple": "a", "arch": "y"})
     layout = plan_shared_offload_binary(rows, version=3)
     images = [image for _, _, image in ENTRIES]

@@ -167,7 +167,8 @@ def _check_typed(text: str, kinds: Container[str] = OffloadKind.ALL) -> None:
         raise EntryIDError([f"invalid target '{text}'{problem}"])
 
 
-def _understood(text: str) -> TargetID | None:
+def any_target_id(text: str) -> TargetID | None:
+    """Return a target ID, of a newer processor too; None for what can be none."""
     try:
         return TargetID.parse(text, allow_unknown=True)
     except TargetIDError:
@@ -175,8 +176,8 @@ def _understood(text: str) -> TargetID | None:
 
 
 def _canonical(text: str) -> str:
-    understood = _understood(text)
-    return text if understood is None else str(understood)
+    found = any_target_id(text)
+    return text if found is None else str(found)
 
 
 def _old_target_id(rest: str) -> str | None:
@@ -218,7 +219,7 @@ def _typed_target_id(
 ) -> str:
     if not text:
         return ""
-    understood = _understood(text)
+    understood = any_target_id(text)
     try:
         strict = TargetID.parse(text)
     except TargetIDError as error:
@@ -337,18 +338,14 @@ def find_conflicts(
 
 
 def _feature_conflicts(texts: Mapping[BundleEntryID, str]) -> Iterator[str]:
-    ordered = sorted(texts, key=lambda entry: (_composition_group(entry), entry.target_id))
-    for _, group in itertools.groupby(ordered, key=_composition_group):
-        # LLVM compares each entry with the first one, in this order.
-        first, *others = group
-        for other in others:
-            features = sorted(_feature_names(first) ^ _feature_names(other))
-            if features:
-                listed = " and ".join(f"'{feature}'" for feature in features)
-                yield (
-                    "Cannot bundle inputs with conflicting targets: "
-                    f"'{texts[first]}' and '{texts[other]}', set {listed} in both or in neither"
-                )
+    for first, other in _pairs_to_compare(texts):
+        features = sorted(_feature_names(first) ^ _feature_names(other))
+        if features:
+            listed = " and ".join(f"'{feature}'" for feature in features)
+            yield (
+                "Cannot bundle inputs with conflicting targets: "
+                f"'{texts[first]}' and '{texts[other]}', set {listed} in both or in neither"
+            )
 
 
 def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleEntryID] | None:
@@ -357,13 +354,19 @@ def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleE
     A little weaker than the documentation's rule, which `find_conflicts` follows: in
     sorted order, no later entry of a processor may set a feature that the first leaves open.
     """
-    ordered = sorted(ids, key=lambda entry: (_composition_group(entry), entry.target_id))
-    for _, group in itertools.groupby(ordered, key=_composition_group):
-        first, *others = group
-        for other in others:
-            if _feature_names(other) - _feature_names(first):
-                return first, other
+    for first, other in _pairs_to_compare(ids):
+        if _feature_names(other) - _feature_names(first):
+            return first, other
     return None
+
+
+def _pairs_to_compare(
+    ids: Iterable[BundleEntryID],
+) -> Iterator[tuple[BundleEntryID, BundleEntryID]]:
+    """Yield, in LLVM's order, the first entry of each processor with each other one of it."""
+    ordered = sorted(ids, key=lambda entry: (_composition_group(entry), entry.target_id))
+    for _, (first, *others) in itertools.groupby(ordered, key=_composition_group):
+        yield from ((first, other) for other in others)
 
 
 def _composition_group(entry: BundleEntryID) -> tuple[str, str, str]:
@@ -420,7 +423,7 @@ def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:
 
 def _loadable(entry: BundleEntryID) -> TargetID | None:
     """Return the entry's target ID if the entry's architecture can have it."""
-    understood = _understood(entry.target_id)
+    understood = any_target_id(entry.target_id)
     if understood is None:
         return None
     arch = triples.meaning(entry.triple).arch

@@ -48,9 +48,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from offload_tool.errors import TargetIDError
 from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, incompatibility
+from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    any_target_id,
+    incompatibility,
+)
 from offload_tool.formats.target.processors import PROCESSORS, Processor, find_processor
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.frozen import replaced
@@ -161,18 +165,9 @@ def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
     return Fit(GENERIC, reason, is_sure=not lost)
 
 
-def _parsed(entry: BundleEntryID) -> TargetID | None:
-    if not entry.target_id:
-        return None
-    try:
-        return TargetID.parse(entry.target_id, allow_unknown=True)
-    except TargetIDError:
-        return None
-
-
 def _amd_gpu(device: BundleEntryID) -> TargetID | None:
     """Return the target ID of an AMD GPU; a newer one may have any ``gfx`` name."""
-    asked = _parsed(device)
+    asked = any_target_id(device.target_id)
     if asked is None or not is_amd(device):
         return None
     processor = find_processor(asked.processor)
@@ -183,7 +178,7 @@ def _amd_gpu(device: BundleEntryID) -> TargetID | None:
 def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
     if code.target_id == device.target_id:
         return Fit(EXACT, "its very target ID" if code.target_id else "no target ID is asked for")
-    ours, theirs = _parsed(code), _parsed(device)
+    ours, theirs = any_target_id(code.target_id), any_target_id(device.target_id)
     if ours is None or theirs is None:
         return Fit(COMPATIBLE, "of the same processor")
     set_names = {name for name, _ in ours.features}

@@ -224,8 +224,3 @@ def incompatibility(code_object: TargetID, device: TargetID) -> str | None:
         if settings[name] != on:
             return f"needs {name}{'-+'[on]}, not {name}{'+-'[on]}"
     return None
-
-
-def is_compatible(code_object: TargetID, device: TargetID) -> bool:
-    """Return whether `device` can load `code_object` (see `incompatibility`)."""
-    return incompatibility(code_object, device) is None
