@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import itertools
 import random
-import struct
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from offload_tool.errors import EntryIDError
+from offload_tool.formats.bundle.binary import read_bundle
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, find_conflicts, is_compatible
 from offload_tool.formats.target.processors import PROCESSORS
+from tests.fuzz.seeds import archive, bundle
 
 pytestmark = pytest.mark.llvm
-
-MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 
 
 def words(text: str) -> list[str]:
@@ -67,87 +67,69 @@ gfx906:xnack gfx906:xnack+:xnack+ sm_70:xnack+ amdgcnspirv:xnack+
 """),
 ]
 
-Tool = Callable[..., None]
 
+class Bundler:
+    """LLVM's bundler in a folder that holds one input, ``x``."""
 
-@pytest.fixture
-def bundler(llvm, tmp_path) -> Tool:
-    """Run the bundler in a folder that holds one input, ``x``."""
-    (tmp_path / "x").write_bytes(b"x")
+    def __init__(self, path: str, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        (folder / "x").write_bytes(b"x")
 
-    def run(*arguments: str) -> None:
-        subprocess.run(
-            [llvm("clang-offload-bundler"), *arguments],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+    def run(self, *arguments: str) -> str:
+        """Run it; return what it says of an error."""
+        command = [self.path, *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        return done.stderr.removeprefix(f"{self.path}: error: ").strip()
 
-    return run
+    def bundle(self, typed: Sequence[str]) -> str:
+        """Bundle the input for each of the typed IDs; return what is said of an error."""
+        inputs = ["-input=x"] * len(typed)
+        return self.run("-type=bc", f"-targets={','.join(typed)}", *inputs, "-output=o")
 
+    def written(self, typed: Sequence[str]) -> list[str]:
+        """Return the IDs that it writes for typed IDs, in order."""
+        assert self.bundle(typed) == ""
+        data = memoryview((self.folder / "o").read_bytes())
+        return [entry.id for entry in read_bundle(data).entries]
 
-@pytest.fixture
-def written_ids(bundler, tmp_path) -> Callable[[Sequence[str]], list[str]]:
-    """Return the IDs that the bundler writes for typed IDs, in order."""
-
-    def write(typed: Sequence[str]) -> list[str]:
-        bundler("-type=bc", f"-targets={','.join(typed)}", *["-input=x"] * len(typed), "-output=o")
-        return list(header_ids((tmp_path / "o").read_bytes()))
-
-    return write
-
-
-@pytest.fixture
-def served(bundler, tmp_path) -> Callable[..., list[set[int]]]:
-    """Give, for each target, the indices of the entries that LLVM hands to it."""
-
-    def distribute(entries: Sequence[str], targets: Sequence[str], *options: str) -> list[set[int]]:
-        members = [one_entry_bundle(entry, b"%06d" % i) for i, entry in enumerate(entries)]
-        (tmp_path / "in.a").write_bytes(archive(members))
-        outputs = [f"out{i}" for i in range(len(targets))]
-        bundler(
+    def served(
+        self, entries: Sequence[str], targets: Sequence[str], *options: str
+    ) -> list[set[int]]:
+        """Return, for each target, the indices of the entries that it hands to it."""
+        rows = {
+            b"m%d" % number: bundle({entry.encode(): b"%06d" % number})
+            for number, entry in enumerate(entries)
+        }
+        (self.folder / "in.a").write_bytes(archive(rows))
+        outputs = [f"out{number}" for number in range(len(targets))]
+        said = self.run(
             *("-type=a", "-unbundle", "-allow-missing-bundles", "-input=in.a", *options),
             *(f"-targets={','.join(targets)}", *(f"-output={output}" for output in outputs)),
         )
-        return [{int(c) for c in contents(tmp_path / output)} for output in outputs]
-
-    return distribute
-
-
-def header_ids(bundle: bytes) -> Iterator[str]:
-    assert bundle.startswith(MAGIC)
-    (count,) = struct.unpack_from("<Q", bundle, 24)
-    position = 32
-    for _ in range(count):
-        (length,) = struct.unpack_from("<Q", bundle, position + 16)
-        yield bundle[position + 24 : position + 24 + length].decode()
-        position += 24 + length
+        assert said == ""
+        found = [memoryview((self.folder / output).read_bytes()) for output in outputs]
+        return [
+            {int(bytes(data[m.offset : m.offset + m.size])) for m in ArchiveReader(data, "out")}
+            for data in found
+        ]
 
 
-def one_entry_bundle(entry_id: str, content: bytes) -> bytes:
-    name = entry_id.encode()
-    offset = 32 + 24 + len(name)
-    return MAGIC + struct.pack("<QQQQ", 1, offset, len(content), len(name)) + name + content
+@pytest.fixture
+def bundler(llvm: Callable[[str], str], tmp_path: Path) -> Bundler:
+    """Return LLVM 22's bundler."""
+    return Bundler(llvm("clang-offload-bundler"), tmp_path)
 
 
-def archive(members: Sequence[bytes]) -> bytes:
-    parts = [b"!<arch>\n"]
-    for index, data in enumerate(members):
-        name = f"m{index}/"
-        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(data):<10}`\n".encode())
-        parts.append(data + b"\n" * (len(data) % 2))
-    return b"".join(parts)
+@pytest.fixture
+def written_ids(bundler: Bundler) -> Callable[[Sequence[str]], list[str]]:
+    """Return the IDs that the bundler writes for typed IDs, in order."""
+    return bundler.written
 
 
-def contents(path: Path) -> Iterator[bytes]:
-    data = path.read_bytes()
-    position = 8
-    while position < len(data):
-        size = int(data[position + 48 : position + 58])
-        if data[position : position + 16].strip() not in {b"/", b"//"}:
-            yield data[position + 60 : position + 60 + size]
-        position += 60 + size + size % 2
+@pytest.fixture
+def served(bundler: Bundler) -> Callable[..., list[set[int]]]:
+    """Give, for each target, the indices of the entries that LLVM hands to it."""
+    return bundler.served
 
 
 def differences(
@@ -325,15 +307,15 @@ def test_the_rule_for_apple_on_windows_is_not_copied(served):
     ["hip-amdgcn-amd-amdhsa", "cuda-nvptx64-nvidia-cuda-", "sycl-x86-64-b-c-d", "hip-s390-a-b-c-d"]
     + ["Hip-amdgcn-amd-amdhsa--", "hip-thumbv2-a-b-c", "hip-dxilv1.10-a-b-c", "hip-armxscale-a-b-"],
 )
-def test_errors_are_llvms_word_for_word(llvm, tmp_path, typed):
+def test_errors_are_llvms_word_for_word(bundler, typed):
     """An ID that the bundler refuses, we refuse with its message."""
     with pytest.raises(EntryIDError) as caught:
         BundleEntryID.parse(typed)
-    assert bundler_error(llvm, tmp_path, [typed]) == str(caught.value)
+    assert bundler.bundle([typed]) == str(caught.value)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_conflicts_begin_with_llvms_words_and_its_pair(llvm, tmp_path, seed):
+def test_conflicts_begin_with_llvms_words_and_its_pair(bundler, seed):
     """Of the conflicts in a random set, the first that LLVM looks for is the one it names.
 
     It looks only for features that the later ID sets and the first one leaves open.
@@ -348,7 +330,7 @@ def test_conflicts_begin_with_llvms_words_and_its_pair(llvm, tmp_path, seed):
     typed = list(dict.fromkeys(typed))
     conflicts = find_conflicts(BundleEntryID.parse(text) for text in typed)
     looked_for = [c for c in conflicts if not later_sets_fewer(c)]
-    error = bundler_error(llvm, tmp_path, typed)
+    error = bundler.bundle(typed)
     assert error == (looked_for[0].partition(", set ")[0] if looked_for else "")
 
 
@@ -357,21 +339,8 @@ def later_sets_fewer(conflict: str) -> bool:
     return all(f":{name}" in first for name in ("sramecc", "xnack") if f":{name}" in second)
 
 
-def test_a_later_id_that_sets_fewer_features_is_a_conflict_to_us_alone(llvm, tmp_path):
+def test_a_later_id_that_sets_fewer_features_is_a_conflict_to_us_alone(bundler):
     """The documented rule has no order; LLVM 22 lets this pair through."""
     typed = [f"hip-amdgcn-amd-amdhsa--gfx906:{f}" for f in ("sramecc+:xnack+", "sramecc-")]
-    assert bundler_error(llvm, tmp_path, typed) == ""
+    assert bundler.bundle(typed) == ""
     assert len(find_conflicts(map(BundleEntryID.parse, typed))) == 1
-
-
-def bundler_error(llvm: Callable[[str], str], folder: Path, typed: Sequence[str]) -> str:
-    (folder / "x").write_bytes(b"x")
-    tool = llvm("clang-offload-bundler")
-    run = subprocess.run(
-        [tool, "-type=bc", f"-targets={','.join(typed)}", "-output=o", *["-input=x"] * len(typed)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run.stderr.removeprefix(f"{tool}: error: ").strip()
