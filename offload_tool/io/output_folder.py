@@ -106,11 +106,6 @@ class OutputFolder:
             with self._parent(name) as (parent, last):
                 os.unlink(last, dir_fd=parent)
 
-    def remove_empty(self, name: str) -> None:
-        """Remove a folder, if it is one and empty."""
-        with suppress(OSError, FileError), self._parent(name) as (parent, last):
-            os.rmdir(last, dir_fd=parent)
-
     def kind(self, name: str) -> str | None:
         """Return ``folder``, ``link`` or ``file``; None where there is nothing."""
         try:

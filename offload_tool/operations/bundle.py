@@ -107,7 +107,7 @@ def write_bundle(
             plan = _binary_bundle(contents, alignment)
         with replace_file(output, keep_equal=keep_equal) as out:
             if compression is not None:
-                return _compress(out, plan, compression)
+                return compress_plan(out, plan, compression)
             plan.write_to(out)
     return None
 
@@ -161,7 +161,8 @@ def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
     plan.bound(host.content, contents).write_to(out)
 
 
-def _compress(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:
+def compress_plan(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:
+    """Append the bundle of a plan, compressed."""
     from offload_tool.formats.bundle.compressed import compress_bundle
 
     return compress_bundle(
@@ -213,4 +214,4 @@ def repack_bundle(
             if compression is None:
                 plan.write_to(out)
                 return
-            _compress(out, plan, compression)
+            compress_plan(out, plan, compression)

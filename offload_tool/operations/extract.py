@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import OutputFolder, new_folder
-from offload_tool.operations.match import Device, Load, NoImageError, explained
+from offload_tool.operations.match import Asked, Device, Load
 from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -83,64 +84,42 @@ def extract_device_images(
     :raises UnsupportedError: one of a sort that is not read, or an image that cannot be unpacked.
     :raises FileError: a file cannot be read or written.
     """
+    asked = Asked(devices)
     with new_folder(directory, keep_equal=keep_equal) as folder:
-        return _FolderOfImages(Path(path), folder, devices, skipped).write()
+        images = _FolderOfImages(Path(path), folder)
+        for found in find_containers(path, skipped=skipped):
+            loads: dict[str, list[tuple[str, Load]]] = {}
+            if not devices:
+                loads = {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
+            for _, (device, load) in asked.loads(found.images):
+                loads.setdefault(load.id, []).append((device, load))
+            for image in found.images:
+                if image.id in loads:
+                    images.write(found, image, loads[image.id])
+        asked.check(path)
+        for (label, image_id), count in images.unreadable.items():
+            message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
+            error = UnsupportedError(message + "known; 'list' names their places", path=label)
+            if skipped is None:
+                raise error
+            skipped(error)
+        return images.written
 
 
 class _FolderOfImages:
-    def __init__(
-        self,
-        path: Path,
-        folder: OutputFolder,
-        devices: Sequence[Device],
-        skipped: Callable[[OffloadError], None] | None,
-    ) -> None:
+    def __init__(self, path: Path, folder: OutputFolder) -> None:
         self.path = path
         self.folder = folder
-        self.devices = devices
-        self.skipped = skipped
         self.names: set[str] = set()
         self.written: list[ExtractedImage] = []
-        self.present: dict[str, None] = {}
-        self.unreadable: dict[tuple[str, str], int] = {}
+        self.unreadable: Counter[tuple[str, str]] = Counter()
         """How many images cannot be unpacked, by the file and their ID."""
 
-    def write(self) -> list[ExtractedImage]:
-        unserved = list(self.devices)
-        for found in find_containers(self.path, skipped=self.skipped):
-            device_images = [i for i in found.images if i.kind != OffloadKind.HOST]
-            self.present.update(dict.fromkeys(image.id for image in device_images))
-            loads: dict[str, list[tuple[str, Load]]] = {}
-            if not self.devices:
-                loads = {image.id: [] for image in device_images}
-            for device in self.devices:
-                served = explained(found.images, device)
-                for load in served.values():
-                    loads.setdefault(load.id, []).append((device.text, load))
-                unserved = [other for other in unserved if other is not device or not served]
-            for image in found.images:
-                if image.id in loads:
-                    self._write(found, image, loads[image.id])
-        if unserved:
-            raise NoImageError(self.path, unserved, self.present)
-        self._report_unreadable()
-        return self.written
-
-    def _report_unreadable(self) -> None:
-        for (label, image_id), count in self.unreadable.items():
-            message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
-            message += "known; 'list' names their places"
-            error = UnsupportedError(message, path=label)
-            if self.skipped is None:
-                raise error
-            self.skipped(error)
-
-    def _write(
+    def write(
         self, found: FoundContainer, image: FoundImage, loads: Sequence[tuple[str, Load]]
     ) -> None:
         if image.refusal(found.label):
-            key = found.label, image.id
-            self.unreadable[key] = self.unreadable.get(key, 0) + 1
+            self.unreadable[found.label, image.id] += 1
             return
         name = self._name(found, image)
         with self.folder.file(name) as out:

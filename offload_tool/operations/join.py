@@ -21,7 +21,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
@@ -50,12 +50,12 @@ from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_unmarked
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
-from offload_tool.io import FileRange, InputFile, StrPath, replace_file
-from offload_tool.io.output_folder import OutputFolder, new_folder
+from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.split_wheel import DeviceWheels, device_headers
 from offload_tool.operations.tree import (
+    NOTHING,
     FolderTree,
     FolderWriter,
     Tree,
@@ -63,7 +63,8 @@ from offload_tool.operations.tree import (
     TreeWriter,
     WheelTree,
     WheelWriter,
-    is_inside,
+    check_outside,
+    rewritten,
 )
 
 _HOSTS = {62: "x86_64", 183: "aarch64", 21: "powerpc64le", 243: "riscv64", 258: "loongarch64"}
@@ -94,14 +95,28 @@ def join_file(
     :raises UsageError: parts of another sort, or with code that nobody asks for.
     :raises FileError: a file cannot be read or written.
     """
+    is_folder = Path(host).is_dir()
+    is_whl = not is_folder and is_wheel(host)
+    for part in parts:
+        if is_folder and not Path(part).is_dir():
+            raise UsageError(
+                f"'{part}' is no folder, as what is laid over a folder must be; give a folder"
+            )
+        if is_whl and not is_wheel(part):
+            raise UsageError(
+                f"'{part}' is no wheel, as what is joined with a wheel must be; give a wheel"
+            )
+    for folder in (host, *parts) if is_folder else ():
+        check_outside(output, folder, "joined")
     with ExitStack() as stack:
-        joining = _Joining(stack, stack.enter_context(Spool()))
-        if Path(host).is_dir():
-            _join_folder(joining, host, parts, output, keep_equal=keep_equal)
-        elif is_wheel(host):
-            _join_wheel(joining, host, parts, output, keep_equal=keep_equal)
-        else:
-            _join_program(joining, host, parts, output, keep_equal=keep_equal)
+        joining = _Joining(host, stack, stack.enter_context(Spool()))
+        with rewritten(host, output, joining.spool, keep_equal=keep_equal) as writer:
+            if isinstance(writer, FolderWriter):
+                joining.folders(writer, parts)
+            elif isinstance(writer, WheelWriter):
+                joining.wheels(writer, parts)
+            else:
+                joining.program(writer, parts)
         return JoinReport(joining.files, joining.images)
 
 
@@ -133,7 +148,8 @@ class _Archive:
 class _Joining:
     """One run."""
 
-    def __init__(self, stack: ExitStack, spool: Spool) -> None:
+    def __init__(self, host: StrPath, stack: ExitStack, spool: Spool) -> None:
+        self.host = host
         self.stack = stack
         self.spool = spool
         self.archives: dict[str, _Archive] = {}
@@ -145,11 +161,8 @@ class _Joining:
             raise UsageError(f"'{name}' is there twice; give each file once")
         self.archives[name] = _Archive(name, place, anywhere=anywhere)
 
-    def check_asked(self) -> None:
-        """Refuse archives with code that nobody has asked for, and runs without any code.
-
-        :raises UsageError: there is one.
-        """
+    def _check_asked(self) -> None:
+        """Refuse archives with code that nobody has asked for."""
         for found in self.archives.values():
             for image in found.archive.images:
                 if image.key not in found.asked:
@@ -225,7 +238,7 @@ class _Joining:
         source.forget()
         return content
 
-    def take_archives(self, tree: Tree) -> set[str]:
+    def _take_archives(self, tree: Tree) -> set[str]:
         """Open the archives of a tree; return their names."""
         names = set()
         for file in tree.files:
@@ -236,55 +249,112 @@ class _Joining:
                     names.add(file.name)
         return names
 
-    def write(self, tree: Tree, writer: TreeWriter, archives: set[str]) -> None:
-        """Write all files of a tree, but its archives."""
-        for file in tree.files:
-            if file.name in archives:
-                writer.leave_out(file)
-                continue
-            plan = None
-            if file.kind == "file":
-                with tree.open(file) as place:
-                    if place is not None:
-                        plan = self.plan(place, tree.installed(file))
-                    if plan is not None:
-                        writer.put(file, plan)
-            if plan is None:
-                writer.keep(file)
+    def _rewrite(self, writer: TreeWriter, left_out: set[str]) -> None:
+        """Write all files of a tree anew.
 
+        :raises NoContainerError: none of them asks for code.
+        """
 
-def _nothing(path: StrPath) -> NoContainerError:
-    message = "expected a program or library whose device code is in kpack archives, found none"
-    return NoContainerError(message, path=path)
+        def plan(place: Place, file: TreeFile) -> FilePlan | None:
+            if file.name in left_out:
+                return NOTHING
+            return self.plan(place, writer.tree.installed(file))
 
+        writer.rewrite(plan)
+        self._check_files()
 
-def _join_program(
-    joining: _Joining, host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool
-) -> None:
-    source = joining.stack.enter_context(InputFile(host))
-    name = os.path.realpath(host)
-    for part in parts:
-        archive = joining.stack.enter_context(InputFile(part))
-        place = Place.of(archive, str(part))
-        joining.add(os.path.realpath(part), place, anywhere=True)
-    for path in _archives_beside(source, name):
-        if path not in joining.archives:
-            place = Place.of(joining.stack.enter_context(InputFile(path)), path)
-            joining.add(path, place)
-    plan = joining.plan(Place.of(source, str(host)), name)
-    if plan is None:
-        raise _nothing(host)
-    for found in joining.archives.values():
-        if found.anywhere and not found.asked:
-            raise UsageError(
-                f"'{found.place.label}' has no code that '{host}' asks for; "
-                "give the parts that one run of 'split' wrote"
-            )
-    mode = Path(host).stat().st_mode & 0o777
-    with replace_file(output, keep_equal=keep_equal) as out:
-        plan.write_to(out)
-        if out.seekable:
-            out.set_mode(mode)
+    def _check_files(self) -> None:
+        if not self.files:
+            message = "expected a program or library whose device code is in kpack archives, found "
+            raise NoContainerError(message + "none", path=self.host)
+
+    def program(self, writer: TreeWriter, parts: Sequence[StrPath]) -> None:
+        """Write a program, which `parts` and the archives that it looks for are for."""
+        name = os.path.realpath(self.host)
+        for part in parts:
+            archive = self.stack.enter_context(InputFile(part))
+            self.add(os.path.realpath(part), Place.of(archive, str(part)), anywhere=True)
+
+        def plan(place: Place, _: TreeFile) -> FilePlan | None:
+            for path in _archives_beside(place.source, name):
+                if path not in self.archives:
+                    source = self.stack.enter_context(InputFile(path))
+                    self.add(path, Place.of(source, path))
+            return self.plan(place, name)
+
+        writer.rewrite(plan)
+        self._check_files()
+        for found in self.archives.values():
+            if found.anywhere and not found.asked:
+                raise UsageError(
+                    f"'{found.place.label}' has no code that '{self.host}' asks for; "
+                    "give the parts that one run of 'split' wrote"
+                )
+
+    def folders(self, writer: FolderWriter, parts: Sequence[StrPath]) -> None:
+        """Write a folder, and what else is in the `parts` to be laid over it.
+
+        :raises FileError: something is in two of them.
+        """
+        trees = [writer.tree, *map(FolderTree, parts)]
+        archives = [self._take_archives(tree) for tree in trees]
+        rest = [
+            [file for file in tree.files if file.name not in names]
+            for tree, names in zip(trees, archives, strict=True)
+        ]
+        emptied = {posixpath.dirname(name) for names in archives for name in names}
+        emptied -= {posixpath.dirname(file.name) for files in rest for file in files}
+        self._rewrite(writer, archives[0])
+        self._check_asked()
+        writer.kept = [file for file in writer.kept if file.name not in emptied]
+        there = {file.name: file.kind for file in rest[0]}
+        for tree, files in zip(trees[1:], rest[1:], strict=True):
+            other = FolderWriter(tree, writer.folder)
+            for file in files:
+                kind = there.get(file.name)
+                if kind is None and file.name not in emptied:
+                    there[file.name] = file.kind
+                    other.keep(file)
+                elif kind is not None and not kind == file.kind == "folder":
+                    message = f"is in the host's folder, too, as a {kind}; "
+                    message += "give the parts that one run of 'split' wrote"
+                    raise FileError(tree.path(file.name), message)
+            other.finish()
+
+    def wheels(self, writer: WheelWriter, parts: Sequence[StrPath]) -> None:
+        """Write the wheel of a host, and what else is in those of its code."""
+        host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name), None, ())
+        names = self._take_archives(writer.tree)
+        bundles = _EXTRA.findall(host.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
+        prefixes = {}
+        others: list[tuple[WheelTree, TreeFile]] = []
+        for part in parts:
+            tree = self.stack.enter_context(WheelTree(part))
+            name = WheelName.parse(Path(part).name)
+            device = DeviceWheels(tree, name, None, ())
+            wanted = header(device.metadata, "Requires-Dist", path=device.label)
+            bundle = next((b for b in bundles if device.name.endswith(f"-{b}")), None)
+            if bundle is None or wanted != f"{host.name} == {host.version}":
+                message = f"is no wheel of device code of {host.name} {host.version}"
+                raise UsageError(f"'{part}' {message}")
+            prefixes[bundle] = device.name.removesuffix(f"-{bundle}")
+            taken = self._take_archives(tree)
+            inside = (f for f in tree.files if f.name not in taken and f.kind == "file")
+            others += [(tree, f) for f in inside if not f.name.startswith(f"{name.dist_info}/")]
+        if missing := [bundle for bundle in bundles if bundle not in prefixes]:
+            message = f"asks for device code of {', '.join(missing)}, too; give these wheels"
+            raise UsageError(f"'{self.host}' {message}")
+        self._rewrite(writer, names)
+        self._check_asked()
+        for tree, file in others:
+            with tree.open(file, always=True) as place:
+                if place is not None:
+                    content = place.source.range(0, len(place.source))
+                    writer.add(file.name, FilePlan.of([content]))
+        if bundles:
+            rows = device_headers(prefixes[bundles[0]], host.version, bundles)
+            data = without_headers(host.metadata, rows, path=host.label)
+            writer.put(host.file, FilePlan.of([data]))
 
 
 def _archives_beside(source: InputFile, name: str) -> list[str]:
@@ -295,102 +365,3 @@ def _archives_beside(source: InputFile, name: str) -> list[str]:
     if WRAPPER_SECTION.encode() not in tables.names or tables.header.e_type == ET_REL:
         return []
     return archives_beside(tables, name)
-
-
-def _join_folder(
-    joining: _Joining, host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool
-) -> None:
-    for part in parts:
-        if not Path(part).is_dir():
-            raise UsageError(
-                f"'{part}' is no folder, as what is laid over a folder must be; give a folder"
-            )
-    for folder in (host, *parts):
-        if is_inside(output, folder):
-            raise UsageError(
-                f"the output '{output}' is in a folder to be joined, '{folder}'; write elsewhere"
-            )
-    trees = [FolderTree(folder) for folder in (host, *parts)]
-    with new_folder(output, keep_equal=keep_equal) as joined:
-        archives = [joining.take_archives(tree) for tree in trees]
-        writer = FolderWriter(trees[0], joined)
-        joining.write(trees[0], writer, archives[0])
-        if not joining.files:
-            raise _nothing(host)
-        joining.check_asked()
-        for tree, names in zip(trees[1:], archives[1:], strict=True):
-            _lay_over(tree, names, joined)
-        writer.finish()
-        for name in {posixpath.dirname(name) for names in archives for name in names} - {""}:
-            joined.remove_empty(name)
-
-
-def _lay_over(tree: FolderTree, archives: set[str], folder: OutputFolder) -> None:
-    """Copy what else there is in a folder of device code.
-
-    :raises FileError: something is there already.
-    """
-    writer = FolderWriter(tree, folder)
-    parents = {str(parent) for name in archives for parent in PurePosixPath(name).parents}
-    for file in tree.files:
-        if file.name in archives:
-            continue
-        there = folder.kind(file.name)
-        if there is not None and (there, file.kind) != ("folder", "folder"):
-            raise FileError(
-                tree.path(file.name),
-                f"is in the host's folder, too, as a {there}; "
-                "give the parts that one run of 'split' wrote",
-            )
-        if file.kind != "folder" or file.name not in parents:
-            writer.keep(file)
-
-
-def _join_wheel(
-    joining: _Joining, host: StrPath, parts: Sequence[StrPath], output: StrPath, *, keep_equal: bool
-) -> None:
-    for part in parts:
-        if not is_wheel(part):
-            raise UsageError(
-                f"'{part}' is no wheel, as what is joined with a wheel must be; give a wheel"
-            )
-    tree = joining.stack.enter_context(WheelTree(host))
-    wheels = DeviceWheels(tree, WheelName.parse(Path(host).name), None, ())
-    names = joining.take_archives(tree)
-    bundles = _EXTRA.findall(wheels.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
-    writer = WheelWriter(tree, joining.spool)
-    prefixes = {}
-    others: list[tuple[WheelTree, TreeFile]] = []
-    for part in parts:
-        other = joining.stack.enter_context(WheelTree(part))
-        name = WheelName.parse(Path(part).name)
-        device = DeviceWheels(other, name, None, ())
-        wanted = header(device.metadata, "Requires-Dist", path=device.label)
-        bundle = next((b for b in bundles if device.name.endswith(f"-{b}")), None)
-        if bundle is None or wanted != f"{wheels.name} == {wheels.version}":
-            message = f"is no wheel of device code of {wheels.name} {wheels.version}"
-            raise UsageError(f"'{part}' {message}")
-        prefixes[bundle] = device.name.removesuffix(f"-{bundle}")
-        taken = joining.take_archives(other)
-        inside = (f for f in other.files if f.name not in taken and f.kind == "file")
-        others += [(other, f) for f in inside if not f.name.startswith(f"{name.dist_info}/")]
-    missing = [bundle for bundle in bundles if bundle not in prefixes]
-    if missing:
-        message = f"asks for device code of {', '.join(missing)}, too; give these wheels"
-        raise UsageError(f"'{host}' {message}")
-    joining.write(tree, writer, names)
-    if not joining.files:
-        raise _nothing(host)
-    joining.check_asked()
-    for other, file in others:
-        with other.open(file, always=True) as place:
-            if place is not None:
-                content = place.source.range(0, len(place.source))
-                writer.add(file.name, FilePlan.of([content]))
-    if bundles:
-        rows = device_headers(prefixes[bundles[0]], wheels.version, bundles)
-        data = without_headers(wheels.metadata, rows, path=wheels.label)
-        writer.put(wheels.file, FilePlan.of([data]))
-    writer.finish()
-    with replace_file(output, keep_equal=keep_equal) as out:
-        writer.plan().write_to(out)

@@ -18,7 +18,7 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import running
-from offload_tool.operations.match import Device, Load, NoImageError, explained
+from offload_tool.operations.match import Asked, Device, Load
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -130,25 +130,20 @@ def listed_images(
 
     It can be read until the next one is asked for.
     """
-    unserved = dict.fromkeys(devices)
-    present: dict[str, None] = {}
+    asked = Asked(devices)
     for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
         loads: dict[int, list[tuple[str, Load]]] = {}
-        for device in devices:
-            for index, load in explained(found.images, device).items():
-                loads.setdefault(index, []).append((device.text, load))
-                unserved.pop(device, None)
+        for index, load in asked.loads(found.images):
+            loads.setdefault(index, []).append(load)
         if strays is not None:
             for fault in found.faults:
                 strays(f"'{found.label}': {fault}")
-        present.update({i.id: None for i in found.images if i.kind != OffloadKind.HOST})
         for index, (image, source) in enumerate(zip(_listed(found), found.images, strict=True)):
             if not devices:
                 yield image, source, found
             elif index in loads:
                 yield replaced(image, loads=tuple(loads[index])), source, found
-    if unserved:
-        raise NoImageError(path, unserved, present)
+    asked.check(path)
 
 
 def _listed(found: FoundContainer) -> Iterator[DeviceImage]:

@@ -251,6 +251,33 @@ def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
     return loads
 
 
+class Asked:
+    """The devices that a run is for: which images they load, and that each has one."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self.devices = devices
+        self._served: set[Device] = set()
+        self._present: dict[str, None] = {}
+
+    def loads(self, images: Sequence[FoundImage]) -> list[tuple[int, tuple[str, Load]]]:
+        """Return what the devices load of a container: the image's index, the device, and why."""
+        self._present.update((i.id, None) for i in images if i.kind != OffloadKind.HOST)
+        found = []
+        for device in self.devices:
+            for index, load in explained(images, device).items():
+                self._served.add(device)
+                found.append((index, (device.text, load)))
+        return found
+
+    def check(self, path: StrPath) -> None:
+        """Check that each device had an image in what was looked at.
+
+        :raises NoImageError: one had none.
+        """
+        if unserved := [device for device in self.devices if device not in self._served]:
+            raise NoImageError(path, unserved, self._present)
+
+
 def match_images(
     path: StrPath, device: Device, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Match]:

@@ -34,6 +34,7 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind, find_confli
 from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
+from offload_tool.operations.bundle import Compression, compress_plan
 from offload_tool.util.frozen import frozen
 
 _FORMATS = {
@@ -199,18 +200,12 @@ class _Merger:
         return plan
 
     def _compressed(self, inputs: Sequence[Place], plan: FilePlan) -> FilePlan:
-        from offload_tool.formats.bundle.compressed import compress_bundle, read_compressed_header
+        from offload_tool.formats.bundle.compressed import read_compressed_header
 
         headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
-        packed = self.spool.added(
-            lambda out: compress_bundle(
-                out,
-                list(plan.chunks()),
-                version=max(2, *(header.version for header in headers)),
-                method=headers[0].method,
-            )
-        )
-        return FilePlan.of([packed])
+        version = max(2, *(header.version for header in headers))
+        form = Compression(headers[0].method, version=version)
+        return FilePlan.of([self.spool.added(lambda out: compress_plan(out, plan, form))])
 
     def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
         """Put all code objects into the first file's host object."""
@@ -255,37 +250,21 @@ class _Merger:
 
     def _shared_offload_binary(self, binaries: Sequence[_Binary]) -> FilePlan:
         """Lay out all images in one binary; it is compressed if all were."""
-        from offload_tool.formats.offload_binary import (
-            plan_shared_offload_binary,
-            read_offload_binary,
-            write_compressed_offload_binary,
-        )
+        from offload_tool.formats.offload_binary import read_offload_binary
+        from offload_tool.operations.package import plan_images
 
         rows = []
         methods = []
         for binary in binaries:
             source, at = binary.input.source, binary.found.offset
-            content, stored, method = read_offload_binary(source.data, at, path=binary.input.label)
+            data, stored, method = read_offload_binary(source.data, at, path=binary.input.label)
             methods.append(method)
             for entry, image in zip(binary.entries, stored.images, strict=True):
-                rows.append((entry, image, image.content(content)))
-        rows.sort(key=lambda row: row[0].order)
-        planned = [row[1] for row in rows]
-        if methods[0] is None or None in methods:
-            layout = plan_shared_offload_binary(planned)
-            contents = [
-                bytes(content) if entry.image.content.is_decompressed else entry.content
-                for entry, _, content in rows
-            ]
-            return layout.plan(contents)
-        layout = plan_shared_offload_binary(planned, version=3)
-        write = partial(
-            write_compressed_offload_binary,
-            layout=layout,
-            images=[content for _, _, content in rows],
-            method=methods[0],
-        )
-        return FilePlan.of([self.spool.added(write)])
+                content = image.content(data) if method else entry.content
+                rows.append((entry.order, image, content))
+        rows.sort(key=lambda row: row[0])
+        planned, contents = [row[1] for row in rows], [row[2] for row in rows]
+        return plan_images(planned, contents, methods[0] if all(methods) else None, self.spool)
 
     # -- archives --------------------------------------------------------------------
 

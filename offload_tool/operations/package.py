@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.offload_binary import (
@@ -21,10 +22,15 @@ from offload_tool.formats.offload_binary import (
     offload_kind_number,
     plan_offload_binary,
     plan_shared_offload_binary,
+    write_compressed_offload_binary,
 )
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
 from offload_tool.io.write_plan import FilePlan, reopened
 from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from offload_tool.formats.codec.stream import Method
+    from offload_tool.io.spool import Spool
 
 Generation: TypeAlias = "Literal[22, 23]"
 
@@ -151,6 +157,22 @@ def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]])
                 source.close()
                 contents.append(reopened(image.path, size))
         plan_shared_offload_binary(rows).plan(contents).write_to(out)
+
+
+def plan_images(
+    images: Sequence[OffloadImage],
+    contents: Sequence[FileRange | bytes | memoryview],
+    method: Method | None,
+    spool: Spool,
+) -> FilePlan:
+    """Plan one binary of all images; with a `method`, it is compressed by it into `spool`."""
+    if method is None:
+        found = [bytes(c) if isinstance(c, memoryview) else c for c in contents]
+        return plan_shared_offload_binary(images).plan(found)
+    layout = plan_shared_offload_binary(images, version=3)
+    parts = [c.data if isinstance(c, FileRange) else c for c in contents]
+    write = partial(write_compressed_offload_binary, layout=layout, images=parts, method=method)
+    return FilePlan.of([spool.added(write)])
 
 
 def _image_kind(image: PackagedImage, source: InputFile, generation: Generation) -> int:

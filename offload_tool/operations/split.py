@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,20 +58,20 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.compatibility import SPIRV_PROCESSOR
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.formats.wheel import WheelName, in_file_name, installed_path, is_wheel
-from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+from offload_tool.io import StrPath
 from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of
 from offload_tool.operations.tree import (
+    FileTree,
     FolderTree,
     FolderWriter,
-    Tree,
     TreeFile,
     WheelTree,
     WheelWriter,
-    is_inside,
+    check_outside,
 )
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -140,26 +142,26 @@ def split_file(
         raise UsageError(
             f"the group {group!r} is to be a part of file names; use letters, digits, and . _ + -"
         )
-    if source.is_dir():
-        if is_inside(directory, source):
-            raise UsageError(
-                f"the output '{directory}' is in the folder to be split, '{path}'; write elsewhere"
-            )
-        run: _Splitting = _SplitFolder(source, group, scheme, in_parts=in_parts)
-    elif is_wheel(path):
-        run = _SplitWheel(source, group, scheme, wheel or WheelOptions())
-    else:
-        run = _SplitFile(source, group, scheme)
-    if in_parts and not isinstance(run, _SplitFolder):
+    is_folder = source.is_dir()
+    is_whl = not is_folder and is_wheel(path)
+    if in_parts and not is_folder:
         raise UsageError(f"'{path}' is no folder: its parts are files already; leave --parts out")
-    if wheel is not None and not isinstance(run, _SplitWheel):
+    if wheel is not None and not is_whl:
         raise UsageError(
             f"'{path}' is no wheel: options of wheels mean nothing for it; leave them out"
         )
-    with new_folder(directory, keep_equal=keep_equal) as folder, Spool() as run.spool:
-        parts = run.write(folder)
-        if not parts:
-            parts = _thinned(source, folder, run)
+    if is_folder:
+        check_outside(directory, source, "split")
+    with ExitStack() as stack:
+        folder = stack.enter_context(new_folder(directory, keep_equal=keep_equal))
+        run = _Splitting(source, group, scheme, stack.enter_context(Spool()))
+        if is_whl:
+            parts = _split_wheel(run, folder, wheel or WheelOptions())
+        else:
+            opened: FileTree | FolderTree = FolderTree(path) if is_folder else FileTree(path)
+            stack.enter_context(opened)
+            parts = _split_tree(run, folder, opened, in_parts=in_parts)
+        parts = parts or _thinned(source, folder, run)
     moved = tuple(part._replace(path=Path(directory, part.path)) for part in parts)
     return SplitReport(moved, tuple(run.marked), tuple(run.left.items()))
 
@@ -189,12 +191,12 @@ def _safe(text: str) -> str:
 
 
 class _Splitting:
-    """One run."""
+    """One run: it takes the device code out of files, and makes archives of it."""
 
-    spool: Spool
-
-    def __init__(self, path: Path, group: str | None, scheme: str) -> None:
+    def __init__(self, path: Path, group: str | None, scheme: str, spool: Spool) -> None:
         self.path = path
+        self.spool = spool
+        self.is_file = not path.is_dir() and not is_wheel(path)
         self.group = group
         self.scheme = scheme
         self.images: dict[str, list[NewKpackImage]] = {}
@@ -203,12 +205,6 @@ class _Splitting:
         self.left: Counter[str] = Counter()
         self.others: set[str] = set()
         """Target IDs of code that is not HIP's."""
-
-    def write(self, folder: OutputFolder) -> list[SplitPart]:
-        """Write the parts; none if there is no code for kpack archives."""
-        raise NotImplementedError
-
-    # -- one file ----------------------------------------------------------------------
 
     def plan(self, place: Place, name: str, root: str, archives: str) -> FilePlan | None:
         """Plan a file of the name `name` without its HIP code; None if it has none.
@@ -229,7 +225,9 @@ class _Splitting:
             return None
         if tables.header.e_type == ET_REL:
             self._look(place, name)
-            self.refuse(label, "is an object: split what is linked of it")
+            if self.is_file:
+                message = "cannot be split: it is an object: split what is linked of it"
+                raise UnsupportedError(message, path=label)
             return None
         kernel_name = posixpath.relpath(name, root)
         wrappers = LinkedWrappers(tables)
@@ -275,11 +273,10 @@ class _Splitting:
             if rows and rows[-1].key == key:
                 message = f"two images of one bundle are for {target_id}"
                 raise UnsupportedError(f"cannot be split: {message}", path=found.label)
-            rows.append(NewKpackImage(key, target_id, self._kept(image)))
-
-    def _kept(self, image: FoundImage) -> FileRange:
-        """Return an image as it can be read until the end."""
-        return self.spool.added(image.content.write_to)
+            content = image.content
+            stays = self.is_file and not content.is_decompressed  # other files are closed
+            kept = content.range if stays else self.spool.added(content.write_to)
+            rows.append(NewKpackImage(key, target_id, kept))
 
     def _look(self, place: Place, name: str) -> None:
         """Note what device code there is in another file."""
@@ -296,33 +293,23 @@ class _Splitting:
             if image.kind not in OffloadKind.ANY_HIP and image.image_kind not in COMPILED_LATER:
                 self.others.add(image.target_id)
 
-    def refuse(self, label: str, message: str) -> None:
-        """Report that one file cannot be split, which may be all that there is."""
-
-    # -- archives ----------------------------------------------------------------------
-
-    def archive(self, group: str, target_id: str) -> Callable[[OutputFile], None]:
-        """Return what writes the archive of a target ID."""
-
-        def write(out: OutputFile) -> None:
-            write_kpack(
-                out,
-                self._forgetting(self.images[target_id]),
+    def archives(self, group: str) -> Iterator[tuple[str, str, FilePlan]]:
+        """Yield the target IDs, with the name of the archive of each, and the archive."""
+        for target_id in sorted(self.images):
+            write = partial(
+                write_kpack,
+                images=self._forgetting(self.images[target_id]),
                 group=group,
                 target_ids=[target_id],
                 scheme=self.scheme,
             )
-
-        return write
+            name = f"{FOLDER}/{archive_name(group, target_id)}"
+            yield target_id, name, FilePlan.of([self.spool.added(write)])
 
     def _forgetting(self, images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
         for image in images:
             yield image
             image.content.source.forget()
-
-    def targets(self) -> list[str]:
-        """Return the target IDs that have an archive."""
-        return sorted(self.images)
 
 
 def _target_id(found: FoundContainer, image: FoundImage) -> str:
@@ -348,174 +335,97 @@ def _target_id(found: FoundContainer, image: FoundImage) -> str:
     return text
 
 
-class _SplitFile(_Splitting):
-    """Of a library or program."""
-
-    def write(self, folder: OutputFolder) -> list[SplitPart]:
-        name = self.path.name
-        group = self.group or _safe(name)
-        with InputFile(self.path) as source:
-            if recognise(source.data) is FileFormat.ZIP:
-                raise UsageError(
-                    f"'{self.path}' is a zip file, but no wheel; unpack it, and split the folder"
-                )
-            place = Place.of(source, str(self.path))
-            archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
-            plan = self.plan(place, name, "", archives)
-            if plan is None:
-                if self.left and not self.others:
-                    self.refuse(
-                        str(self.path),
-                        "holds HIP code that is not linked into an ELF program or library",
-                    )
-                return []
-            mode = self.path.stat().st_mode & 0o777
-            size = folder.write(name, plan, mode)
-            parts = [SplitPart(Path(name), None, size, self.left.total())]
-            return [*parts, *self.archives(folder, group)]
-
-    def _kept(self, image: FoundImage) -> FileRange:
-        content = image.content
-        return super()._kept(image) if content.is_decompressed else content.range
-
-    def refuse(self, label: str, message: str) -> None:
-        raise UnsupportedError(f"cannot be split: it {message}", path=label)
-
-    def archives(self, folder: OutputFolder, group: str) -> Iterator[SplitPart]:
-        """Write the archives."""
-        for target_id in self.targets():
-            path = Path(FOLDER, archive_name(group, target_id))
-            with folder.file(str(path)) as out:
-                self.archive(group, target_id)(out)
-                size = out.position
-            yield SplitPart(path, target_id, size, len(self.images[target_id]))
+def _split_tree(
+    run: _Splitting, folder: OutputFolder, tree: FileTree | FolderTree, *, in_parts: bool
+) -> list[SplitPart]:
+    """Write the parts of a file or folder; none if there is no code for kpack archives."""
+    name = run.path.name if run.is_file else run.path.resolve().name
+    group = run.group or _safe(name)
+    host = f"{name}_host/" if in_parts else ""
+    writer = FolderWriter(tree, folder, host)
+    archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
+    if isinstance(tree, FileTree) and recognise(tree.source.data) is FileFormat.ZIP:
+        message = "is a zip file, but no wheel; unpack it, and split the folder"
+        raise UsageError(f"'{run.path}' {message}")
+    writer.rewrite(lambda place, file: run.plan(place, file.name, "", archives))
+    if not run.images:
+        if run.is_file and run.left and not run.others:
+            message = "cannot be split: it holds HIP code that is not linked into an ELF program "
+            raise UnsupportedError(message + "or library", path=run.path)
+        return []
+    writer.copy_kept()
+    path, size = (Path(name), writer.size) if run.is_file else (Path(host), 0)
+    parts = [SplitPart(path, None, size, run.left.total())]
+    for target_id, inner, made in run.archives(group):
+        if any(file.name == inner for file in tree.files):
+            message = "is there already; give another group"
+            raise UsageError(f"'{tree.path(inner)}' {message}")
+        path = Path(f"{name}_{_safe(target_id)}", inner) if in_parts else Path(inner)
+        if in_parts:
+            folder.write(str(path), made)
+        else:
+            writer.add(inner, made)
+        parts.append(SplitPart(path, target_id, made.size, len(run.images[target_id])))
+    writer.finish()
+    return parts
 
 
-class _SplitTree(_Splitting):
-    """Of many files."""
+def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -> list[SplitPart]:
+    from offload_tool.operations.split_wheel import DeviceWheels
 
-    def walk(
-        self, tree: Tree, root: str, archives: str
-    ) -> Iterator[tuple[TreeFile, FilePlan | None]]:
-        """Take the device code out of all files; give each with what it becomes, or None."""
-        for file in tree.files:
-            if file.kind != "file":
-                yield file, None
-                continue
-            with tree.open(file) as place:
-                installed = tree.installed(file)
-                yield file, None if place is None else self.plan(place, installed, root, archives)
+    with WheelTree(run.path) as tree:
+        own = WheelName.parse(run.path.name)
+        wheels = DeviceWheels(tree, own, options.prefix, options.requires)
+        group = run.group or in_file_name(wheels.name)
+        root = _overlay_root(tree, options.overlay_root)
+        writer = WheelWriter(tree, run.spool)
+        archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
 
+        def plan(place: Place, file: TreeFile) -> FilePlan | None:
+            planned = run.plan(place, tree.installed(file), root, archives)
+            if planned is not None and installed_path(file.name) is None:
+                message = "cannot be split: it is installed outside of the folder of packages"
+                raise UnsupportedError(message, path=place.label)
+            return planned
 
-class _SplitFolder(_SplitTree):
-    def __init__(self, path: Path, group: str | None, scheme: str, *, in_parts: bool) -> None:
-        super().__init__(path, group, scheme)
-        self.in_parts = in_parts
-
-    def write(self, folder: OutputFolder) -> list[SplitPart]:
-        name = self.path.resolve().name
-        group = self.group or _safe(name)
-        host = f"{name}_host/" if self.in_parts else ""
-        tree = FolderTree(self.path)
-        writer = FolderWriter(tree, folder, host)
-        kept = []
-        for file, plan in self.walk(tree, "", f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"):
-            if plan is None:
-                kept.append(file)
-            else:
-                writer.put(file, plan)
-        if not self.images:
-            return []
-        for file in kept:
-            writer.keep(file)
-        parts = [SplitPart(Path(host), None, 0, self.left.total())]
-        for target_id in self.targets():
-            inner = f"{FOLDER}/{archive_name(group, target_id)}"
-            if any(file.name == inner for file in tree.files):
-                message = "is there already; give another group"
-                raise UsageError(f"'{tree.path(inner)}' {message}")
-            made = FilePlan.of([self.spool.added(self.archive(group, target_id))])
-            if self.in_parts:
-                path = f"{name}_{_safe(target_id)}/{inner}"
-                folder.write(path, made)
-            else:
-                path = inner
-                writer.add(inner, made)
-            images = len(self.images[target_id])
-            parts.append(SplitPart(Path(path), target_id, made.size, images))
-        writer.finish()
+        writer.rewrite(plan)
+        bundles: dict[str, dict[str, FilePlan]] = defaultdict(dict)
+        images: Counter[str] = Counter()
+        for target_id, inner, made in run.archives(group):
+            bundle = target_id.partition(":")[0]
+            bundles[bundle][posixpath.join(root, inner)] = made
+            images[bundle] += len(run.images[target_id])
+        parts = []
+        for bundle, files in bundles.items():
+            name, wheel = wheels.plan(bundle, files, run.spool)
+            parts.append(SplitPart(Path(name), bundle, folder.write(name, wheel), images[bundle]))
+        if parts:
+            writer.put(*wheels.host_metadata(list(bundles)))
+            writer.finish()
+            size = folder.write(run.path.name, writer.plan())
+            parts.insert(0, SplitPart(Path(run.path.name), None, size, run.left.total()))
         return parts
 
 
-class _SplitWheel(_SplitTree):
-    def __init__(self, path: Path, group: str | None, scheme: str, options: WheelOptions) -> None:
-        super().__init__(path, group, scheme)
-        self.options = options
-        self.wheel = WheelName.parse(path.name)
+def _overlay_root(tree: WheelTree, given: str | None) -> str:
+    """Return the folder that is to have the archives; "" for the folder of packages.
 
-    def plan(self, place: Place, name: str, root: str, archives: str) -> FilePlan | None:
-        plan = super().plan(place, name, root, archives)
-        if plan is not None and installed_path(name) is None:
-            message = "cannot be split: it is installed outside of the folder of packages"
-            raise UnsupportedError(message, path=place.label)
-        return plan
-
-    def write(self, folder: OutputFolder) -> list[SplitPart]:
-        from offload_tool.operations.split_wheel import DeviceWheels
-
-        with WheelTree(self.path) as tree:
-            wheels = DeviceWheels(tree, self.wheel, self.options.prefix, self.options.requires)
-            group = self.group or in_file_name(wheels.name)
-            root = self._overlay_root(tree)
-            writer = WheelWriter(tree, self.spool)
-            for file, plan in self.walk(tree, root, f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"):
-                if plan is None:
-                    writer.keep(file)
-                else:
-                    writer.put(file, plan)
-            if not self.images:
-                return []
-            parts = []
-            bundles: dict[str, list[str]] = {}
-            for target_id in self.targets():
-                bundles.setdefault(target_id.partition(":")[0], []).append(target_id)
-            for bundle, targets in bundles.items():
-                made = {
-                    posixpath.join(root, FOLDER, archive_name(group, target)): FilePlan.of(
-                        [self.spool.added(self.archive(group, target))]
-                    )
-                    for target in targets
-                }
-                name, plan = wheels.plan(bundle, made, self.spool)
-                size = folder.write(name, plan)
-                images = sum(len(self.images[target]) for target in targets)
-                parts.append(SplitPart(Path(name), bundle, size, images))
-            file, metadata = wheels.host_metadata(list(bundles))
-            writer.put(file, metadata)
-            writer.finish()
-            size = folder.write(self.path.name, writer.plan())
-            return [SplitPart(Path(self.path.name), None, size, self.left.total()), *parts]
-
-    def _overlay_root(self, tree: Tree) -> str:
-        given = self.options.overlay_root
-        folders = {
-            first
-            for file in tree.files
-            for first, slash, _ in [file.name.partition("/")]
-            if slash and not first.endswith((".dist-info", ".data", ".libs"))
-        }
-        if given is not None:
-            root = posixpath.normpath(given)
-            if root.startswith(("/", "..")) or not (
-                root == "." or any(f.name.startswith(f"{root}/") for f in tree.files)
-            ):
-                raise UsageError(
-                    f"the overlay root '{given}' is no folder of '{self.path}'; "
-                    "name one of its packages"
-                )
-            return "" if root == "." else root
-        if len(folders) != 1:
-            found = ", ".join(sorted(folders)) or "none"
-            message = f"expected one package in '{self.path}', found {found}; give the overlay root"
-            raise UsageError(f"{message}, the folder that is to have {FOLDER}")
-        return folders.pop()
+    :raises UsageError: it is not there, or none was given and there is not one package.
+    """
+    if given is not None:
+        root = posixpath.normpath(given)
+        if root.startswith(("/", "..")) or not (
+            root == "." or any(f.name.startswith(f"{root}/") for f in tree.files)
+        ):
+            raise UsageError(
+                f"the overlay root '{given}' is no folder of '{tree.label}'; "
+                "name one of its packages"
+            )
+        return "" if root == "." else root
+    firsts = {f.name.partition("/")[0] for f in tree.files if "/" in f.name}
+    folders = sorted(f for f in firsts if not f.endswith((".dist-info", ".data", ".libs")))
+    if len(folders) != 1:
+        found = ", ".join(folders) or "none"
+        message = f"expected one package in '{tree.label}', found {found}; give the overlay root"
+        raise UsageError(f"{message}, the folder that is to have {FOLDER}")
+    return folders[0]

@@ -19,7 +19,7 @@ do host entries. What is made::
     object with               a shorter section
     .llvm.offloading
 
-A folder or wheel is thinned file by file, see `thin_tree`.
+A folder or wheel is thinned file by file, and so is a wheel in a folder.
 
 Fat binaries of CUDA in other sections stay as they are: what is around them may count their
 bytes. Everything else is refused with its reason.
@@ -28,9 +28,9 @@ bytes. Everything else is refused with its reason.
 from __future__ import annotations
 
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,18 +52,25 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.alignment import find_alignment
 from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
 from offload_tool.formats.bundle.text import start_marker
-from offload_tool.formats.codec.stream import Method
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.device_elf import is_code_object
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.wheel import is_wheel
-from offload_tool.io import FileRange, InputFile, StrPath, replace_file
+from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.match import Device, Load, NoImageError, explained, may_load
-from offload_tool.util.frozen import frozen
+from offload_tool.operations.bundle import Compression, compress_plan
+from offload_tool.operations.match import Asked, Device, Load, may_load
+from offload_tool.operations.tree import (
+    FileTree,
+    WheelTree,
+    WheelWriter,
+    check_outside,
+    rewritten,
+)
+from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from offload_tool.formats.objects.elf.shrink_section import Replacement
@@ -123,76 +130,38 @@ def thin_file(
     """
     if not keep:
         raise UsageError("no devices to keep; give at least one target ID")
-    if Path(path).is_dir() or is_wheel(path):
-        return _thin_tree(path, output, keep, keep_ptx=keep_ptx, keep_equal=keep_equal)
-    with InputFile(path) as source, Spool() as spool:
-        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx)
-        plan = thinner.plan(Place.of(source, str(path)))
-        thinner.check(path)
-        with replace_file(output, keep_equal=keep_equal) as out:
-            (plan or FilePlan.of([source.range(0, len(source))])).write_to(out)
-            if (mode := _mode(path)) is not None and out.seekable:
-                out.set_mode(mode)
-            size = out.position
-        return thinner.report(len(source), size)
-
-
-def _thin_tree(
-    path: StrPath, output: StrPath, keep: Sequence[Device], *, keep_ptx: bool, keep_equal: bool
-) -> ThinReport:
-    from offload_tool.operations import thin_tree
-
-    with Spool() as spool:
-        thinner = _Thinner(keep, spool, keep_ptx=keep_ptx, in_tree=True)
-        check = partial(thinner.check, path)
-        if Path(path).is_dir():
-            sizes = thin_tree.thin_folder(
-                path, output, thinner.plan, check, spool, keep_equal=keep_equal
-            )
-        else:
-            sizes = thin_tree.thin_wheel(
-                path, output, thinner.plan, check, spool, keep_equal=keep_equal
-            )
-        return thinner.report(*sizes)
-
-
-def _mode(path: StrPath) -> int | None:
-    status = Path(path).stat()
-    return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
+    if Path(path).is_dir() and not (Path(output).exists() and Path(output).samefile(path)):
+        check_outside(output, path, "thinned")
+    with Spool() as spool, ExitStack() as stack:
+        thinner = _Thinner(keep, spool, stack, keep_ptx=keep_ptx)
+        with rewritten(path, output, spool, keep_equal=keep_equal) as writer:
+            thinner.in_tree = not isinstance(writer.tree, FileTree)
+            writer.rewrite(thinner.plan)
+            thinner.asked.check(path)
+        loads, untouched = tuple(thinner.loads), tuple(thinner.untouched.items())
+        sizes, images = (writer.tree.size, writer.size), (thinner.kept, thinner.removed)
+        return ThinReport(*sizes, *images, loads, untouched, tuple(thinner.left_out))
 
 
 class _Thinner:
     """One run; what is compressed anew goes to the spool."""
 
     def __init__(
-        self, keep: Sequence[Device], spool: Spool, *, keep_ptx: bool, in_tree: bool = False
+        self, keep: Sequence[Device], spool: Spool, stack: ExitStack, *, keep_ptx: bool
     ) -> None:
-        self.in_tree = in_tree
-        self.keep = keep
+        self.in_tree = False
+        self.asked = Asked(keep)
         self.keep_ptx = keep_ptx
         self.spool = spool
-        self.served: set[Device] = set()
-        self.present: dict[str, None] = {}
-        """The IDs of all device images."""
+        self.stack = stack
+        """Holds the wheel in a folder that is open."""
         self.loads: dict[tuple[str, Load], None] = {}
         self.untouched: Counter[str] = Counter()
         self.left_out: list[str] = []
         self.kept = 0
         self.removed = 0
 
-    def check(self, path: StrPath) -> None:
-        """Refuse a run that found no image for a device."""
-        unserved = [device for device in self.keep if device not in self.served]
-        if unserved:
-            raise NoImageError(path, unserved, self.present)
-
-    def report(self, before: int, after: int) -> ThinReport:
-        """Return what was done, from and to so many bytes."""
-        loads, untouched = tuple(self.loads), tuple(self.untouched.items())
-        left_out = tuple(self.left_out)
-        return ThinReport(before, after, self.kept, self.removed, loads, untouched, left_out)
-
-    def plan(self, place: Place) -> FilePlan | None:
+    def plan(self, place: Place, _: object = None) -> FilePlan | None:
         """Plan the new file; None if it is the old one. Without a byte, it is left out.
 
         That is one of nothing but images that go.
@@ -216,8 +185,7 @@ class _Thinner:
         if file_format in planners:
             return planners[file_format](source, label)
         if file_format is FileFormat.ZIP:
-            message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
-            raise UsageError(f"'{label}' {message}")
+            return self._plan_zip(place)
         if file_format is FileFormat.BITCODE:
             for found in containers_in(source, label):
                 if self._kept(found) is not None:
@@ -236,11 +204,8 @@ class _Thinner:
         """Return the indexes of the images that stay; None if all of them do, as if `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
-        for device in self.keep:
-            loads = explained(found.images, device)
-            if loads:
-                self.served.add(device)
-            self.loads.update({(device.text, load): None for load in loads.values()})
+        self.loads.update(dict.fromkeys(load for _, load in self.asked.loads(found.images)))
+        for device in self.asked.devices:
             kept |= may_load(found.images, device)
         is_cuda = found.container is FileFormat.CUDA_FATBIN
         if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
@@ -249,8 +214,6 @@ class _Thinner:
             kept = set(range(len(found.images)))
         elif is_cuda:
             kept = self._kept_of_cuda(found, kept)
-        device_images = [image for image in found.images if image.kind != OffloadKind.HOST]
-        self.present.update(dict.fromkeys(image.id for image in device_images))
         self.kept += len(kept) - hosts
         self.removed += len(found.images) - len(kept)
         if len(kept) == len(found.images):
@@ -287,25 +250,16 @@ class _Thinner:
         self, source: InputFile, found: FoundContainer, kept: Sequence[int]
     ) -> FilePlan:
         """Lay out a binary of several images for those that stay; compressed as it was."""
-        from offload_tool.formats.offload_binary import (
-            plan_shared_offload_binary,
-            read_offload_binary,
-            write_compressed_offload_binary,
-        )
+        from offload_tool.formats.offload_binary import read_offload_binary
+        from offload_tool.operations.package import plan_images
 
         data, binary, method = read_offload_binary(source.data, found.offset, path=found.label)
         images = [binary.images[at] for at in kept]
-        if method is None:
-            layout = plan_shared_offload_binary(images)
-            return layout.plan([source.range(image.offset, image.size) for image in images])
-        layout = plan_shared_offload_binary(images, version=3)
-        write = partial(
-            write_compressed_offload_binary,
-            layout=layout,
-            images=[image.content(data) for image in images],
-            method=method,
-        )
-        return FilePlan.of([self.spool.added(write)])
+        contents = [
+            image.content(data) if method else source.range(image.offset, image.size)
+            for image in images
+        ]
+        return plan_images(images, contents, method, self.spool)
 
     def _thin_compressed(
         self, source: InputFile, found: FoundContainer, kept: Sequence[int], limit: int | None
@@ -318,22 +272,13 @@ class _Thinner:
             message += "and bundle its files again"
             raise UnsupportedError(message, path=found.label, offset=found.offset)
         content = found.images[0].content.source
-        ids = {found.images[at].id for at in kept}
-        plan = _thin_content(content, ids, found.label)
-        parts = list(plan.chunks())
-        packed = self._compress(parts, header.version, header.method, None)
+        plan = _thin_content(content, {found.images[at].id for at in kept}, found.label)
+        form = Compression(header.method, version=header.version)
+        packed = self.spool.added(lambda out: compress_plan(out, plan, form))
         if limit is not None and packed.size > limit:
-            packed = self._compress(parts, header.version, header.method, _HIGH_LEVEL)
+            form = replaced(form, level=_HIGH_LEVEL)
+            packed = self.spool.added(lambda out: compress_plan(out, plan, form))
         return FilePlan.of([packed])
-
-    def _compress(
-        self, parts: Sequence[bytes | memoryview], version: int, method: Method, level: int | None
-    ) -> FileRange:
-        from offload_tool.formats.bundle.compressed import compress_bundle
-
-        return self.spool.added(
-            lambda out: compress_bundle(out, parts, version=version, method=method, level=level)
-        )
 
     # -- formats of files --------------------------------------------------------------
 
@@ -356,6 +301,22 @@ class _Thinner:
             return None
         layout = plan_archive(new)
         return layout.plan(contents)
+
+    def _plan_zip(self, place: Place) -> FilePlan | None:
+        """Plan a wheel in a folder, which stays open until the next."""
+        if not self.in_tree:
+            message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
+            raise UsageError(f"'{place.label}' {message}")
+        if is_wheel(place.path) and not place.names:
+            self.stack.close()
+            wheel = WheelWriter(self.stack.enter_context(WheelTree(place.path)), self.spool)
+            wheel.rewrite(self.plan)
+            wheel.finish()
+            return wheel.plan() if wheel.is_changed else None
+        if any(True for _ in containers_in(place.source, place.label)):
+            message = "cannot be thinned where it is: it is a zip file; thin it by itself before"
+            raise UnsupportedError(message, path=place.label)
+        return None
 
     def _plan_kpack(self, source: InputFile, label: str) -> FilePlan | None:
         """Plan an archive of what stays under each key."""
@@ -410,10 +371,14 @@ class _Thinner:
 
     def _plan_text(self, source: InputFile, label: str) -> FilePlan | None:
         (found,) = containers_in(source, label)
+        return self._thin_whole(source, found)
+
+    def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
+        """Plan a file that is a text bundle or an object bundle; None if it stays."""
         kept = self._kept(found)
         if kept is None:
             return None
-        return _thin_content(source, {found.images[at].id for at in kept}, label)
+        return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
     def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
         """Plan a file in which each container stays where it is, with zeros behind it."""
@@ -422,7 +387,7 @@ class _Thinner:
         end = 0
         for found in containers_in(source, label):
             if found.section == OBJECT_BUNDLE_SECTIONS:
-                plan = self._thin_object_bundle(source, found)
+                plan = self._thin_whole(source, found)
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY:
                 self._stay(found, f"LLVM reads no zeros between images in {found.section}")
@@ -439,12 +404,6 @@ class _Thinner:
             raise _both_kinds(label)
         return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
 
-    def _thin_object_bundle(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
-        kept = self._kept(found)
-        if kept is None:
-            return None
-        return _thin_content(source, {found.images[at].id for at in kept}, found.label)
-
     def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []
@@ -453,7 +412,7 @@ class _Thinner:
         plan = None
         for found in containers_in(source, label):
             if found.section == OBJECT_BUNDLE_SECTIONS:
-                plan = self._thin_object_bundle(source, found)
+                plan = self._thin_whole(source, found)
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != _ET_REL:
                 why = f"a linked program has pointers to the images in {found.section}; "

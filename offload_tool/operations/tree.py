@@ -1,8 +1,8 @@
-"""Folders and wheels, written anew with some of their files changed.
+"""Files, folders and wheels, written anew with some of their files changed.
 
 ::
 
-    Tree         the files of a folder or wheel: their names, and each opened in its turn
+    Tree         the files of a folder or wheel, or one file: their names, each opened in its turn
     TreeWriter   keeps files as they are (copied inside the kernel; packed ones stay packed), puts
                  new ones, leaves others out, and in the end writes each RECORD for what changed
 
@@ -16,15 +16,15 @@ import os
 import posixpath
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from offload_tool.containers.file_format import recognise
 from offload_tool.containers.walk import Place
 from offload_tool.containers.zip_members import open_zip, open_zip_member
-from offload_tool.errors import FileError, FormatError, UnsupportedError
+from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.wheel import (
     RECORD,
     SIGNATURES,
@@ -32,6 +32,7 @@ from offload_tool.formats.wheel import (
     digest,
     edited_record,
     installed_path,
+    is_wheel,
 )
 from offload_tool.formats.zip_writer import (
     PackedMember,
@@ -41,18 +42,18 @@ from offload_tool.formats.zip_writer import (
     packed_member,
     plan_zip,
 )
-from offload_tool.io import InputFile, StrPath
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.limits import current, running
+from offload_tool.io.output_folder import OutputFolder, new_folder, open_folder
 from offload_tool.io.paths import naming
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from offload_tool.io.output_folder import OutputFolder
-
+_T = TypeVar("_T", bound="_Tree")
 _NEW_MODE = 0o644
+_BEGIN = 4096
+NOTHING = FilePlan((), 0)
+"""The plan of a file that is left out."""
 
 
 class TreeFile(NamedTuple):
@@ -63,33 +64,60 @@ class TreeFile(NamedTuple):
     """``file``, ``link`` or ``folder``."""
     mode: int
     """Permission bits."""
-    row: zipfile.ZipInfo | None = None
-    """Of a wheel."""
 
 
-class Tree(Protocol):
-    """A folder or wheel that is read."""
-
-    label: str
-    files: list[TreeFile]
-    """In the order that outputs keep."""
-
-    def open(self, file: TreeFile, *, always: bool = False) -> AbstractContextManager[Place | None]:
-        """Open a file; None if it is of no known format, or empty, and not to be given `always`."""
-
-    def path(self, name: str) -> str:
-        """Name a file for messages."""
+class _Tree:
+    def __init__(self, path: StrPath) -> None:
+        self.label = str(path)
+        self.files: list[TreeFile] = []
+        """In the order that outputs keep."""
+        self.size = 0
+        """Bytes of all files, as they are stored."""
+        self.stack = ExitStack()
 
     def installed(self, file: TreeFile) -> str:
         """Return where a file is once the tree is in its place."""
+        return file.name
+
+    def __enter__(self: _T) -> _T:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
 
 
-def is_inside(path: StrPath, folder: StrPath) -> bool:
-    """Return whether a path, which need not exist, is a folder or in it."""
-    return Path(path).resolve().is_relative_to(Path(folder).resolve())
+def check_outside(output: StrPath, folder: StrPath, done: str) -> None:
+    """Refuse an output in the folder to be `done`: "thinned", say.
+
+    :raises UsageError: it is there; that nothing is at its path yet does not matter.
+    """
+    if Path(output).resolve().is_relative_to(Path(folder).resolve()):
+        where = f"the output '{output}' is in the folder to be {done}, '{folder}'"
+        raise UsageError(f"{where}; write elsewhere")
 
 
-class FolderTree:
+class FileTree(_Tree):
+    """One file, which stays open; use as a context manager."""
+
+    def __init__(self, path: StrPath) -> None:
+        super().__init__(path)
+        self.source = self.stack.enter_context(InputFile(path))
+        self.size = len(self.source)
+        mode = Path(path).stat().st_mode
+        self.mode = stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
+        self.files.append(TreeFile(Path(path).name, "file", self.mode or _NEW_MODE))
+
+    @contextmanager
+    def open(self, _: TreeFile, **__: bool) -> Iterator[Place | None]:
+        """Give the file, whatever it holds."""
+        yield Place.of(self.source, self.label)
+
+    def path(self, _: str) -> str:
+        """Name the file for messages."""
+        return self.label
+
+
+class FolderTree(_Tree):
     """A folder; the folder `besides` in it does not count.
 
     :raises FileError: it cannot be read.
@@ -97,9 +125,8 @@ class FolderTree:
     """
 
     def __init__(self, folder: StrPath, besides: Path | None = None) -> None:
-        self.label = str(folder)
+        super().__init__(folder)
         self.root = Path(folder)
-        self.files: list[TreeFile] = []
         budget = current()
         for file in self._read(besides):
             budget.file(self.path(file.name))
@@ -117,14 +144,16 @@ class FolderTree:
                 path = Path(parent, name)
                 relative = path.relative_to(self.root).as_posix()
                 try:
-                    mode = path.lstat().st_mode
+                    status = path.lstat()
                 except OSError as error:
                     raise FileError(path, error) from error
+                mode = status.st_mode
                 if stat.S_ISLNK(mode):
                     yield TreeFile(relative, "link", 0o777)
                 elif stat.S_ISDIR(mode):
                     yield TreeFile(relative, "folder", stat.S_IMODE(mode))
                 elif stat.S_ISREG(mode):
+                    self.size += status.st_size
                     yield TreeFile(relative, "file", stat.S_IMODE(mode))
                 else:
                     message = "expected files, folders and links, found something else"
@@ -132,7 +161,7 @@ class FolderTree:
 
     @contextmanager
     def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Place | None]:
-        """Open a file, see `Tree`."""
+        """Open a file; None if it is of no known format, or empty, and not to be given `always`."""
         path = self.path(file.name)
         if (budget := running()) is not None:
             budget.next_file()
@@ -144,13 +173,9 @@ class FolderTree:
         """Name a file."""
         return str(self.root / name)
 
-    def installed(self, file: TreeFile) -> str:
-        """Return where a file is: there."""
-        return file.name
 
-
-class WheelTree:
-    """A wheel, or another zip file; `files` has no folders, which a wheel need not have.
+class WheelTree(_Tree):
+    """A wheel, or another zip file, which need not have the folders of its files.
 
     Use as a context manager.
 
@@ -158,19 +183,17 @@ class WheelTree:
     """
 
     def __init__(self, path: StrPath) -> None:
-        self.label = str(path)
-        self._stack = ExitStack()
-        try:
-            self.source = self._stack.enter_context(InputFile(path))
-            self._zip = self._stack.enter_context(open_zip(self.source, self.label))
+        super().__init__(path)
+        self.rows: dict[str, zipfile.ZipInfo] = {}
+        with ExitStack() as stack:
+            self.source = stack.enter_context(InputFile(path))
+            self._zip = stack.enter_context(open_zip(self.source, self.label))
             self.files = list(self._read())
-        except BaseException:
-            self._stack.close()
-            raise
+            self.size = len(self.source)
+            self.stack = stack.pop_all()
 
     def _read(self) -> Iterator[TreeFile]:
         budget = current()
-        seen: set[str] = set()
         for row in self._zip.infolist():
             label = self.path(row.filename)
             budget.member(label)
@@ -178,22 +201,24 @@ class WheelTree:
             parts = name.rstrip("/").split("/")
             if name.startswith("/") or ".." in parts or "\\" in name:
                 raise FormatError("its name leads out of the wheel", path=label)
-            if name in seen:
+            if name in self.rows:
                 raise FormatError("this name is there twice", path=label)
-            seen.add(name)
+            self.rows[name] = row
             mode = row.external_attr >> 16
             kind = "link" if stat.S_ISLNK(mode) else "folder" if name.endswith("/") else "file"
-            yield TreeFile(name, kind, stat.S_IMODE(mode) or _NEW_MODE, row)
+            yield TreeFile(name, kind, stat.S_IMODE(mode) or _NEW_MODE)
 
     @contextmanager
     def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Place | None]:
-        """Open a file, see `Tree`."""
+        """Open a file, as `FolderTree` does."""
         label = self.path(file.name)
-        row = _row(file)
-        with open_zip_member(
-            self._zip, row, self.source, label, lambda begin: always or _is_known(begin)
-        ) as member:
-            if member is None or not (always or _is_known(member[0].data[:_BEGIN])):
+
+        def wanted(begin: memoryview) -> bool:
+            return always or recognise(begin) is not None
+
+        row = self.rows[file.name]
+        with open_zip_member(self._zip, row, self.source, label, wanted) as member:
+            if member is None or not wanted(member[0].data[:_BEGIN]):
                 yield None
                 return
             source, offset = member
@@ -207,31 +232,15 @@ class WheelTree:
         """Return where a file is installed; its own name if that is outside of packages."""
         return installed_path(file.name) or file.name
 
-    def __enter__(self) -> WheelTree:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-
-_BEGIN = 4096
-
-
-def _is_known(begin: memoryview) -> bool:
-    return recognise(begin) is not None
-
-
-def _row(file: TreeFile) -> zipfile.ZipInfo:
-    if file.row is None:
-        raise TypeError(f"{file.name} is no file of a wheel")
-    return file.row
+Tree: TypeAlias = "FileTree | FolderTree | WheelTree"
 
 
 # -- writing -----------------------------------------------------------------------------
 
 
 class TreeWriter:
-    """What writing folders and wheels has in common; `finish` ends it.
+    """What writing files, folders and wheels has in common; `finish` ends it.
 
     :raises UnsupportedError: the tree is signed.
     :raises FormatError: a RECORD of it is broken.
@@ -242,6 +251,8 @@ class TreeWriter:
         self.changed: dict[str, Digest] = {}
         self.added: dict[str, Digest] = {}
         self.removed: list[str] = []
+        self.saved = 0
+        """By how many bytes files are shorter."""
         self.is_changed = False
         names = {file.name for file in tree.files if file.kind == "file"}
         self.records = [n for n in sorted(names) if _is_record(n)]
@@ -252,9 +263,22 @@ class TreeWriter:
                     message = f"'{name}' is a signature, which would not fit any more; take it out"
                     raise UnsupportedError(message, path=tree.path(signature))
 
-    def keep(self, file: TreeFile) -> None:
-        """Take a file over; a RECORD may change in the end."""
-        self._keep(file)
+    def rewrite(self, plan: Callable[[Place, TreeFile], FilePlan | None]) -> None:
+        """Write each file as `plan` has it: None is as it was; without a byte, it is left out."""
+        for file in self.tree.files:
+            if file.kind != "file":
+                self.keep(file)
+                continue
+            with self.tree.open(file) as place:
+                new = None if place is None else plan(place, file)
+                if new is None or place is None:
+                    self.keep(file)
+                    continue
+                self.saved += len(place.source) - new.size
+                if new.size:
+                    self.put(file, new)
+                else:
+                    self.leave_out(file)
 
     def put(self, file: TreeFile, plan: FilePlan) -> None:
         """Replace the content of a file of the tree."""
@@ -287,8 +311,14 @@ class TreeWriter:
             if new is not None:
                 self._put(file, FilePlan.of([new]))
 
-    def _keep(self, file: TreeFile) -> None:
+    def keep(self, file: TreeFile) -> None:
+        """Take a file over; a RECORD may change in the end."""
         raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is written, but for what changed of a folder's RECORDs."""
+        return self.tree.size - self.saved
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
         raise NotImplementedError
@@ -303,7 +333,7 @@ def _is_record(name: str) -> bool:
 
 
 class FolderWriter(TreeWriter):
-    """Writes into `folder`, below `at`; with `only_changed`, no file that is kept."""
+    """Writes into `folder`, below `at`; what is kept in the end, but not if `only_changed`."""
 
     def __init__(
         self, tree: Tree, folder: OutputFolder, at: str = "", *, only_changed: bool = False
@@ -312,23 +342,36 @@ class FolderWriter(TreeWriter):
         self.folder = folder
         self.at = at
         self.only_changed = only_changed
+        self.kept: list[TreeFile] = []
+        """What `copy_kept` copies."""
 
-    def _keep(self, file: TreeFile) -> None:
-        if self.only_changed:
-            return
-        old, name = self.tree.path(file.name), self.at + file.name
-        if file.kind == "folder":
-            self.folder.folder(name, file.mode | 0o700)
-        elif file.kind == "link":
-            with naming(old):
-                target = os.readlink(old)
-            self.folder.link(name, target)
-        else:
-            with InputFile(old) as source:
-                status = Path(old).lstat()
-                times = status.st_atime_ns, status.st_mtime_ns
-                with self.folder.file(name, mode=file.mode, times=times) as out:
-                    out.copy(source)
+    def keep(self, file: TreeFile) -> None:
+        """Take a file over when all is known."""
+        if not self.only_changed:
+            self.kept.append(file)
+
+    def copy_kept(self) -> None:
+        """Copy what is kept and was not yet copied."""
+        for file in self.kept:
+            old, name = self.tree.path(file.name), self.at + file.name
+            if file.kind == "folder":
+                self.folder.folder(name, file.mode | 0o700)
+            elif file.kind == "link":
+                with naming(old):
+                    target = os.readlink(old)
+                self.folder.link(name, target)
+            else:
+                with InputFile(old) as source:
+                    status = Path(old).lstat()
+                    times = status.st_atime_ns, status.st_mtime_ns
+                    with self.folder.file(name, mode=file.mode, times=times) as out:
+                        out.copy(source)
+        self.kept.clear()
+
+    def finish(self) -> None:
+        """Copy what is kept, and write the RECORDs."""
+        self.copy_kept()
+        super().finish()
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
         self.folder.remove(self.at + file.name)
@@ -338,32 +381,60 @@ class FolderWriter(TreeWriter):
         self.folder.write(self.at + name, plan)
 
 
-class WheelWriter(TreeWriter):
+class FileWriter(TreeWriter):
+    """Makes the plan of one file; it ends with what it was made of."""
+
+    def __init__(self, tree: FileTree | WheelTree) -> None:
+        super().__init__(tree)
+        self.source = tree.source
+        self._plan: FilePlan = NOTHING
+
+    def keep(self, file: TreeFile) -> None:
+        """Take it over; of a file, that is all."""
+
+    def _put(self, _: TreeFile, plan: FilePlan) -> None:
+        self._plan = plan
+
+    def plan(self) -> FilePlan:
+        """Plan the whole output; after `finish`."""
+        if self.is_changed:
+            return self._changed()
+        return FilePlan.of([self.source.range(0, len(self.source))])
+
+    def _changed(self) -> FilePlan:
+        return self._plan
+
+    @property
+    def size(self) -> int:
+        """Bytes of the output."""
+        return self.plan().size
+
+
+class WheelWriter(FileWriter):
     """Makes the plan of a wheel, whose new files are in `spool`."""
+
+    tree: WheelTree
 
     def __init__(self, tree: WheelTree, spool: Spool) -> None:
         super().__init__(tree)
-        self.source = tree.source
+        self.rows = tree.rows
         self.spool = spool
         self.members: dict[str, PackedMember] = {}
 
-    def _keep(self, file: TreeFile) -> None:
-        label = self.tree.path(file.name)
-        self.members[file.name] = copied_member(_row(file), self.source, label=label)
+    def keep(self, file: TreeFile) -> None:
+        """Copy a member as it is packed."""
+        row, label = self.rows[file.name], self.tree.path(file.name)
+        self.members[file.name] = copied_member(row, self.source, label=label)
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
-        self._pack(file.name, _row(file), plan)
+        self.members[file.name] = packed_into(self.spool, self.rows[file.name], plan)
 
     def _add(self, name: str, plan: FilePlan) -> None:
         row = new_row(name, _NEW_MODE)
         row.compress_type = zipfile.ZIP_DEFLATED
-        self._pack(name, row, plan)
-
-    def _pack(self, name: str, row: zipfile.ZipInfo, plan: FilePlan) -> None:
         self.members[name] = packed_into(self.spool, row, plan)
 
-    def plan(self) -> FilePlan:
-        """Plan the wheel; after `finish`."""
+    def _changed(self) -> FilePlan:
         return plan_zip(list(self.members.values()))
 
 
@@ -372,3 +443,45 @@ def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMem
     start = spool.out.position
     packed = pack_member(spool.out, row, plan.blocks())
     return packed_member(packed, spool.since(start))
+
+
+@contextmanager
+def rewritten(
+    path: StrPath, output: StrPath, spool: Spool, *, keep_equal: bool
+) -> Iterator[TreeWriter]:
+    """Yield what writes the file, folder or wheel at `path` to `output` when the block ends.
+
+    `output` may be `path`. Of a folder, only what changes is written there, and what is left out is
+    removed.
+
+    :raises FileError: a file cannot be read or written.
+    """
+    if Path(path).is_dir():
+        old, new = Path(path), Path(output)
+        in_place = new.exists() and new.samefile(old)
+        with new_folder(output, keep_equal=keep_equal) as fresh:
+            tree = FolderTree(old, besides=fresh.temporary)
+            writer = FolderWriter(tree, fresh, only_changed=in_place)
+            yield writer
+            writer.finish()
+        if in_place:
+            with open_folder(old) as folder:
+                for name in writer.removed:
+                    folder.remove(name)
+    elif is_wheel(path):
+        with WheelTree(path) as wheel:
+            yield from _replaced(WheelWriter(wheel, spool), output, None, keep_equal=keep_equal)
+    else:
+        with FileTree(path) as one:
+            yield from _replaced(FileWriter(one), output, one.mode, keep_equal=keep_equal)
+
+
+def _replaced(
+    writer: FileWriter, output: StrPath, mode: int | None, *, keep_equal: bool
+) -> Iterator[FileWriter]:
+    yield writer
+    writer.finish()
+    with replace_file(output, keep_equal=keep_equal) as out:
+        writer.plan().write_to(out)
+        if mode is not None and out.seekable:
+            out.set_mode(mode)
