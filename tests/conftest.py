@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from tests.selection import chosen, without_tests
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where no bytecode is to be written, each program that tests start would compile the package anew:
-# a third of the time of a run of SCons.
+# Where no bytecode is to be written, each program that tests start would compile the package anew,
+# a third of the time of a run of SCons, and each process of pytest all tests: 15 seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
 
