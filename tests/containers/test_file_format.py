@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import pytest
 
 from offload_tool.containers.entries import binary_bundle
-from offload_tool.containers.file_format import FileFormat, next_content, recognise
+from offload_tool.containers.file_format import FileFormat, find_strays, next_content, recognise
 from offload_tool.formats.bitcode.symbol_table import is_bitcode
 from offload_tool.formats.bundle.binary import is_bundle, plan_bundle
 from offload_tool.formats.bundle.compressed import is_compressed_bundle
@@ -67,3 +68,29 @@ def test_entries_of_a_bundle_in_a_part() -> None:
     assert [bytes(entry.range.data) for entry in entries] == [b"XX", b"Y"]
     assert entries[0].range.source is whole
     assert bytes(entries[0].begin(1)) == b"X"
+
+
+BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+BINARY, FATBIN = b"\x10\xff\x10\xad", b"\x50\xed\x55\xba"
+
+
+@pytest.mark.parametrize(
+    ("magic", "layout", "numbers", "false"),
+    [
+        (BUNDLE, "<QQQQ", (1, 60, 4, 4), (0, 60, 4, 4)),
+        (BUNDLE, "<QQQQ", (1, 60, 4, 4), (1, 60, 5, 4)),
+        (BUNDLE, "<QQQQ", (1, 60, 4, 4), (1, 60, 4, 0)),
+        (BINARY, "<IQ", (1, 64), (4, 64)),
+        (BINARY, "<IQ", (1, 64), (1, 65)),
+        (FATBIN, "<HHQHHI", (1, 16, 48, 2, 0, 40), (1, 16, 65, 2, 0, 40)),
+        (FATBIN, "<HHQHHI", (1, 16, 48, 2, 0, 40), (1, 16, 48, 3, 0, 40)),
+        (FATBIN, "<HHQHHI", (1, 16, 48, 2, 0, 40), (1, 16, 40, 2, 0, 40)),
+    ],
+)
+def test_a_magic_with_a_header_that_can_be_true(
+    magic: bytes, layout: str, numbers: tuple[int, ...], false: tuple[int, ...]
+) -> None:
+    """What is searched for has numbers behind its magic that fit into what is there."""
+    for row, count in ((numbers, 1), (false, 0)):
+        data = memoryview(b"x" * 7 + (magic + struct.pack(layout, *row)).ljust(64, b"\0"))
+        assert [at for at, _ in find_strays(data, 0, len(data), len(data))] == [7] * count

@@ -1,4 +1,4 @@
-"""Files with device code that a device link is yet to take its part of."""
+"""Containers in a file, and which of them a device link is yet to take its part of."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from offload_tool import BundleEntryID, bundle_files, embed_bundle
-from offload_tool.containers.find import has_relocatable_code
-from offload_tool.errors import FileError
+from offload_tool.containers.find import find_containers, has_relocatable_code
+from offload_tool.errors import FileError, FormatError
 from offload_tool.operations.embed import embed_offload_binary
+from tests.formats.compressed import compressed
 from tests.formats.object_files import make_elf
 from tests.formats.test_offload_binary import binary
 from tests.operations.fatbins import HOST, make_bundle
@@ -65,3 +66,16 @@ def test_broken_files(tmp_path: Path) -> None:
     assert not has_relocatable_code(tmp_path / "text")
     with pytest.raises(FileError, match=r"none"):
         has_relocatable_code(tmp_path / "none")
+
+
+def test_what_stands_behind_a_bundle(tmp_path: Path) -> None:
+    """Anything behind an uncompressed bundle is passed over, as by LLVM; not behind another."""
+    bundle = make_bundle(tmp_path / "b", {HOST: b"", "gfx906": b"image"})
+    plain = bundle.read_bytes()
+    path = tmp_path / "x"
+    for data, count in ((plain + bytes(9) + plain + b"more", 2), (compressed(plain) + plain, 2)):
+        path.write_bytes(data)
+        assert len(list(find_containers(path))) == count
+    path.write_bytes(compressed(plain) + b"more")
+    with pytest.raises(FormatError, match="expected zeros or another bundle after a compressed"):
+        list(find_containers(path))

@@ -229,7 +229,7 @@ HUGE = 2**64 - 1
         *((broken(40, "<Q", offset), "string offset") for offset in (1000, HUGE, HUGE - 31)),
         *((broken(48, "<Q", count), "string offset") for count in (100, HUGE, 2**60)),
         *((broken(56, "<Q", offset), "image offset") for offset in (1000, HUGE, HUGE - 4)),
-        *((broken(64, "<Q", size), "image offset") for size in (1000, HUGE)),
+        *((broken(64, "<Q", size), "image offset") for size in (9, 1000, HUGE)),
         *((broken(72, "<Q", offset), "key offset") for offset in (1000, HUGE)),
         *((broken(80, "<Q", offset), "value offset") for offset in (1000, HUGE)),
         (binary()[:31], "header"),

@@ -164,13 +164,14 @@ def test_processors(flags: int, names: tuple[str, ...]) -> None:
         (FLAGS, 0x12011, r"not publicly known \(flag 0x10000: scrambled\)"),
         (FLAGS, 0xA011, "found lz4 and zstd"),
         (FLAGS, 0x11, "expected a flag for how"),
+        (16, len(PACKED) + 100, "and a payload within"),
         (36, 1 << 20, "expected an identifier within"),
     ],
 )
 def test_broken_payload(offset: int, value: int, message: str) -> None:
     """A payload that contradicts its header is refused, before there is room for it."""
     with pytest.raises((FormatError, UnsupportedError), match=message):
-        unpack(patched(offset, value, 4 if offset == 36 else 8))
+        unpack(patched(offset, value, 4 if offset in (16, 36) else 8))
 
 
 @given(st.integers(0, len(PACKED) - 1), st.integers(1, 255))
