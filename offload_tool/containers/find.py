@@ -197,8 +197,11 @@ class _Everything(Policy):
             return None
         if row.sh_type == SHT_LLVM_OFFLOADING:
             return FileFormat.OFFLOAD_BINARY
-        if tables.names[number] == _WRAPPERS and self.markers and _is_marked(tables, number):
-            return FileFormat.KPACK_MARKER
+        if tables.names[number] == _WRAPPERS and self.markers:
+            from offload_tool.formats.kpack.wrappers import is_marked
+
+            if is_marked(tables, number):
+                return FileFormat.KPACK_MARKER
         kind = _by_name(tables.data, tables.names[number], row.sh_offset)
         if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
             return None  # a host object of ours, which gets its fat binary later
@@ -261,7 +264,7 @@ def find_containers(
         _containers,
         skipped,
         strays=None if strays is None else _stray_telling(strays),
-        scan=_found_size if scan else None,
+        scan=(lambda found: max(found.size, 1)) if scan else None,
         overlay=overlay,
     )
     budget = current()
@@ -269,16 +272,6 @@ def find_containers(
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path
         yield replaced(found, index=index)
-
-
-def _is_marked(tables: ElfTables, number: int) -> bool:
-    from offload_tool.formats.kpack.wrappers import is_marked
-
-    return is_marked(tables, number)
-
-
-def _found_size(found: FoundContainer) -> int:
-    return max(found.size, 1)
 
 
 def _stray_telling(strays: Callable[[str], None]) -> Callable[[Place, int, FileFormat], None]:
@@ -474,11 +467,12 @@ def _kpack_codes(spot: Spot) -> Iterator[FoundContainer]:
     from offload_tool.containers.kpack import codes_of_archive
 
     place = spot.place
-    for code in codes_of_archive(place.source, place.label):
-        label = f"{place.label}({code.key})"
-        member = place._replace(label=label, names=(*place.names, code.key))
-        images = tuple(_image(name, entry, None, size) for name, entry, size in code.entries)
-        yield FoundContainer(member, FileFormat.KPACK, code.offset, code.size, images)
+    for key, entries in codes_of_archive(place.source, place.label):
+        member = place._replace(label=f"{place.label}({key})", names=(*place.names, key))
+        images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
+        offset = min(entry.offset for _, entry, _ in entries)
+        size = sum(entry.size for _, entry, _ in entries)
+        yield FoundContainer(member, FileFormat.KPACK, offset, size, images)
 
 
 def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
@@ -486,11 +480,11 @@ def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
 
     place = spot.place
     tables = read_elf_tables(place.source.data, path=place.label)
-    for code in code_of_wrappers(tables, place):
-        at = spot.start + WRAPPER_SIZE * code.wrapper.position
-        images = tuple(_image(name, entry, None, size) for name, entry, size in code.entries)
+    for wrapper, entries, faults in code_of_wrappers(tables, place):
+        at = spot.start + WRAPPER_SIZE * wrapper.position
+        images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
         rest = (at, WRAPPER_SIZE, images, spot.section)
-        yield FoundContainer(place, FileFormat.KPACK_MARKER, *rest, faults=code.faults)
+        yield FoundContainer(place, FileFormat.KPACK_MARKER, *rest, faults=faults)
 
 
 def _code_object(spot: Spot) -> FoundContainer:

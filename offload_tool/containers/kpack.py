@@ -14,7 +14,7 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.containers.entries import PackedFrame, StoredEntry
 from offload_tool.errors import ContentError, FileError, FormatError
@@ -41,26 +41,8 @@ _TARGETS = ("gfx", "amdgcn")
 """What the names of targets begin with."""
 
 
-class CodeUnderKey(NamedTuple):
-    """What an archive has under one key."""
-
-    key: str
-    offset: int
-    """Of the first code object."""
-    size: int
-    """Bytes of all."""
-    entries: list[tuple[BundleEntryID, StoredEntry, int]]
-    """Each with its bytes when it is unpacked."""
-
-
-class WrappedCode(NamedTuple):
-    """What a wrapper of a host program gets."""
-
-    wrapper: MarkedWrapper
-    entries: list[tuple[BundleEntryID, StoredEntry, int]]
-    """As of `CodeUnderKey`."""
-    faults: tuple[str, ...]
-    """What is wrong with the archives."""
+KpackEntry: TypeAlias = "tuple[BundleEntryID, StoredEntry, int]"
+"""A code object, with its bytes when it is unpacked."""
 
 
 def entry_id_of(target_id: str) -> BundleEntryID:
@@ -68,23 +50,18 @@ def entry_id_of(target_id: str) -> BundleEntryID:
     return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
 
 
-def codes_of_archive(source: InputFile, label: str) -> Iterator[CodeUnderKey]:
-    """Yield what an archive has under each key.
+def codes_of_archive(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
+    """Yield each key of an archive, and what it has under that.
 
     :raises FormatError: it is broken.
     :raises UnsupportedError: it is of a version or scheme that is not known.
     """
     archive = read_kpack(source.data, path=label)
     for key, group in images_by_key(archive).items():
-        offset = min(image.offset for image in group)
-        size = sum(image.stored_size for image in group)
-        entries = [_entry(source, archive, image, label) for image in group]
-        yield CodeUnderKey(key, offset, size, entries)
+        yield key, [_entry(source, archive, image, label) for image in group]
 
 
-def _entry(
-    source: InputFile, archive: KpackArchive, image: KpackImage, label: str
-) -> tuple[BundleEntryID, StoredEntry, int]:
+def _entry(source: InputFile, archive: KpackArchive, image: KpackImage, label: str) -> KpackEntry:
     name = entry_id_of(image.target_id)
     frame = PackedFrame(archive, image, label) if archive.is_compressed else None
     entry = StoredEntry(
@@ -95,11 +72,13 @@ def _entry(
     return name, entry, image.size
 
 
-def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
-    """Yield what each wrapper of a host program gets from the archives that are there.
+def code_of_wrappers(
+    tables: ElfTables, place: Place
+) -> Iterator[tuple[MarkedWrapper, list[KpackEntry], tuple[str, ...]]]:
+    """Yield each wrapper of a host program, with what it gets from the archives that are there.
 
-    It can be read until the next one is asked for. Nothing of a program that is in no file of a
-    folder or zip file.
+    The last is what is wrong with the archives. An entry can be read until the next wrapper is
+    asked for. A program that is in no file of a folder or zip file gets nothing.
 
     :raises FormatError: a wrapper or marker is broken, or names an archive elsewhere.
     """
@@ -113,7 +92,7 @@ def code_of_wrappers(tables: ElfTables, place: Place) -> Iterator[WrappedCode]:
             code = wrapper.key, wrapper.marker
             if code not in seen:  # of relocatable code, all wrappers share one
                 seen.add(code)
-                yield _wrapped(wrapper, archives)
+                yield (wrapper, *_wrapped(wrapper, archives))
 
 
 def archives_beside(tables: ElfTables, path: str) -> list[str]:
@@ -127,8 +106,10 @@ def archives_beside(tables: ElfTables, path: str) -> list[str]:
         return list(dict.fromkeys(p for one in wrappers for p in archives.there(one.marker)))
 
 
-def _wrapped(wrapper: MarkedWrapper, archives: _Archives) -> WrappedCode:
-    entries: dict[str, tuple[BundleEntryID, StoredEntry, int]] = {}
+def _wrapped(
+    wrapper: MarkedWrapper, archives: _Archives
+) -> tuple[list[KpackEntry], tuple[str, ...]]:
+    entries: dict[str, KpackEntry] = {}
     faults = []
     paths = archives.there(wrapper.marker)
     for path in paths:
@@ -150,7 +131,7 @@ def _wrapped(wrapper: MarkedWrapper, archives: _Archives) -> WrappedCode:
     elif not entries and not faults:
         count = "the kpack archive has" if len(paths) == 1 else f"none of {len(paths)} archives has"
         faults.append(f"{count} code for '{wrapper.key}': is it of another build? ({paths[0]})")
-    return WrappedCode(wrapper, list(entries.values()), tuple(faults))
+    return list(entries.values()), tuple(faults)
 
 
 class _Folder:

@@ -153,22 +153,19 @@ def object_text(registration: Registration) -> str:
     bitcode: by default, LLVM's code generator makes old ``.ctors`` of it, which not every
     linker knows.
     """
-    section = image_section(registration) or _default_section(registration)
+    object_format = _object_format(registration)
+    default = ".rdata" if object_format == "coff" else ".rodata"
+    section = image_section(registration) or default
     alignment = image_alignment(registration)
     texts = [
         _ImageText(_PLACEHOLDER, f', section "{SECTION_MARK}{number}{section}", align {alignment}')
         for number in range(len(registration.images))
     ]
-    elf = _object_format(registration) == "elf"
-    return _ModuleText(registration, texts, init_arrays=elf).text()
+    return _ModuleText(registration, texts, init_arrays=object_format == "elf").text()
 
 
 def _object_format(registration: Registration) -> str:
     return triples.meaning(registration.triple).object_format
-
-
-def _default_section(registration: Registration) -> str:
-    return ".rdata" if _object_format(registration) == "coff" else ".rodata"
 
 
 @frozen

@@ -38,6 +38,7 @@ The embedding object is an ELF64 relocatable file of 6 sections::
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -214,19 +215,21 @@ def plan_embedding(
     flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if place.is_kept else 0)
     abi = _ELFOSABI_GNU if place.is_kept else 0  # without it, GNU's linker does not know the flag
 
-    strings = _Strings()
+    defined = symbol_names(hashes, for_all=for_all)
+    texts = [*defined, place.section, ".bss", ".note.GNU-stack", ".symtab", ".strtab"]
+    strings = b"\0" + b"".join(text.encode() + b"\0" for text in texts)
+    offsets = list(itertools.accumulate((len(text.encode()) + 1 for text in texts), initial=1))
     symbols = bytes(_ELF.symbol.size)
-    for name in symbol_names(hashes, for_all=for_all):
+    for name, offset in zip(defined, offsets, strict=False):
         is_bundle = name.startswith(FATBIN)
         section, binding = (1, _STB_GLOBAL) if is_bundle else (2, _STB_WEAK)
         length = size if is_bundle else _HANDLE_SIZE
-        symbols += _symbol(strings.add(name), binding, section, length)
+        symbols += _symbol(offset, binding, section, length)
 
     symbols_at = _align(start + size, 8)
-    names = [strings.add(name) for name in (place.section, ".bss", ".note.GNU-stack", ".symtab")]
-    names.append(strings.add(".strtab"))
+    names = offsets[len(defined) :]
     strings_at = symbols_at + len(symbols)
-    headers_at = _align(strings_at + len(strings.data), 8)
+    headers_at = _align(strings_at + len(strings), 8)
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
@@ -234,7 +237,7 @@ def plan_embedding(
         (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
         (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
         (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
-        (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings.data), 0, 0, 1, 0),
+        (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings), 0, 0, 1, 0),
     ]
     head = _ELF.header.pack(
         (ELF + bytes((2, 1, 1, abi))).ljust(16, b"\0"),
@@ -245,23 +248,10 @@ def plan_embedding(
     pieces = (
         Literal(0, head),
         content(start, 0, size),
-        Literal(symbols_at, symbols + strings.data),
+        Literal(symbols_at, symbols + strings),
         Literal(headers_at, table),
     )
     return FilePlan(pieces, headers_at + len(table))
-
-
-class _Strings:
-    """A string table under construction."""
-
-    def __init__(self) -> None:
-        self.data = b"\0"
-
-    def add(self, name: str) -> int:
-        """Append `name`; return its offset."""
-        offset = len(self.data)
-        self.data += name.encode() + b"\0"
-        return offset
 
 
 def _symbol(name: int, binding: int, section: int, size: int) -> bytes:
