@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
@@ -45,26 +46,12 @@ def compare(data: bytes, command: Command, folder: Path, find: Callable[[str], s
 
 
 def _ours(command: Command, folder: Path) -> int:
-    import contextlib
-
-    with contextlib.chdir(folder) if hasattr(contextlib, "chdir") else _inside(folder):
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
         return main(list(command.words))
-
-
-def _inside(folder: Path):
-    import contextlib
-    import os
-
-    @contextlib.contextmanager
-    def change():
-        here = Path.cwd()
-        os.chdir(folder)
-        try:
-            yield
-        finally:
-            os.chdir(here)
-
-    return change()
+    finally:
+        os.chdir(here)
 
 
 def _theirs(command: Command, folder: Path, find: Callable[[str], str]) -> int:

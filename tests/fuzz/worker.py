@@ -20,7 +20,7 @@ from typing import NamedTuple
 from offload_tool.cli import main
 from tests.fuzz import commands
 from tests.fuzz.mutations import make_case
-from tests.fuzz.seeds import HERE, make_seeds
+from tests.fuzz.seeds import make_seeds
 
 MEMORY, SECONDS = 2 << 30, 20
 """Of address space, beyond what the process has; of processor time for one operation."""
@@ -194,8 +194,3 @@ def _work(part: list[int], folder: Path, writing: int, ends: float) -> None:
         signal.alarm(0)
         os.write(writing, json.dumps(result).encode() + b"\n")
     os._exit(0)
-
-
-def corpus() -> list[Path]:
-    """Return the files in which something was found once."""
-    return sorted((HERE / "corpus").iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zipfile
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.msgpack_stream import packed
 from tests.formats.marked_programs import marked_program
-from tests.fuzz.seeds import GFX906, bundle
+from tests.fuzz.seeds import GFX906, bundle, zipped
 
 _SECTION, _HEADER = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -65,13 +64,8 @@ def zip_directory(rows: int) -> bytes:
     return local + directory + big + locator + end
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
-    """Return a zip file."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, content in members.items():
-            made.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return out.getvalue()
+def _packed_zip(members: dict[str, bytes]) -> bytes:
+    return zipped(members, zipfile.ZIP_DEFLATED)
 
 
 def kpack(keys: int, code: bytes = b"image") -> bytes:
@@ -86,26 +80,25 @@ def kpack(keys: int, code: bytes = b"image") -> bytes:
     return struct.pack("<4sIQ", b"KPAK", 1, 64 + len(code)).ljust(64, b"\0") + code + table
 
 
-def archive_of_one_name(length: int, members: int) -> bytes:
-    """Return an archive whose members all have one name, which is that long."""
+def _archive(magic: bytes, names: bytes, content: bytes, members: int) -> bytes:
+    """Return an archive with a table of `names`, whose members all have the first of these."""
 
     def row(name: bytes, size: int) -> bytes:
         return name.ljust(16) + b"0".ljust(12) + b"0     0     644     %-10d`\n" % size
 
-    rows = row(b"/0", 4) + b"\x7fELF"
-    names = b"a" * length + b"/\n" + b"\n" * (length % 2)
-    return b"!<arch>\n" + row(b"//", len(names)) + names + rows * members
+    names += b"/\n"
+    names += b"\n" * (len(names) % 2)
+    return magic + row(b"//", len(names)) + names + (row(b"/0", len(content)) + content) * members
+
+
+def archive_of_one_name(length: int, members: int) -> bytes:
+    """Return an archive whose members all have one name, which is that long."""
+    return _archive(b"!<arch>\n", b"a" * length, b"\x7fELF", members)
 
 
 def thin(name: str, members: int) -> bytes:
     """Return a thin archive that names one file again and again."""
-
-    def row(name: bytes, size: int) -> bytes:
-        return name.ljust(16) + b"0".ljust(12) + b"0     0     644     %-10d`\n" % size
-
-    names = f"{name}/\n".encode()
-    names += b"\n" * (len(names) % 2)
-    return b"!<thin>\n" + row(b"//", len(names)) + names + row(b"/0", 0) * members
+    return _archive(b"!<thin>\n", name.encode(), b"", members)
 
 
 def shared_bundle(entries: int, code: bytes) -> bytes:
@@ -174,11 +167,11 @@ CASES = {
     ),
     "magics in sections": Case("list in", lambda: {"in": elf(_MAGIC * 60_000, [(0, 1)] * 3)}),
     "nested zip": Case(
-        "list in", lambda: {"in": zipped({"a.zip": zip_directory(1_000_000)})}, _MEMBERS
+        "list in", lambda: {"in": _packed_zip({"a.zip": zip_directory(1_000_000)})}, _MEMBERS
     ),
     "nested zip, limited": Case(
         "list --max-members 1000 in",
-        lambda: {"in": zipped({"a.zip": zip_directory(300_000)})},
+        lambda: {"in": _packed_zip({"a.zip": zip_directory(300_000)})},
         _MEMBERS,
     ),
     "wheel with a long directory": Case(
@@ -198,7 +191,7 @@ CASES = {
     ),
     "kpack keys": Case("list in", lambda: {"in": kpack(100_000)}, _MEMBERS),
     "kpack keys in a zip": Case(
-        "list in", lambda: {"in": zipped({"a.kpack": kpack(100_000)})}, _MEMBERS
+        "list in", lambda: {"in": _packed_zip({"a.kpack": kpack(100_000)})}, _MEMBERS
     ),
     "kpack keys of one code object": Case(
         _KERNELS, lambda: {"in": kpack(2000, _noted())}, _MEMBERS

@@ -12,11 +12,10 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.cli import main
-from offload_tool.errors import FormatError, UsageError
+from offload_tool.errors import FormatError
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.operations.join import join_file
-from offload_tool.sccache_dist.config import load_distribution
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, archive, bundle, zipped
@@ -208,15 +207,6 @@ def test_kpack_archives_beside(path: str, tmp_path: Path) -> None:
     write_archive(archive, [("k#0", "gfx906", b"image")], scheme="none")
     program.write_bytes(marked_program((KpackMarker("k", (path,)), 0), relocated=True))
     assert len(list_images(program)) == 1
-
-
-def test_nested_json_in_a_dist_folder(tmp_path: Path) -> None:
-    """JSON that is nested without end is no setup, and no traceback."""
-    for name in ("client.toml", "env", "toolchain.tar.gz"):
-        (tmp_path / name).touch()
-    (tmp_path / "setup.json").write_text("[" * 100_000)
-    with pytest.raises(UsageError, match="not what 'dist init' writes"):
-        load_distribution(tmp_path)
 
 
 def test_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
