@@ -425,6 +425,48 @@ def after_each_tool(call: Callable[[], None]) -> None:
     SCons.Tool.Tool.__call__ = load_and_call
 
 
+_declared: list[Node] = []
+"""The first node of ours, if there is one."""
+
+
+def check_builder_of_nodes(node: Node) -> None:
+    """Refuse a node that is being declared, if SCons's tool ``ninja`` is in use.
+
+    :raises UsageError: it is.
+    """
+    if not _declared:
+        _declared.append(node)
+    if generates_ninja():
+        raise UsageError(_message(node))
+
+
+def refuse_ninja_tool() -> None:
+    """Refuse SCons's tool ``ninja`` also where it is loaded after nodes of ours were declared.
+
+    It takes the building over in every environment. Of an action that it does not know, its file
+    has neither the headers that were read nor anything else that a manifest decides by. A changed
+    header gave the old output, with exit status 0; nodes that were declared before were not built.
+
+    Source: SCons 4.11.1, ``SCons/Tool/ninja_tool``, read and run.
+    """
+    blame_caller(_check_tool)
+    after_each_tool(_check_tool)
+
+
+def _check_tool() -> None:
+    if _declared and generates_ninja():
+        raise SCons.Errors.UserError(_message(_declared[0]))
+
+
+def _message(node: Node) -> str:
+    return (
+        f"'{node}' cannot be built through SCons's experimental tool 'ninja': its build.ninja "
+        "would not say which headers a compile has read, and give old results without a word; "
+        "build with scons itself, without that tool or --experimental=ninja, or let Ninja call "
+        "`offload-tool compile` (docs/meson.md)"
+    )
+
+
 def tell_failures_from_cycles() -> None:
     """Make SCons name no dependency cycle where something failed and there is no cycle.
 

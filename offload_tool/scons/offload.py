@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.scons import builders, compat, readers
 from offload_tool.scons.graph.aliases import look_up_target_ids
-from offload_tool.scons.refused_tools import refuse_ninja_tool
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
@@ -30,7 +29,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     builders.add_builders(env)
     builders.extend_builders(env)
     look_up_target_ids()
-    refuse_ninja_tool()
+    compat.refuse_ninja_tool()
     compat.tell_failures_from_cycles()
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import shlex
 import sys
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +31,6 @@ from offload_tool.run.validate_flags import check_flags
 from offload_tool.sccache_dist.fallback import choose_engine
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
-from offload_tool.scons.run.command import command_spawn
 from offload_tool.scons.variables import (
     OTHERS_VARIABLES,
     REMOVED_VARIABLES,
@@ -633,39 +631,6 @@ def nvlink(env: Environment) -> NvLinker | None:
     beside = assembler.command[0] if assembler is not None else ""
     with compat.at_top(env):
         return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)
-
-
-def _program_words(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
-) -> list[str]:
-    """Return the words before the flags; they are in no signature, and not worked out for one."""
-    if for_signature:
-        return []
-    return ["$OFFLOAD_LAUNCHER", "$_OFFLOAD_CLANG", "$_OFFLOAD_LOCAL_FLAGS"]
-
-
-def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the variables through which command lines name the compiler and linkers.
-
-    `program` are the words with which the command begins, where they are not the compiler's.
-    """
-    found = toolchain(env)
-    return {
-        "_OFFLOAD_PROGRAM": _program_words,
-        "_OFFLOAD_CLANG": list(found.clang),
-        "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
-        "_OFFLOAD_LLD": list(found.lld),
-        "_OFFLOAD_IDENTITY": found.identity,
-        # No shell, to which SCons's own would leave the names of folders, and `...` in others.
-        "ESCAPE": shlex.quote,
-        "SPAWN": command_spawn(program or found.clang),
-        # The compiler is told apart by what it says of itself, not by its path or bytes.
-        "IMPLICIT_COMMAND_DEPENDENCIES": False,
-        "ENV": {**env["ENV"], **dict(found.environment)},
-    }
 
 
 def result_variables(env: Environment) -> dict[str, str]:

@@ -33,8 +33,8 @@ from tests.driver.running import ROOT
 from tests.zygote import run_scons
 
 _SCONSTRUCT = """\
-from offload_tool.scons.pch import spawn
-spawn.SMALLEST = 0
+from offload_tool.scons import pch
+pch.SMALLEST = 0
 env = Environment(
     tools=["default", "offload"],
     toolpath=[PyPackageDir("offload_tool.scons")],

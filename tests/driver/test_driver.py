@@ -12,7 +12,7 @@ import pytest
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import CompilerError
 from offload_tool.passes.openmp import host_runtime
-from offload_tool.scons.pch.spawn import PCH_FOLDER
+from offload_tool.scons.pch import PCH_FOLDER
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.driver.changes import Event, History, choose

@@ -13,8 +13,8 @@ from tests.pch_constructs.compositions import Composition
 from tests.zygote import run_scons
 
 _SCONSTRUCT = """\
-from offload_tool.scons.pch import spawn
-spawn.SMALLEST = 0
+from offload_tool.scons import pch
+pch.SMALLEST = 0
 base = Environment(
     tools=["default", "offload"],
     toolpath=[PyPackageDir("offload_tool.scons")],

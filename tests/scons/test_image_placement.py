@@ -17,8 +17,8 @@ from tests.scons.conftest import KERNEL, RUNTIME, SCONSTRUCT, Project
 
 HIP = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 ALWAYS = """\
-from offload_tool.scons.graph import image_placement
-image_placement.LARGE = 1
+from offload_tool.scons.builders import programs
+programs.LARGE = 1
 env.Append(LINKFLAGS=Split(ARGUMENTS.get("linker", "")))
 """
 LINKERS = {"GNU ld": "linker=-fuse-ld=bfd", "lld": "linker=-fuse-ld=lld"}
@@ -107,7 +107,7 @@ def test_more_than_two_gigabytes(kernels: Project, linker: str) -> None:
         folder / "big.hipfb",
     )
     embed_bundle(folder / "big.hipfb", folder / "big.o", host_triple=HOST, cuid="big")
-    body = ALWAYS.replace("image_placement.LARGE = 1\n", "")
+    body = ALWAYS.replace("programs.LARGE = 1\n", "")
     program = HIP.replace("'runtime.c'", "'runtime.c', 'big.o'")
     kernels.sconstruct(body + program)
     run = kernels.run("-Q", LINKERS[linker])

@@ -15,8 +15,7 @@ import pytest
 
 from offload_tool.pch.include_prefix import Candidate
 from offload_tool.pch.pch import SMALL, refusal_of
-from offload_tool.scons.pch.groups import shared_headers
-from offload_tool.scons.pch.spawn import PCH_FOLDER
+from offload_tool.scons.pch import PCH_FOLDER, shared_headers
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import missing
 from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run
@@ -65,7 +64,7 @@ def settings(project: Project, *lines: str, names: list[str] = SOURCES) -> None:
     project.sconstruct("\n".join([*lines, "env.Replace(OFFLOAD_SUMMARY=True)", body]), head)
 
 
-ALSO_SMALL = "from offload_tool.scons.pch import spawn\nspawn.SMALLEST = 0\n"
+ALSO_SMALL = "from offload_tool.scons import pch\npch.SMALLEST = 0\n"
 ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 
 

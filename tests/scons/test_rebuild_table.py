@@ -15,7 +15,7 @@ import pytest
 
 from offload_tool.errors import CompilerError
 from offload_tool.passes.openmp import host_runtime
-from offload_tool.scons.pch.spawn import PCH_FOLDER
+from offload_tool.scons.pch import PCH_FOLDER
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 from tests.scons.conftest import Run, empty_project, flagged_clang
@@ -83,8 +83,8 @@ env.OffloadProgram("prog", {sources!r})
 """
 # A third user, which is not built.
 UNUSED = """\
-from offload_tool.scons.pch import spawn
-spawn.SMALLEST = 0
+from offload_tool.scons import pch
+pch.SMALLEST = 0
 env.OffloadDeviceObject("unused.hip")
 env.OffloadHostObject("unused.hip")
 Default("prog")

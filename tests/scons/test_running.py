@@ -12,7 +12,7 @@ import SCons.Errors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.scons.run.command import command_spawn, shortened, split_words
+from offload_tool.scons.spawn import command_spawn, shortened, split_words
 from tests.scons.conftest import Project
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

@@ -28,16 +28,14 @@ from offload_tool.scons.builders.containers import (
     offload_unbundle,
     offload_wrapper,
 )
-from offload_tool.scons.builders.libraries import (
+from offload_tool.scons.builders.objects import (
     offload_archive,
     offload_device_archive,
-    offload_static_library,
-)
-from offload_tool.scons.builders.objects import (
     offload_device_object,
     offload_host_object,
     offload_object,
     offload_shared_object,
+    offload_static_library,
 )
 from offload_tool.scons.builders.programs import (
     offload_loadable_module,

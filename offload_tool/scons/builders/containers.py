@@ -12,11 +12,17 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.scons import actions, readers
-from offload_tool.scons.builders.libraries import offload_device_archive
+from offload_tool.scons.builders.objects import offload_device_archive
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
-from offload_tool.scons.graph.container_nodes import bundle_node, package_node, wrap_node
+from offload_tool.scons.graph.containers import (
+    bundle_kind,
+    bundle_node,
+    device_of,
+    entry_names,
+    package_node,
+    wrap_node,
+)
 from offload_tool.scons.graph.declare import NodeBuilder
-from offload_tool.scons.graph.device_archives import bundle_kind, device_of, entry_names
 from offload_tool.scons.graph.units import (
     Owner,
     Stem,

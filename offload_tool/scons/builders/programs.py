@@ -1,20 +1,34 @@
-"""Builders of programs and shared libraries.
+"""Builders of programs and shared libraries, and where their link puts device images.
 
 The device links of what takes part are declared in `images`; the link itself is SCons's own.
+Large images go behind ``.bss``::
+
+    as linkers do    .hip_fatbin  .rodata  .text  .data  .bss      more than 2 GB: text cannot
+                                                                   reach what lies before or behind
+    large images     .rodata  .text  .data  .bss  .hip_fatbin      nothing reaches over the images
+
+Host code reaches its data by offsets of 32 bits; a larger distance is a link error (``relocation
+truncated to fit``). The pointer to the images has 64 bits. Below `LARGE`, nothing differs.
+
+Source: GNU ld 2.40 and lld 22 link and run with the script; gold reads no INSERT.
 """
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import SCons.Errors
 import SCons.Util
 
+from offload_tool import passes
+from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.builders.objects import plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
-from offload_tool.scons.graph.image_placement import placement_flags
 from offload_tool.scons.graph.units import (
     Owner,
     Unit,
@@ -28,12 +42,13 @@ from offload_tool.scons.graph.units import (
     units,
 )
 from offload_tool.scons.languages.images import GivenCode, Linked, linkable_nodes
-from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of
-from offload_tool.scons.languages.kpack_programs import tools_marker
+from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of, tools_marker
+from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.node_classes import adopt_plain
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
+
 
 _LIBRARY_SUFFIXES = (".a", ".o")
 
@@ -112,7 +127,7 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
 def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
     """Return the variables with which SCons links; `link` is the variable of the linker."""
     found = readers.toolchain(env)
-    variables = {**readers.toolchain_variables(env), link: placed(found.cxx)}
+    variables = {**toolchain_variables(env), link: placed(found.cxx)}
     flags = readers.link_flags(env)
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
@@ -180,3 +195,50 @@ def _built_libs(env: Environment) -> list[Any]:
     items = SCons.Util.flatten([env.get("LIBS", [])])
     nodes = [item for item in items if hasattr(item, "attributes")]
     return nodes + [node for node in compat.libs_by_name(env) if node.is_derived()]
+
+
+SCRIPT = str(Path(passes.__file__).with_name("runtime") / "images_behind_bss.ld")
+LARGE = 1 << 30
+"""Bytes of linked files from which the images are moved; host code may need the other GB."""
+_WARN = 3 << 29
+"""Bytes of linked files from which a warning names what makes them smaller."""
+_LINKERS = ("bfd", "ld", "lld", "ld.bfd", "ld.lld")
+"""Values of ``-fuse-ld=`` whose linker reads the script."""
+
+
+def placement_flags(
+    target: list[Any],
+    source: list[Any],
+    env: Environment,
+    for_signature: bool,
+) -> list[str]:
+    """Return the flags with which a link of large files puts device images behind ``.bss``.
+
+    A link with a script of the user's has the layout of that.
+
+    :raises SCons.Errors.UserError: the flags choose a linker that cannot do it.
+    """
+    libraries = (node for node in target[0].implicit or () if node.get_suffix() == ".a")
+    linked = {node for node in (*source, *libraries) if node.get_suffix() != ".so"}
+    size = sum(node.get_size() for node in linked)
+    if size < LARGE:
+        return []
+    given = env.Override({"_OFFLOAD_PLACEMENT": ""}).subst_list("$LINKFLAGS $SHLINKFLAGS")
+    words = [str(word) for line in given for word in line]
+    if any(does(part, LINKER_SCRIPT) for word in words for part in word.split(",")):
+        return []
+    chosen = [word.partition("=")[2] for word in words if word.startswith("-fuse-ld=")]
+    linker = Path(chosen[-1]).name if chosen else "ld"
+    if linker not in _LINKERS:
+        raise SCons.Errors.UserError(
+            f"{target[0]}: {size:,} bytes are linked, and -fuse-ld={linker} cannot put device "
+            "images behind .bss, so that host code may not reach its data; link with "
+            "-fuse-ld=lld or GNU ld, set OFFLOAD_COMPRESS, or set OFFLOAD_KPACK"
+        )
+    if size >= _WARN and not for_signature:
+        readers.warn(
+            env,
+            f"{target[0]}: {size:,} bytes are linked; OFFLOAD_COMPRESS makes device images "
+            "smaller, OFFLOAD_KPACK keeps them in files of their own",
+        )
+    return [f"-Wl,-T,{shlex.quote(SCRIPT)}"]

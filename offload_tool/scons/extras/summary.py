@@ -71,7 +71,7 @@ def ask_for_summary(env: Environment) -> None:
     if env["OFFLOAD_SUMMARY"] is not True:
         passes.summary_file = env.File(env["OFFLOAD_SUMMARY"]).get_abspath()
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
-        from offload_tool.scons.pch.groups import pch_statistics
+        from offload_tool.scons.pch import pch_statistics
 
         passes.pch_statistics = pch_statistics(env)
     if not passes.are_summed_up:

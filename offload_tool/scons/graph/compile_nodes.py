@@ -30,7 +30,13 @@ from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.graph.declare import DeclaredOtherwiseError, NodeBuilder, declare_free
 from offload_tool.scons.graph.units import Unit, identified, label
-from offload_tool.scons.run.spawn import device_spawn, host_spawn, with_cut_off, without_leftovers
+from offload_tool.scons.spawn import (
+    device_spawn,
+    host_spawn,
+    toolchain_variables,
+    with_cut_off,
+    without_leftovers,
+)
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import PassOutput, records_of
 from offload_tool.scons.state.pass_state import PassRecords, depfile_of
@@ -131,7 +137,7 @@ def _from_host_ir(
         env,
         node,
         _host_ir_node(env, unit),
-        **{**readers.toolchain_variables(env), "SPAWN": host_spawn(env), **variables},
+        **{**toolchain_variables(env), "SPAWN": host_spawn(env), **variables},
         _OFFLOAD_PASS_FLAGS=job.flags(toolchain),
         _OFFLOAD_LANGUAGE="OPENMP",
         _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
@@ -166,7 +172,7 @@ def _compile(
     def accelerated(spawn: Any) -> Any:
         if not env["OFFLOAD_PCH"]:
             return spawn
-        from offload_tool.scons.pch.spawn import pch_spawn  # few builds need it
+        from offload_tool.scons.pch import pch_spawn  # few builds need it
 
         own = (variables.get(name) for name in ("_OFFLOAD_TARGET_ID", "_OFFLOAD_PIC_FLAGS"))
         return pch_spawn(env, node, job, (common, *map(str, own)), spawn)
@@ -200,7 +206,7 @@ def _compile(
 def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
     """Return the environment of all passes like one; each makes few variables its own."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
-    variables = readers.toolchain_variables(env)
+    variables = toolchain_variables(env)
     if job.language.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")

@@ -13,7 +13,6 @@ import SCons.Builder
 
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, readers
-from offload_tool.scons.refused_tools import check_builder_of_nodes
 from offload_tool.scons.state.node_classes import Output
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class NodeBuilder:
         :raises DeclaredOtherwiseError: it was declared before, and not so.
         :raises UsageError: SCons would not build it.
         """
-        check_builder_of_nodes(node)
+        compat.check_builder_of_nodes(node)
         if not node.has_explicit_builder():
             nodes = list(self._builder(env, node, sources, **variables))
             compat.adopt(node, self._node_class)

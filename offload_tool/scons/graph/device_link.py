@@ -11,10 +11,11 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
-from offload_tool.scons.graph.container_nodes import package_node, wrap_node
+from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import files_beside, identified, label
 from offload_tool.scons.languages.cuda import LinkedCuda
+from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -75,7 +76,7 @@ def link_node(
         env,
         named(f".{device.filename}{suffix}"),
         inputs,
-        **readers.toolchain_variables(env, device_link.linker(device, toolchain)),
+        **toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=device_link.link_arguments(device, kind),
         _OFFLOAD_LINK_INPUTS=_link_inputs(env, inputs, gpu=gpu, runtimes=runtimes),

@@ -37,7 +37,7 @@ from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import Unit, identified, label
-from offload_tool.scons.run.command import command_spawn
+from offload_tool.scons.spawn import command_spawn, toolchain_variables
 from offload_tool.scons.state import compiler_queries
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def linked_objects(
     )
     linked = _fatbin(env, named(".fatbin"), images, linked=True)
     cc = readers.toolchain(env).cc
-    variables = {**readers.toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
+    variables = {**toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
     embedded = declared(
         _EMBED_LINKED_CUDA,
         env,

@@ -14,32 +14,50 @@ that is added, is a matter of one archive. Each source has a key of its own, so 
 order of sources nor which targets the others have means anything. Host objects of ``-flto`` cannot
 be changed; there a call that the link wraps does at start what is done to the others here.
 What is linked has one more marker, for AMD's tools, which look for one in `.rocm_kpack_ref`.
+
+SCons leaves the outputs of nodes that are gone. Of other code that is litter; an archive is found
+by its name, with the code that it was made of. So the build names those that it makes no more.
 """
 
 from __future__ import annotations
 
+import atexit
+import glob
+import os
 import posixpath
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import SCons.Util
 
 from offload_tool import passes
-from offload_tool.errors import UsageError
+from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.target.compile_target import CompileTarget, parse_target
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
-from offload_tool.scons.graph.declare import NodeBuilder, declared
-from offload_tool.scons.languages.kpack_leftovers import watch_archive
-from offload_tool.util.frozen import frozen
+from offload_tool.scons.graph.compile_nodes import device_nodes
+from offload_tool.scons.graph.containers import (
+    compiled_c,
+    embedded_for_all,
+    registration_of_entries,
+)
+from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
+from offload_tool.scons.graph.device_link import Parts, link_node
+from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside, identified
+from offload_tool.scons.spawn import toolchain_variables
+from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.graph.units import Unit
+    from offload_tool.scons.languages.images import GivenCode, Linked
     from offload_tool.scons.types import Environment, Folder, Node
+
 
 _DEFAULT_FOLDER = ".kpack"
 WRAP_SOURCE = str(Path(passes.__file__).with_name("runtime") / "kpack_wrap.c")
@@ -266,3 +284,162 @@ def packed_files(node: Any) -> tuple[Packing, str, list[tuple[str, str]]]:
     contents: _Contents = node.attributes.offload_kpack_contents
     codes = [(name, str(code)) for name, code in contents.codes.items()]
     return contents.packing, contents.device.name, codes
+
+
+_EMBED = NodeBuilder(actions.EMBED)
+_MERGE = NodeBuilder(actions.MERGE)
+
+
+def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
+    """Declare a source's code objects, and the archive of the object with its marker."""
+    devices = device_nodes(env, unit)
+    name = kernel_name_of(unit, devices)
+    codes = [
+        PackedCode(packing, name, device.attributes.offload_device, device) for device in devices
+    ]
+    marker = marker_node(env, unit.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
+    triple = readers.host_triple(env)
+    spec = readers.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False, marker=True)
+    names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
+    return codes, declared(_EMBED, env, names, [marker], _OFFLOAD_SPEC=spec)
+
+
+def add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, host: Node) -> None:
+    """Add a source whose code objects are apart to a link."""
+    codes, marker = _packed_parts(env, packing, unit)
+    linked.codes += codes
+    linked.wraps |= uses_lto(env)
+    linked.objects += [host if uses_lto(env) else marked_host(env, host), marker]
+
+
+def packed_object(
+    env: Environment, packing: Packing, unit: Unit, names: Iterable[Node], host: Node
+) -> Node:
+    """Declare the object of a source whose code objects are apart.
+
+    :raises UsageError: it would be bitcode.
+    """
+    if uses_lto(env):
+        raise UsageError(
+            f"'{unit.source}': an object of -flto cannot have its device code apart "
+            "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
+        )
+    codes, marker = _packed_parts(env, packing, unit)
+    variables = toolchain_variables(env, readers.toolchain(env).lld)
+    parts = [marked_host(env, host), marker]
+    made = identified(env, [declared(_MERGE, env, names, parts, **variables)])[0]
+    made.attributes.offload_kpack = codes
+    return made
+
+
+def packed_links(
+    env: Environment,
+    named: Names,
+    packing: Packing,
+    stem: Stem,
+    part: Parts,
+    linked: Linked,
+    given: GivenCode,
+) -> list[Node]:
+    """Declare the link of each device, and what makes a program look for its result."""
+    images = [
+        link_node(env, named, "hip", device, part.of(device))
+        for device in readers.devices(env, "hip")
+    ]
+    name = stem.get_internal_path()
+    linked.codes += [
+        PackedCode(packing, name, image.attributes.offload_device, image) for image in images
+    ]
+    linked.wraps |= uses_lto(env)
+    hosts = []
+    for host in part.hosts:
+        marked = host if uses_lto(env) else marked_host(env, host, stem.dir)
+        if host in given.libraries:
+            linked.marked[host] = marked
+        else:
+            hosts.append(marked)
+    marker = marker_node(env, named("$OFFLOADMARKERSUFFIX"), packing, name, images)
+    embedded = embedded_for_all(env, named, marker, part.hosts, is_marker=True)
+    return [*hosts, embedded, registration_of_entries(env, named, is_marker=True)]
+
+
+def tools_marker(
+    env: Environment, stem: Stem, owner: Owner, codes: list[PackedCode], *, shared: bool
+) -> Node:
+    """Declare the object with the marker of a program or library, which tools look for.
+
+    It says where archives are, and knows of no code object.
+    """
+    named = partial(files_beside, env, stem, owner=owner)
+    paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
+    packing = replaced(codes[0].packing, paths=paths, interface=False)
+    names = named(".linked$OFFLOADMARKERSUFFIX")
+    marker = marker_node(env, names, packing, stem.get_internal_path(), [])
+    spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
+    made = declared(_EMBED, env, named(".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec)
+    if shared:
+        made.attributes.shared = True
+    return made
+
+
+def wrapped_call(env: Environment, named: Names) -> Node:
+    """Declare the object with the call that is wrapped around the one that registers."""
+    return compiled_c(env, named(".wrapped$OBJSUFFIX"), WRAP_SOURCE)
+
+
+_IN_NO_PROCESSOR = frozenset("_.")
+"""Of GPUs whose code is in archives."""
+
+
+class _Leftovers:
+    """Where archives are made, and which ones."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str], None] = {}
+        self._made: set[str] = set()
+
+    def watch(self, folder: Folder, path: str, archive: Node) -> None:
+        if not self._made:
+            atexit.register(self._tell)
+        self._places[folder.get_abspath(), path] = None
+        self._made.add(archive.get_abspath())
+
+    def _tell(self) -> None:
+        if not compat.has_read_all():  # what is made is not known
+            return
+        for path in sorted(set(self._found())):
+            print(  # noqa: T201 - as SCons says what it does
+                f"offload: '{os.path.relpath(path)}' is of no target that this build makes, and "
+                "would be found by what looks for such archives; remove it",
+                file=sys.stderr,
+            )
+
+    def _found(self) -> Iterator[str]:
+        for folder, path in self._places:
+            begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)
+            for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):
+                name = file[len(begin) : len(file) - len(end)]
+                if file not in self._made and _is_target_id(name):
+                    yield file
+
+
+def _is_target_id(name: str) -> bool:
+    """Return whether a name is one: ``demo_x_gfx906`` is of another group than ``demo``.
+
+    So is ``demo_gfx906_gfx90a``: of processors that are not known, there is none with such a name.
+    """
+    try:
+        return (
+            _IN_NO_PROCESSOR.isdisjoint(name)
+            and str(parse_target(name, allow_unknown=True).target_id) == name
+        )
+    except OffloadError:
+        return False
+
+
+def watch_archive(env: Environment, folder: Folder, path: str, archive: Node) -> None:
+    """Print at the end of the build which files are called as an archive of another target.
+
+    `path` is where the archives of all targets are, with a placeholder, from `folder` on.
+    """
+    compat.of_build(env, _Leftovers).watch(folder, path, archive)

@@ -19,6 +19,7 @@ from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import identified, label
 from offload_tool.scons.languages.cuda import assembled
+from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -42,7 +43,7 @@ def openmp_image(
     assert device.target_id is not None  # noqa: S101 - it is a GPU
     flags = readers.device_link_flags(env)
     arguments = [*openmp_link.link_arguments(device.target_id), *flags]
-    variables = readers.toolchain_variables(env)
+    variables = toolchain_variables(env)
     words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
     assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]
     ptx = declared(

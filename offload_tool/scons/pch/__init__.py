@@ -1,1 +1,0 @@
-"""Precompiled headers as nodes of the build graph."""

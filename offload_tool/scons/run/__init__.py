@@ -1,1 +1,0 @@
-"""Running commands of the build graph."""
