@@ -26,6 +26,7 @@ from offload_tool.formats.target.compile_target import CompileTarget, parse_targ
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
+from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.sccache_dist.fallback import choose_engine
@@ -65,6 +66,12 @@ _COMPILE = (
     "$_OFFLOAD_LAST_FLAGS $_OFFLOAD_DEPENDENCY_FLAGS -o $TARGET $SOURCE"
 )
 
+_SHOWN_AS_NAMED = (
+    *("ARCHIVE", "BUNDLE", "EMBED", "EXTRACT", "FATBIN", "MARK", "MARKER", "MERGE"),
+    *("PACKAGE", "REGISTER", "REPACK", "REPORT", "UNBUNDLE", "WRAP"),
+)
+"""Actions whose message is their name and the output."""
+
 _DEFAULTS: dict[str, Any] = {
     **{name: variable.default for name, variable in VARIABLES.items()},
     # Commands and the messages shown in their place; an empty message shows the command.
@@ -90,28 +97,15 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADCUDALINKCOMSTR": "LINK [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADPTXASCOMSTR": "PTXAS [$_OFFLOAD_TARGET_ID] $TARGET",
     "OFFLOADREGISTERCOM": "$( $_OFFLOAD_CC $) $_OFFLOAD_REGISTER_FLAGS -o $TARGET $( $SOURCE $)",
-    "OFFLOADREGISTERCOMSTR": "REGISTER $TARGET",
     "OFFLOADMERGECOM": "$( $_OFFLOAD_LLD $) -r -o $TARGET $SOURCES",
-    "OFFLOADMERGECOMSTR": "MERGE $TARGET",
-    "OFFLOADARCHIVECOMSTR": "ARCHIVE $TARGET",
-    "OFFLOADBUNDLECOMSTR": "BUNDLE $TARGET",
+    **{f"OFFLOAD{name}COMSTR": f"{name} $TARGET" for name in _SHOWN_AS_NAMED},
     "OFFLOADCOMPILECOMMANDSCOMSTR": "COMMANDS $TARGET",
     "OFFLOADDEVICEARCHIVECOMSTR": "ARCHIVE [$_OFFLOAD_TARGET_ID] $TARGET",
-    "OFFLOADEMBEDCOMSTR": "EMBED $TARGET",
-    "OFFLOADEXTRACTCOMSTR": "EXTRACT $TARGET",
-    "OFFLOADFATBINCOMSTR": "FATBIN $TARGET",
     "OFFLOADKPACKCOMSTR": "KPACK [$_OFFLOAD_TARGET_ID] $TARGET",
-    "OFFLOADMARKCOMSTR": "MARK $TARGET",
-    "OFFLOADMARKERCOMSTR": "MARKER $TARGET",
-    "OFFLOADPACKAGECOMSTR": "PACKAGE $TARGET",
     "OFFLOADREPORTCOM": (
         "$( $_OFFLOAD_PYTHON $) -m offload_tool report $SOURCES -o $TARGET "
         "$_OFFLOAD_REPORT_COMPARE $OFFLOAD_REPORT_FLAGS"
     ),
-    "OFFLOADREPORTCOMSTR": "REPORT $TARGET",
-    "OFFLOADREPACKCOMSTR": "REPACK $TARGET",
-    "OFFLOADUNBUNDLECOMSTR": "UNBUNDLE $TARGET",
-    "OFFLOADWRAPCOMSTR": "WRAP $TARGET",
     # File names: <stem>.<target ID><suffix>
     "OFFLOADDEVICESUFFIX": ".co",
     "OFFLOADHOSTSUFFIX": ".host.o",
@@ -263,7 +257,7 @@ def is_relocatable(env: Environment, unit: Unit) -> bool:
 
     OpenMP's device code always is, and has no other form.
     """
-    return env["OFFLOAD_RDC"] and unit.kind in ("hip", "cuda")
+    return env["OFFLOAD_RDC"] and not LANGUAGES[unit.kind].has_host_ir
 
 
 def machine_flags(env: Environment) -> list[str]:

@@ -78,7 +78,7 @@ def offload_bundle(env: Environment, target: str | None, source: Any) -> list[No
     unit = units(env, target, sources)[0]
     bundle = named(env, target, suffix) if target else unit.file(env, suffix)
     unit = replaced(unit, owner=Owner.of(bundle, "bundle"))
-    if unit.kind == "cuda":
+    if unit.kind not in OffloadKind.ALL:
         raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
     if env["OFFLOAD_BUNDLE_HOST"]:
         unit, host = with_host(env, unit)

@@ -1,4 +1,4 @@
-"""Builders of objects and static libraries: of offload sources, and of C and C++ sources beside them."""
+"""Builders of objects and static libraries: of offload sources, and of C and C++ beside them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.errors import UsageError
+from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.passes.source_kind import C_SUFFIXES
 from offload_tool.scons import readers
 from offload_tool.scons.builders.standard import builder_of_scons
@@ -29,7 +30,7 @@ from offload_tool.scons.graph.units import (
     source_nodes,
     units,
 )
-from offload_tool.scons.languages.images import object_node, openmp_member_node
+from offload_tool.scons.languages.images import member_node, object_node
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.build_log import declared_passes
@@ -142,8 +143,7 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
         if kind_of(env, node):
             unit = units(relocatable, None, node, owner=Owner.of(library, "library"))[0]
             kinds.add(unit.kind)
-            declare = openmp_member_node if unit.kind == "openmp" else object_node
-            members.append(declare(relocatable, unit, unit.files(env, "$OBJSUFFIX")))
+            members.append(member_node(relocatable, unit, unit.files(env, "$OBJSUFFIX")))
         else:
             members.append(node)
     archive = archive_node(env, library, members)
@@ -197,12 +197,12 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
         module
         for member in members
         for module in getattr(member.attributes, "offload_device_nodes", ())
-        if module.attributes.offload_kind == "openmp"
     ]
-    if modules:  # the link of a program takes them from there
+    kinds = {module.attributes.offload_kind for module in modules}
+    has_modules = any(LANGUAGES[kind].has_host_ir for kind in kinds)
+    if has_modules:  # the link of a program takes them from there
         archive.attributes.offload_device_nodes = modules
-    archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"] or modules)
-    kinds = _relocatable_kinds(members)
+    archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"] or has_modules)
     if len(kinds) > 1:
         raise UsageError(
             f"'{archive}' has relocatable device code of {' and '.join(sorted(kinds))}; make "
@@ -212,15 +212,6 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
         archive.attributes.offload_library_kind = "cuda"
     _keep_source_fatbins(archive, members)
     return [archive]
-
-
-def _relocatable_kinds(members: list[Node]) -> set[str]:
-    """Return the offload kinds of objects whose device code is yet to be linked."""
-    return {
-        module.attributes.offload_kind
-        for member in members
-        for module in getattr(member.attributes, "offload_device_nodes", ())
-    }
 
 
 def _keep_source_fatbins(library: Node, members: list[Node]) -> None:

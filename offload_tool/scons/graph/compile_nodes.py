@@ -26,7 +26,6 @@ from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.extras.summary import ask_for_summary, timed
-from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.graph.declare import DeclaredOtherwiseError, NodeBuilder, declare_free
 from offload_tool.scons.graph.units import Unit, identified, label
@@ -64,9 +63,8 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.files(env, f".{device.filename}{suffix}")
         node = declare_free(names, partial(_device_node, env, unit, job))
-        label(node, unit.kind, device)
-        node.attributes.offload_relocatable = job.rdc or job.language.has_host_ir
-        add_aliases(env, node, device)
+        is_relocatable = job.rdc or job.language.has_host_ir
+        label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
     return made
 

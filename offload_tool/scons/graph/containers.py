@@ -1,4 +1,4 @@
-"""The nodes that hold device images: bundles, offload binaries, archives, and the objects with them.
+"""The nodes that hold device images: bundles, offload binaries, archives, objects with them.
 
 Of static libraries with device code, heterogeneous device archives (HDA), a device link takes one
 archive for each device (DSA)::
@@ -27,7 +27,6 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes import registration
 from offload_tool.scons import actions, readers
-from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import (
@@ -194,7 +193,7 @@ def device_archive_nodes(
     stem = stem or Stem.of(library)
     given = env.subst("$OFFLOAD_KIND").lower()
     kind = getattr(library.attributes, "offload_library_kind", None) or given
-    if kind == "cuda":
+    if kind and kind not in OffloadKind.ALL:
         if entries:
             raise UsageError(
                 f"'{library}': OFFLOAD_TARGETS names entries of bundles, which CUDA's libraries do "
@@ -215,36 +214,39 @@ def device_archive_nodes(
 
 def _cuda_archive_node(env: Environment, library: Node, device: CompileTarget, stem: Stem) -> Node:
     """Declare the archive of a library's relocatable CUDA code for one processor."""
-    node = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$LIBSUFFIX')}")
     missing = env["OFFLOAD_ALLOW_MISSING_BUNDLES"]
     spec = readers.spec(processor=str(device.target_id), allow_missing=missing)
-    if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
-        return node  # several programs use the library
-    _CUDA_ARCHIVE(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
-    env.Precious(node)  # the action leaves an equal one as it is
-    node.attributes.offload_spec = (spec, library)
-    label(node, "cuda", device)
-    node.attributes.offload_relocatable = True
-    add_aliases(env, node, device)
-    return node
+    node = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$LIBSUFFIX')}")
+    return _archive_for(env, _CUDA_ARCHIVE, node, library, spec, "cuda", device)
 
 
 def _device_archive_node(
     env: Environment, library: Node, entry: BundleEntryID, stem: Stem, name: str
 ) -> Node:
-    device, kind = device_of(entry), kind_outside_bundles(entry)
-    node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
     options = readers.unbundling(env, archive=True)
     spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
+    node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
+    kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry)
+    return _archive_for(env, _DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
+
+
+def _archive_for(
+    env: Environment,
+    builder: NodeBuilder,
+    node: Node,
+    library: Node,
+    spec: str,
+    kind: str,
+    device: CompileTarget,
+) -> Node:
+    """Declare the part of a library for one device; of the host's part, `kind` is empty."""
     if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
         return node  # several programs use the library
-    _DEVICE_ARCHIVE(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
+    builder(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
     env.Precious(node)  # the action leaves an equal one as it is
     node.attributes.offload_spec = (spec, library)
-    if entry.kind != OffloadKind.HOST:
-        label(node, kind, device)
-        node.attributes.offload_relocatable = True
-        add_aliases(env, node, device)
+    if kind:
+        label(env, node, kind, device, relocatable=True)
     return node
 
 

@@ -9,8 +9,8 @@ from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
+from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.scons import actions, compat, readers
-from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import files_beside, identified, label
@@ -66,11 +66,14 @@ class Parts:
 def link_node(
     env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
 ) -> Node:
-    """Declare the link of `inputs` for one device: a code object, or a host's shared library."""
+    """Declare the link of `inputs` for one device: a code object, or a host's shared library.
+
+    :raises CompilerError: the language needs a device runtime, and there is none.
+    """
     toolchain = readers.toolchain(env)
     gpu = device.target_id is not None
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
-    runtimes = readers.needed_runtimes(env, device) if kind == "openmp" else []
+    runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
     node = declared(
         _LINK,
         env,
@@ -90,8 +93,7 @@ def link_node(
     env.Depends(node, given)
     readers.add_environment(env, [node])
     identified(env, [node])
-    label(node, kind, device)
-    add_aliases(env, node, device)
+    label(env, node, kind, device)
     return node
 
 

@@ -26,6 +26,7 @@ from offload_tool.passes.source_kind import (
     kind_of_suffix,
 )
 from offload_tool.scons import readers
+from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.util.frozen import frozen, replaced
 
@@ -302,12 +303,16 @@ def path_from_top(node: Node | Stem) -> str:
     return path if PurePath(path).is_absolute() else f"#{path}"
 
 
-def label(node: Node, kind: str, device: CompileTarget) -> None:
-    """Write on a node which device's image it is."""
+def label(
+    env: Environment, node: Node, kind: str, device: CompileTarget, *, relocatable: bool = False
+) -> None:
+    """Write on a node which device's image it is, and add it to that device's aliases."""
     node.attributes.offload_kind = kind
     node.attributes.offload_device = device
-    if kind != "cuda":  # bundles have no such kind
+    node.attributes.offload_relocatable = relocatable
+    if kind in OffloadKind.ALL:  # bundles have no other
         node.attributes.offload_entry_id = _entry_id_of(device, kind)
+    add_aliases(env, node, device)
 
 
 _entry_id_of = functools.cache(CompileTarget.entry_id)

@@ -33,7 +33,6 @@ from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
-from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import Unit, identified, label
@@ -117,9 +116,7 @@ def assembled(
         IMPLICIT_COMMAND_DEPENDENCIES=False,
     )
     env.Depends(node, env.Value(ptxas.identity))
-    label(node, kind, device)
-    node.attributes.offload_relocatable = rdc
-    add_aliases(env, node, device)
+    label(env, node, kind, device, relocatable=rdc)
     return node
 
 
@@ -251,6 +248,5 @@ def _link_node(
     )
     env.Depends(node, env.Value(linker.identity))
     env.Depends(node, [env.File(name) for name in linker.libraries])
-    label(node, "cuda", device)
-    add_aliases(env, node, device)
+    label(env, node, "cuda", device)
     return node

@@ -273,11 +273,13 @@ def _relocatable_cuda_object(
     return made
 
 
-def openmp_member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
-    """Declare the object bundle of an OpenMP source, for an archive that is taken apart.
+def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
+    """Declare the object of a source for an archive that is taken apart: OpenMP's is a bundle.
 
     It gets the first of `names` that is free.
     """
+    if unit.kind != "openmp":
+        return object_node(env, unit, names)
     unit, host = with_host(env, unit)
     return object_bundle(env, names, device_nodes(env, unit), host)
 

@@ -15,7 +15,6 @@ from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import ptxas_flags
 from offload_tool.scons import actions, readers
-from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import identified, label
 from offload_tool.scons.languages.cuda import assembled
@@ -59,7 +58,6 @@ def openmp_image(
     env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
     readers.add_environment(env, [ptx])
     identified(env, [ptx])
-    label(ptx, kind, device)
-    add_aliases(env, ptx, device)
+    label(env, ptx, kind, device)
     names = named(f".{device.filename}$OFFLOADDEVICESUFFIX")
     return assembled(env, ptxas, names, kind, ptx, flags=assembling)

@@ -57,9 +57,8 @@ def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]
 
 def front_end(node: Node, command: str) -> FrontEnd:
     """Return what the driver hands to the front end of the compile of a node."""
-    words = words_of(node, command)
-    without = {str(source.rfile()) for source in node.sources} | {str(node)}
-    found = inputs.front_end(words, without, _variables(node.get_build_env()))
+    words, variables = words_of(node, command), _variables(node.get_build_env())
+    found = inputs.front_end(words, _own_files(node), variables)
     return found._replace(folders=tuple(_all_placed(node, found.folders)))
 
 
@@ -77,19 +76,20 @@ def configuring_files(node: Node, command: str) -> tuple[str, ...]:
         return ()
     if compat.is_interactive():
         forget_configuring_files()
-    without = {str(source.rfile()) for source in node.sources} | {str(node)}
-    return found_configuration(
-        inputs.general_words(words, without), _variables(node.get_build_env())
-    )
+    general = inputs.general_words(words, _own_files(node))
+    return found_configuration(general, _variables(node.get_build_env()))
 
 
 def ptxas_flags(node: Node) -> tuple[str, ...]:
     """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
     from offload_tool.passes import cuda  # other builds do not need it
 
-    words = without_dependency_flags(_words(node, "$OFFLOADDEVICECOM"), _depfile(node))
-    without = {str(source.rfile()) for source in node.sources} | {str(node)}
-    return cuda.ptxas_flags(inputs.general_words(words, without), _variables(node.get_build_env()))
+    words = inputs.general_words(words_of(node, "$OFFLOADDEVICECOM"), _own_files(node))
+    return cuda.ptxas_flags(words, _variables(node.get_build_env()))
+
+
+def _own_files(node: Node) -> set[str]:
+    return {str(source.rfile()) for source in node.sources} | {str(node)}
 
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
