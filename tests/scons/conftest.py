@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -148,6 +149,44 @@ def _described(command: str) -> str:
         assert found, command
         name = found[0][1]
     return f"{command.split()[-1]} {name}"
+
+
+_MISTAKES = """\
+import json
+import sys
+import traceback
+import SCons.Errors
+from SCons.Script.Main import find_deepest_user_frame
+told = {}
+for name in NAMES:
+    try:
+        SConscript(f"{name}/SConscript", {"env": env.Clone()})
+    except SCons.Errors.UserError as error:
+        frame = find_deepest_user_frame(traceback.extract_tb(sys.exc_info()[2]))
+        told[name] = [str(error), f"{frame[0]}:{frame[2]}"]
+with open("told.json", "w") as out:
+    json.dump(told, out)
+Help("all are read")
+"""
+
+
+def mistakes(folder: Path, bodies: Mapping[str, str]) -> dict[str, str]:
+    """Read SConscripts that each end with an error, in one run of scons; return what it says.
+
+    Each is in a folder of its own with one kernel, and the error has to be at one of its lines.
+    """
+    made = empty_project(folder)
+    for name, body in bodies.items():
+        made.write(f"{name}/SConscript", f"Import('env')\n{body}")
+        made.write(f"{name}/k.hip", KERNEL)
+        made.write(f"{name}/runtime.c", "")
+    made.sconstruct(_MISTAKES.replace("NAMES", repr([*bodies])))
+    run = made.run("-Q", "-h")
+    assert (run.status, run.compiles) == (0, []), run.output + run.errors
+    told = json.loads((folder / "told.json").read_text())
+    for name, (_, place) in told.items():
+        assert place == f"{folder}/{name}/SConscript:<module>"
+    return {name: message for name, (message, _) in told.items()}
 
 
 def passes(source: str, *names: str) -> list[str]:

@@ -184,26 +184,6 @@ def test_added_target(library: Project) -> None:
     library.assert_up_to_date()
 
 
-def test_member_for_all_targets(library: Project) -> None:
-    """A new member that has code for each target reaches each archive and link, once."""
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
-    library.build()
-    library.sconstruct(RELOCATABLE + LIBRARY.replace("'b.hip'", "'b.hip', 'c.hip'") + PROGRAM)
-    run = library.run()
-    assert run.compiles == passes("c.hip", "host", *BOTH)
-    done = [line for line in run.actions if not line.startswith("HIP")]
-    assert sorted(done) == sorted(
-        [
-            "BUNDLE c.o",
-            "ARCHIVE libparts.a",
-            *(f"ARCHIVE [{t}] {name}" for t, name in zip(BOTH, DSAS, strict=True)),
-            *("LINK [gfx906] prog.gfx906.co", "LINK [gfx90a:xnack+] prog.gfx90a_xnack+.co"),
-            *("BUNDLE prog.hipfb", "EMBED prog.fatbin.o", "-> prog"),
-        ]
-    )
-    library.assert_up_to_date()
-
-
 def test_comment_in_a_member(library: Project) -> None:
     """After a comment in a member nothing behind its compiles runs."""
     library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)

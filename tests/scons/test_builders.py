@@ -198,15 +198,6 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
     assert len(cuids) == 1
 
 
-def test_alias_of_a_target(project: Project) -> None:
-    """A target ID, or its processor, on the command line builds that device code alone."""
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
-    assert project.build("gfx906") == passes("k.hip", "gfx906")
-    assert project.build("gfx90a:xnack+") == passes("k.hip", "gfx90a:xnack+")
-    assert project.build("-c", "gfx90a") == []
-    assert project.build("gfx90a") == passes("k.hip", "gfx90a:xnack+")
-
-
 def test_clean(project: Project) -> None:
     """Scons -c removes everything that was built, and nothing else."""
     before = {path.name for path in project.folder.iterdir()}

@@ -107,27 +107,6 @@ def test_order_jobs_and_launcher_are_in_no_key(project: Project, tmp_path: Path)
     other.assert_up_to_date("-j1")
 
 
-def test_what_a_flag_includes_is_in_the_key(project: Project, tmp_path: Path) -> None:
-    """A header that ``-include`` brings, or ``__has_include`` asks for, makes another key."""
-    project.write(
-        "k.hip",
-        '#if __has_include("optional.h")\n#define MORE 1\n#else\n#define MORE 0\n#endif\n'
-        + KERNEL.replace("VALUE", "FORCED + MORE"),
-    )
-    project.write("forced.h", "#define FORCED 1\n")
-    flags = "env.Append(CCFLAGS=['-include', 'forced.h'])\n"
-    cached(project, flags + NODES)
-    assert project.build() == ALL
-    same = checkout(project, tmp_path / "same")
-    assert same.build() == []
-    other = checkout(project, tmp_path / "other")
-    other.write("forced.h", "#define FORCED 2\n")
-    assert other.build() == ALL
-    third = checkout(project, tmp_path / "third")
-    third.write("optional.h", "")
-    assert third.build() == ALL
-
-
 def test_configuration_files_of_checkouts(project: Project, tmp_path: Path) -> None:
     """Another checkout with the same configuration files takes all, and nothing with others."""
     flags = "env.Append(CCFLAGS=['--config', './f.cfg'])\n"
@@ -169,22 +148,6 @@ def test_folder_in_debug_information(
     )
     assert moved.build() == expected
     assert str(other.folder).encode() not in (moved.folder / "k.host.o").read_bytes()
-
-
-def test_changed_checkouts_share_a_cache(project: Project, tmp_path: Path) -> None:
-    """What one checkout compiles after a change, another one takes after the same change."""
-    project.write("new.h", "#define NEW 1\n")
-    cached(project, NODES)
-    project.build()
-    other = checkout(project, tmp_path / "other")
-    assert other.build() == []
-    for each in (project, other):
-        each.write("k.hip", '#include "new.h"\n' + KERNEL.replace("VALUE", "NEW"))
-    assert project.build() == ALL
-    assert other.build() == []
-    other.write("new.h", "#define NEW 2\n")
-    assert other.build() == ALL
-    other.assert_up_to_date()
 
 
 def test_two_builds_at_once(project: Project, tmp_path: Path) -> None:

@@ -224,35 +224,6 @@ def test_ptxas_that_fails(assembled: Project, broken: str, message: str) -> None
     assert not (assembled.folder / "k.sm_80.cubin").exists()
 
 
-def test_flags_of_one_target(assembled: Project) -> None:
-    """OFFLOAD_ARCH_FLAGS of one processor compile and assemble that one's code alone."""
-    assembled.build()
-    flags = "env['OFFLOAD_ARCH_FLAGS'] = {'sm_80': '-UVALUE -DVALUE=7'}\n"
-    assembled.sconstruct(flags + PROGRAM, HEAD)
-    run = assembled.run()
-    assert run.compiles == passes("k.cu", "sm_80")
-    assert run.actions == [
-        "CUDA [sm_80] k.cu",
-        "PTXAS [sm_80] k.sm_80.cubin",
-        "FATBIN k.fatbin",
-        "EMBED k.o",
-        "-> prog",
-    ]
-    assembled.assert_up_to_date()
-
-
-def test_added_and_removed_targets(kernels: Project) -> None:
-    """A processor more, or one less, compiles all passes where clang tells each of them of all."""
-    told = find_toolchain().major >= ARCH_LIST_SINCE
-    kernels.build()
-    kernels.sconstruct("env['OFFLOAD_ARCH'] += ['sm_75']\n" + PTX_ONLY + PROGRAM, HEAD)
-    assert kernels.build() == passes("k.cu", "sm_75", *((*BOTH, "host") if told else ()))
-    kernels.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80']\n" + PTX_ONLY + PROGRAM, HEAD)
-    assert kernels.build() == (passes("k.cu", "sm_80", "host") if told else [])
-    assert entries(kernels.folder / "k.fatbin") == [("ptx", "compute_80")]
-    kernels.assert_up_to_date()
-
-
 def test_list_of_processors(kernels: Project) -> None:
     """Each pass is told all processors, as clang 22's driver tells them, without a toolkit, too."""
     if find_toolchain().major < ARCH_LIST_SINCE:
@@ -282,13 +253,6 @@ def test_what_is_compiled_after_a_change(assembled: Project) -> None:
     assert run.compiles == passes("k.cu", "host", *BOTH)
     assert not any(word in run.output for word in ("PTXAS", "FATBIN", "EMBED", " -o prog"))
     assembled.assert_up_to_date()
-
-
-def test_atomic_save(kernels: Project) -> None:
-    """A source of equal content and another inode compiles nothing: no name depends on it."""
-    kernels.build()
-    kernels.write("new", KERNEL).replace(kernels.folder / "k.cu")
-    kernels.assert_up_to_date()
 
 
 @pytest.mark.parametrize(

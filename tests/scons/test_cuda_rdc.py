@@ -177,23 +177,6 @@ def test_named_device_linker(sources: Project, name: str, message: str) -> None:
     assert "Traceback" not in run.errors
 
 
-def test_flags_of_one_target(sources: Project) -> None:
-    """One target's flags of one source reach that target's PTX and link, and no other."""
-    body = "two = env.OffloadObject('two.cu', OFFLOAD_ARCH_FLAGS={'sm_80': ['-DFACTOR=%d']})\n"
-    program = "env.OffloadProgram('prog', ['one.cu', two, 'runtime.c', 'main.c'])\n"
-    sources.sconstruct(RELOCATABLE + body % 2 + program, HEAD)
-    sources.build()
-    other = (sources.folder / "prog.sm_90a.cubin").stat()
-    sources.sconstruct(RELOCATABLE + body % 3 + program, HEAD)
-    run = sources.run()
-    assert run.compiles == passes("two.cu", "sm_80")
-    links = [line for line in run.actions if line.startswith("LINK")]
-    assert links == ["LINK [sm_80] prog.sm_80.cubin"]
-    assert "REGISTER prog.registration.o" not in run.actions
-    assert (sources.folder / "prog.sm_90a.cubin").stat().st_mtime_ns == other.st_mtime_ns
-    sources.assert_up_to_date()
-
-
 def test_flags_of_the_link(sources: Project) -> None:
     """OFFLOAD_LINK_FLAGS reach the device links; nothing is compiled for them."""
     sources.build()

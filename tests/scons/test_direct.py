@@ -54,27 +54,6 @@ def test_same_build(sources: Project) -> None:
 
 
 @pytest.mark.llvm
-def test_changes_are_followed(sources: Project) -> None:
-    """A header's change compiles what reads it; a mistake gives the compiler's message."""
-    _declare(sources, direct=True)
-    sources.build()
-    before = contents(sources.folder, OUTPUTS)
-    sources.write("common.h", "#define VALUE 7\n")
-    sources.sconstruct(
-        f"env['OFFLOAD_DIRECT'] = True\nenv['CPPDEFINES'] = []\n{BODY}",
-        HEAD,
-    )
-    sources.build()
-    after = contents(sources.folder, OUTPUTS)
-    assert all(before[name] != after[name] for name in OUTPUTS)
-    sources.write("common.h", "#define VALUE nothing\n")
-    run = sources.run("-k")
-    assert run.status == 2
-    assert "use of undeclared identifier 'nothing'" in run.errors
-    assert not any((sources.folder / name).exists() for name in OUTPUTS)
-
-
-@pytest.mark.llvm
 def test_precompiled_headers(sources: Project) -> None:
     """Passes with a precompiled header run without the driver, too, with the same bytes.
 

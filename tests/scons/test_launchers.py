@@ -203,6 +203,10 @@ exec CLANG -x hip --cuda-device-only --offload-arch=gfx906 --no-gpu-bundle-outpu
     "confused": """
 exec $(echo "$@" | sed 's/=gfx906/=gfx908/')
 """,
+    "silent": "",
+    "empty": """
+prev=; for word; do [ "$prev" = -o ] && : >"$word"; prev=$word; done
+""",
 }
 WRONG = [
     ("distcc", "hip", "found ELF machine 62"),
@@ -211,6 +215,8 @@ WRONG = [
     ("icecc", "hip", "expected"),
     ("sccache-dist", "hip", "expected the symbol __hip_cuid_"),
     ("confused", "hip", "expected processor gfx906"),
+    ("silent", "hip", "No such file"),
+    ("empty", "hip", "found an empty file"),
 ]
 
 
@@ -239,6 +245,7 @@ def test_wrong_outputs_are_caught(project: Project, engine: str, kind: str, mess
     errors = [line for line in run.errors.splitlines() if line.startswith("scons: ***")]
     assert len(errors) == 1
     assert message in errors[0]
+    assert "Traceback" not in run.errors
     assert not list(project.folder.glob("k.gfx906.*"))
 
 

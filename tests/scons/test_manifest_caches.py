@@ -19,20 +19,14 @@ ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 
 FOUND = {
     "CCFLAGS=-I": ("#include <value.h>\n", "env['CCFLAGS'] = ['-Ii']\n"),
-    "#include_next": ("#include <next.h>\n", "env['CPPPATH'] = ['h', 'i']\n"),
-    "#embed": (
-        'constexpr char data[] = {\n#embed "i/value.h"\n};\n#define HERE data[13]\n',
-        "",
-    ),
     "CPATH": ("#include <value.h>\n", "env['ENV']['CPATH'] = 'i'\n"),
 }
-"""One of each kind; `unseen_cases` has all ways in which a source finds a file."""
+"""By a flag and by a variable; `unseen_cases` has all ways in which a source finds a file."""
 found = pytest.mark.parametrize(("head", "setting"), FOUND.values(), ids=FOUND.keys())
 
 
 def prepare(project: Project, head: str, setting: str) -> None:
-    project.write("h/next.h", "#include_next <next.h>\n")
-    project.write("i/next.h", "#include <value.h>\n")
+    project.write("h/no.h", "")
     project.write("i/value.h", ONE)
     project.write("k.hip", head + BODY)
     cache = str(project.folder.parent / "cache")
@@ -101,31 +95,22 @@ def test_other_checkout(project: Project, head: str, setting: str) -> None:
 
 
 def test_filled_checkout_keeps_the_promise(project: Project) -> None:
-    """In a checkout filled from the cache, one target's header compiles that target alone."""
+    """In a checkout filled from the cache, one pass's header compiles that pass alone."""
     head = '#if defined(__gfx90a__)\n#include "special.h"\n#else\n#define HERE 1\n#endif\n'
+    head += "#if !defined(__HIP_DEVICE_COMPILE__)\n#include <only.h>\n#endif\n"
     prepare(project, head, "env['CPPPATH'] = ['i']\n")
     project.write("i/special.h", ONE)
+    project.write("i/only.h", "int only = 1;\n")
     assert project.build() == ALL
     other = checkout(project)
     assert other.build() == []
     other.assert_up_to_date()
     other.write("i/special.h", TWO)
     assert other.build() == passes("k.hip", "gfx90a:xnack+")
-    other.assert_up_to_date()
-    assert_as_clean_build(other, OUTPUTS)
-
-
-def test_comment_in_a_filled_checkout(project: Project) -> None:
-    """In a checkout filled from the cache, a header of the host compiles the host alone."""
-    head = "#if !defined(__HIP_DEVICE_COMPILE__)\n#include <only.h>\n#endif\n#define HERE 1\n"
-    prepare(project, head, "env['CPPPATH'] = ['i']\n")
-    project.write("i/only.h", "int only = 1;\n")
-    assert project.build() == ALL
-    other = checkout(project)
-    assert other.build() == []
     other.write("i/only.h", "int only = 2;\n")
     assert other.build() == passes("k.hip", "host")
     other.assert_up_to_date()
+    assert_as_clean_build(other, OUTPUTS)
 
 
 def test_links_of_checkouts(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -48,17 +49,18 @@ def _replace(file: Path) -> None:
 DAMAGES: list[Callable[[Path], None]] = [_cut, _cut_to_nothing, _replace]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", [*OUTPUTS, "runtime.o"])
-def test_damaged_output(built: Project, name: str, damage: Callable[[Path], None]) -> None:
+def test_damaged_output(built: Project) -> None:
     """A damaged output is made again, by no more compiles than that one; the next run is quiet."""
     before = contents(built.folder, OUTPUTS)
-    damage(built.folder / name)
-    compiles = built.build()
-    assert contents(built.folder, OUTPUTS) == before
     made = {"k.gfx906.co": "gfx906", "k.gfx90a_xnack+.co": "gfx90a:xnack+", "k.host.o": "host"}
-    assert compiles == passes("k.hip", *([made[name]] if name in made else []))
-    built.assert_up_to_date()
+    each = zip([*OUTPUTS, "runtime.o"], itertools.cycle(DAMAGES), strict=False)
+    more = [(name, damage) for name in ("k.gfx906.co", "prog") for damage in DAMAGES[1:]]
+    for name, damage in (*each, *more):
+        damage(built.folder / name)
+        compiles = built.build()
+        assert contents(built.folder, OUTPUTS) == before, name
+        assert compiles == passes("k.hip", *([made[name]] if name in made else [])), name
+        built.assert_up_to_date()
 
 
 def test_damaged_relocatable_outputs(project: Project) -> None:

@@ -16,12 +16,16 @@ NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
 BODY = "#include <value.h>\n" + KERNEL.replace("VALUE", "HERE + OWN")
 
-DECIDERS = ["content", "content-timestamp", "timestamp-match"]
 
-
-@pytest.mark.parametrize("decider", DECIDERS)
-@pytest.mark.parametrize("file", ["include/value.h", "k.hip"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("when", "file", "decider"),
+    [
+        ("before", "include/value.h", "content"),
+        ("before", "k.hip", "content-timestamp"),
+        ("after", "include/value.h", "timestamp-match"),
+        ("after", "k.hip", "content"),
+    ],
+)
 def test_saved_during_a_compile(project: Project, when: str, file: str, decider: str) -> None:
     """One run after a file was saved in mid-compile, all outputs are of the saved file."""
     texts = {
@@ -132,8 +136,9 @@ def by_compile(project: Project, flags: tuple[str, ...]) -> None:
         subprocess.run(command, cwd=project.folder, env=project.environment, check=True)
 
 
-@pytest.mark.parametrize("build", [by_scons, by_compile])
-@pytest.mark.parametrize("before", [0, 1], ids=["first build", "second build"])
+@pytest.mark.parametrize(
+    ("before", "build"), [(0, by_compile), (1, by_scons)], ids=["first build", "second build"]
+)
 @pytest.mark.parametrize("case", MEANWHILE.values(), ids=MEANWHILE.keys())
 def test_what_is_found_changes_during_a_compile(
     project: Project,

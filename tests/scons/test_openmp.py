@@ -274,17 +274,10 @@ def test_stale_host_ir(regions: Project) -> None:
 @pytest.mark.parametrize(
     ("target", "output", "script", "message"),
     [
-        ("-mcpu=gfx906", "work.gfx906.bc", ': >"$out"', "found an empty file"),
         # What clang gives without the host IR, and with a source from a pipe.
         (
             "-mcpu=gfx906",
             "work.gfx906.bc",
-            'cp /dev/null empty.c; set -- "$@" -x c empty.c; exec $(echo "$@" | sed "s/ work.c//")',
-            "is missing (found no kernel)",
-        ),
-        (
-            f"--target={CPU}",
-            f"work.{CPU}.o",
             'cp /dev/null empty.c; set -- "$@" -x c empty.c; exec $(echo "$@" | sed "s/ work.c//")',
             "is missing (found no kernel)",
         ),
@@ -311,9 +304,7 @@ def test_stale_host_ir(regions: Project) -> None:
         ("-disable-llvm-passes", "work.host.bc", ': >"$out"', "expected host IR, found an empty"),
     ],
     ids=[
-        "empty-file",
         "empty-gpu",
-        "empty-cpu",
         "other-target",
         "host-object",
         "cpu-object",
@@ -339,55 +330,6 @@ def test_misled_launcher(
     assert not (regions.folder / output).exists()
 
 
-def test_flags_of_one_target(regions: Project) -> None:
-    """OFFLOAD_ARCH_FLAGS of one target compile that target's module alone."""
-    regions.build()
-    for target in ("gfx906", CPU):
-        regions.sconstruct(f"env['OFFLOAD_ARCH_FLAGS'] = {{'{target}': ['-g1']}}\n" + OBJECT, HEAD)
-        expected = {target, *(["gfx906"] if target == CPU else [])}  # whose flags go again
-        assert regions.build() == passes("work.c", *expected)
-        regions.assert_up_to_date()
-
-
-def test_added_and_removed_targets(regions: Project) -> None:
-    """A new target compiles itself; removing some compiles nothing."""
-    regions.build()
-    regions.sconstruct("env['OFFLOAD_ARCH'] += ['gfx1100']\n" + OBJECT, HEAD)
-    assert regions.build() == passes("work.c", "gfx1100")
-    regions.assert_up_to_date()
-    regions.sconstruct("env['OFFLOAD_ARCH'] = ['gfx1100']\n" + OBJECT, HEAD)
-    assert regions.build() == []
-    assert [i.target_id for i in list_images(regions.folder / "work.o")] == ["gfx1100"]
-    regions.assert_up_to_date()
-
-
-def test_comment(regions: Project) -> None:
-    """After a comment everything that reads the source compiles; nothing that follows runs."""
-    regions.build()
-    regions.write("work.c", REGION + "// a comment\n")
-    run = regions.run()
-    assert run.status == 0
-    assert run.compiles == passes("work.c", "host-ir", *TARGETS)
-    assert not any(word in run.output for word in ("PACKAGE", "EMBED"))
-    regions.assert_up_to_date()
-
-
-def test_header_of_one_target(regions: Project) -> None:
-    """A header that one device alone reaches compiles that device alone."""
-    header = regions.write("special.h", "#define EXTRA 1\n")
-    regions.write(
-        "work.c",
-        '#ifdef __gfx906__\n#include "special.h"\n#else\n#define EXTRA 0\n#endif\n'
-        + REGION.replace(": VALUE", ": VALUE + EXTRA"),
-    )
-    assert regions.build() == ALL
-    regions.assert_up_to_date()
-    header.write_text("#define EXTRA 2\n")
-    assert regions.build() == passes("work.c", "gfx906")
-    replace(header)
-    regions.assert_up_to_date()
-
-
 def test_generated_source(regions: Project) -> None:
     """A source that the build makes compiles at once; made anew, everything goes together."""
     (regions.folder / "work.c").rename(regions.folder / "work.in")
@@ -399,25 +341,6 @@ def test_generated_source(regions: Project) -> None:
     regions.write("work.in", REGION.replace("VALUE", "VALUE + 1"))
     assert regions.build() == ALL
     regions.assert_up_to_date()
-
-
-def test_cache_dir_with_another_checkout(regions: Project, tmp_path: Path) -> None:
-    """From a CacheDir, no checkout gets modules whose kernels are called as in another one."""
-    regions.sconstruct(f"env.CacheDir({str(tmp_path / 'cache')!r})\n" + OBJECT, HEAD)
-    assert regions.build() == ALL
-    first = kernels(modules(regions)[0])
-    other = Project(tmp_path / "other", regions.environment)
-    outputs = shutil.ignore_patterns(".sconsign*", "*.o", "*.bc", "*.offload")
-    shutil.copytree(regions.folder, other.folder, ignore=outputs)
-    count = other.folder / "count"
-    count.write_text(count.read_text().replace(str(regions.folder), str(other.folder)))
-    assert other.build() == ALL
-    second = [kernels(path) for path in modules(other)]
-    assert second[0] == second[1] != first
-    # The first one's are still in the cache, for the first one.
-    regions.build("-c")
-    assert regions.build() == []
-    assert kernels(modules(regions)[0]) == first
 
 
 def test_alias_of_a_target(regions: Project) -> None:
@@ -532,13 +455,12 @@ def test_program(runnable: Project) -> None:
     runnable.assert_up_to_date()
 
 
-@pytest.mark.parametrize("duplicate", [True, False])
-def test_program_of_c_and_cpp(runnable: Project, duplicate: bool) -> None:
+def test_program_of_c_and_cpp(runnable: Project) -> None:
     """Variables, functions and templates on the device, of two sources in a variant folder."""
     for name, text in (("shared.h", SHARED), ("one.c", OF_C), ("two.cpp", OF_CPP)):
         runnable.write(f"src/{name}", text)
     body = f"env['OFFLOAD_ARCH'] = ['{CPU}']\nenv['LIBS'] = ['m']\n"
-    body += f"SConscript('src/SConscript', 'env', variant_dir='out', duplicate={duplicate})\n"
+    body += "SConscript('src/SConscript', 'env', variant_dir='out', duplicate=True)\n"
     runnable.write("src/SConscript", "Import('env')\nenv.OffloadProgram('prog', Glob('*.c*'))\n")
     runnable.sconstruct(body, HEAD)
     runnable.build()

@@ -207,60 +207,6 @@ def test_change_of_one_target(project: Project) -> None:
     project.assert_up_to_date()
 
 
-def test_comment(project: Project) -> None:
-    """After a comment all targets compile; nothing is packaged, extracted or wrapped."""
-    project.sconstruct(EXTRACT)
-    project.build()
-    source = project.folder / "k.hip"
-    source.write_text(source.read_text() + "// a comment\n")
-    run = project.run()
-    assert run.compiles == passes("k.hip", *BOTH)
-    assert not any(word in run.output for word in ("PACKAGE", "EXTRACT"))
-    project.assert_up_to_date()
-
-
-def test_added_and_removed_targets(project: Project) -> None:
-    """A new target compiles itself alone, a removed one nothing; the package has what is asked."""
-    project.sconstruct(PACKAGE)
-    project.build()
-    project.sconstruct("env['OFFLOAD_ARCH'] += ['gfx1100']\n" + PACKAGE)
-    assert project.build() == passes("k.hip", "gfx1100")
-    project.sconstruct("env['OFFLOAD_ARCH'] = ['gfx90a:xnack+']\n" + PACKAGE)
-    assert project.build() == []
-    assert images(project.folder / "k.offload") == [("hip", "gfx90a:xnack+")]
-    project.assert_up_to_date()
-
-
-def test_deleted_outputs(project: Project) -> None:
-    """A deleted package or image is made again, of what is there."""
-    project.sconstruct(EXTRACT)
-    project.build()
-    package = project.folder / "k.offload"
-    before = package.read_bytes()
-    package.unlink()
-    (project.folder / "part.gfx906.co").unlink()
-    run = project.run()
-    assert run.compiles == []
-    assert run.actions == ["PACKAGE k.offload", "EXTRACT part.gfx906.co"]
-    assert package.read_bytes() == before
-
-
-def test_clean_and_dry_run(project: Project) -> None:
-    """Scons -n names what would be done; -c removes what was, and nothing else."""
-    before = {path.name for path in project.folder.iterdir()}
-    project.sconstruct(EXTRACT)
-    run = project.run("-n")
-    assert run.actions[-3:] == [
-        "PACKAGE k.offload",
-        *(f"EXTRACT {name.replace('k.', 'part.')}" for name in FILES),
-    ]
-    assert not (project.folder / "k.offload").exists()
-    project.build()
-    project.build("-c")
-    after = {path.name for path in project.folder.iterdir()}
-    assert after - before <= {"SConstruct", ".sconsign.dblite"}
-
-
 @pytest.mark.llvm
 def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadWrapper's bitcode reads as the module of llvm-offload-wrapper for the same bundle."""
