@@ -36,7 +36,7 @@ _TOOLS = (
 )
 _MODULES = (
     *("SCons.Script", "SCons.Taskmaster.Job", *(f"SCons.Tool.{tool}" for tool in _TOOLS)),
-    *("offload_tool.scons.offload", "offload_tool.scons.run.spawn"),
+    *("offload_tool.scons.offload", "offload_tool.scons.spawn"),
 )
 _READ_AT_START = ("PYTHON", "SCONS", "COV", "LC_", "LANG", "TZ", "GLIBC", "MALLOC", "LD_")
 """What variables begin with that Python, the C library or an import of SCons reads."""
