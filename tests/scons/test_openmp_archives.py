@@ -1,5 +1,7 @@
 """Device libraries of OpenMP sources: archives of object bundles, taken apart and linked."""
 
+# ruff: noqa: F401, F811 - fixtures are taken from test_openmp
+
 from __future__ import annotations
 
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 from offload_tool.formats.objects.ar import iter_members
 from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project
-from tests.scons.test_openmp import CPU, HEAD, answer, kernels
+from tests.scons.test_openmp import CPU, HEAD, answer, kernels, regions, runnable
 
 IDS = ("openmp-amdgcn-amd-amdhsa--gfx906", f"openmp-{CPU}-")
 LIBRARY = "library = env.OffloadArchive('parts', ['work.c', 'other.c'])\n"
