@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from offload_tool import BundleEntryID
 from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.target.bundle_entry_id import is_compatible
+from tests.cli.side_by_side import Bench, Result
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -23,75 +23,10 @@ TEXT = ["i", "ii", "cui", "hipi", "d", "ll", "s"]
 TYPES = [*TEXT, "bc", "gch", "ast", "o"]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run of either program did."""
-
-    status: int
-    output: bytes
-    errors: str
-
-
-class Bench:
-    """The two programs, side by side, each in a folder of its own."""
-
-    def __init__(self, folder: Path, tool: str, capfdbinary) -> None:
-        self.folder = folder
-        self.tool = tool
-        self.capture = capfdbinary
-        self.environ = {k: v for k, v in os.environ.items() if "BUNDLE" not in k}
-        for side in ("ours", "theirs"):
-            (folder / side).mkdir()
-
-    def write(self, name: str, content: bytes) -> None:
-        for side in ("ours", "theirs"):
-            (self.folder / side / name).write_bytes(content)
-
-    def ours(self, *arguments: str) -> Result:
-        self.capture.readouterr()
-        before = Path.cwd()
-        os.chdir(self.folder / "ours")
-        try:
-            status = run_bundler(self.tool, arguments, self.environ)
-        finally:
-            os.chdir(before)
-        captured = self.capture.readouterr()
-        return Result(status, captured.out, captured.err.decode())
-
-    def theirs(self, *arguments: str) -> Result:
-        done = subprocess.run(
-            [self.tool, *arguments],
-            cwd=self.folder / "theirs",
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        return Result(done.returncode, done.stdout, done.stderr.decode())
-
-    def content(self, side: str, name: str) -> bytes | None:
-        path = self.folder / side / name
-        return path.read_bytes() if path.exists() else None
-
-    def assert_same(self, arguments: Sequence[str], outputs: Sequence[str] = ()) -> Result:
-        """Run both: equal status, messages and, unless they failed, output files."""
-        for side in ("ours", "theirs"):
-            for name in outputs:
-                (self.folder / side / name).unlink(missing_ok=True)
-        ours, theirs = self.ours(*arguments), self.theirs(*arguments)
-        assert ours == theirs, arguments
-        for name in outputs:
-            if ours.status:
-                assert self.content("ours", name) is None, (arguments, name)
-            else:
-                assert self.content("ours", name) == self.content("theirs", name), (arguments, name)
-        return ours
-
-
 @pytest.fixture
 def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
     """Return both programs, and files to bundle: f0 to f5 of 0 bytes to 1 MB, text and not."""
-    made = Bench(tmp_path, llvm("clang-offload-bundler"), capfdbinary)
+    made = Bench(run_bundler, tmp_path, llvm("clang-offload-bundler"), capfdbinary)
     source = random.Random(0)
     for index, size in enumerate([0, 1, 7, 100, 4096, 1 << 20]):
         made.write(f"f{index}", b"line of text\n" * (size // 13) if index % 2 else bytes(size))
@@ -223,6 +158,7 @@ COMMANDS = {
     "two-inputs": [*READ, "-input=f1", "-input=f2"],
     "no-input": READ,
     "fewer-outputs": [*READ[:-1], "-input=f3"],
+    "more-outputs": [*READ, "-output=u2", "-input=f3"],
     "archive-bundling": [*PLAIN[:-1], "-type=a"],
     "two-outputs": [*PLAIN, "-output=second"],
     "fewer-inputs": [*PLAIN[:1], *PLAIN[2:]],
@@ -323,9 +259,6 @@ VARIABLES = {
     "verbose": {"OFFLOAD_BUNDLER_VERBOSE": "1"},
     "verbose-other": {"OFFLOAD_BUNDLER_VERBOSE": "yes"},
     "compress-other": {"OFFLOAD_BUNDLER_COMPRESS": "true"},
-    "level": {"OFFLOAD_BUNDLER_COMPRESSION_LEVEL": "x"},
-    "version": {"COMPRESSED_BUNDLE_FORMAT_VERSION": "4"},
-    "version-text": {"COMPRESSED_BUNDLE_FORMAT_VERSION": "3x"},
     "ignored": {
         "OFFLOAD_BUNDLER_IGNORE_ENV_VAR": "1",
         "OFFLOAD_BUNDLER_COMPRESS": "1",
@@ -450,7 +383,7 @@ def test_standard_streams(bench: Bench) -> None:
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> Bench:
     """Return our program alone, with two files."""
-    made = Bench(tmp_path, "bundler", capfdbinary)
+    made = Bench(run_bundler, tmp_path, "bundler", capfdbinary)
     made.write("f3", b"host")
     made.write("f4", b"device")
     return made

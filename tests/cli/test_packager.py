@@ -10,12 +10,12 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from offload_tool.cli.llvm.packager import run_packager
+from tests.cli.side_by_side import Bench, Result
 
 KINDS = ["openmp", "cuda", "hip", "sycl", "none"]
 TRIPLES = ["amdgcn-amd-amdhsa", "nvptx64-nvidia-cuda", "amdhsa", "x86_64-pc-linux-gnu", "", "a=b"]
@@ -34,49 +34,8 @@ OUR_WARNINGS = re.compile(
 """What DESIGN has us say where LLVM is silent."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run of either program did."""
-
-    status: int
-    output: bytes
-    errors: list[str]
-
-
-class Bench:
-    """The two programs, side by side, each in a folder of its own."""
-
-    def __init__(self, folder: Path, tool: str, capture) -> None:
-        self.folder = folder
-        self.tool = tool
-        self.capture = capture
-        for side in ("ours", "theirs"):
-            (folder / side / "out").mkdir(parents=True)
-
-    def write(self, name: str, content: bytes) -> None:
-        for side in ("ours", "theirs"):
-            (self.folder / side / name).write_bytes(content)
-
-    def ours(self, *arguments: str) -> Result:
-        self.capture.readouterr()
-        before = Path.cwd()
-        os.chdir(self.folder / "ours" / "out")
-        try:
-            status = run_packager(self.tool, arguments, {})
-        finally:
-            os.chdir(before)
-        captured = self.capture.readouterr()
-        return Result(status, captured.out, captured.err.decode().splitlines())
-
-    def theirs(self, *arguments: str) -> Result:
-        done = subprocess.run(
-            [self.tool, *arguments],
-            cwd=self.folder / "theirs" / "out",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        return Result(done.returncode, done.stdout, done.stderr.decode().splitlines())
+class PackagerBench(Bench):
+    """The two programs, in folders where each makes files of whatever names."""
 
     def files(self, side: str) -> dict[str, bytes]:
         """Return the files that a run has made, and remove them."""
@@ -86,13 +45,14 @@ class Bench:
             path.unlink()
         return found
 
-    def assert_same(self, *arguments: str) -> dict[str, bytes]:
+    def assert_same_files(self, *arguments: str) -> dict[str, bytes]:
         """Run both: equal status, messages and, unless they failed, files; give these."""
         ours, theirs = self.ours(*arguments), self.theirs(*arguments)
-        said = [line for line in ours.errors if not OUR_WARNINGS.fullmatch(line)]
+        expected_lines = theirs.errors.splitlines()
+        said = [line for line in ours.errors.splitlines() if not OUR_WARNINGS.fullmatch(line)]
         assert (ours.status, ours.output) == (theirs.status, theirs.output), (arguments, ours)
-        assert len(said) == len(theirs.errors), (said, theirs.errors)
-        for line, expected in zip(said, theirs.errors, strict=True):
+        assert len(said) == len(expected_lines), (said, expected_lines)
+        for line, expected in zip(said, expected_lines, strict=True):
             assert is_same_message(line, expected, self.tool), (arguments, line, expected)
         files, expected_files = self.files("ours"), self.files("theirs")
         if theirs.status == 0:
@@ -112,9 +72,9 @@ def is_same_message(ours: str, theirs: str, tool: str) -> bool:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> PackagerBench:
     """Return both programs, and files in the folder above the one that they run in."""
-    made = Bench(tmp_path, llvm("llvm-offload-binary"), capfdbinary)
+    made = PackagerBench(run_packager, tmp_path, llvm("llvm-offload-binary"), capfdbinary, "out")
     for name, content in contents().items():
         made.write(name, content)
     return made
@@ -133,7 +93,7 @@ def contents() -> dict[str, bytes]:
     return made | {"wrapped": b"\xde\xc0\x17\x0b" + bytes(30), "almost.o": b"BC\xc0"}
 
 
-def compiled(bench: Bench) -> list[str]:
+def compiled(bench: PackagerBench) -> list[str]:
     """Make device images with symbols; return their names and those of files that are none."""
     source = bench.folder / "s.c"
     source.write_text("int variable = 1; static int hidden; int f(void) { return hidden; }\n")
@@ -165,19 +125,19 @@ def random_image(source: random.Random, files: Sequence[str]) -> str:
     return "--image=" + ",".join(parts)
 
 
-def differ_in_packaging(bench: Bench, seed: int, runs: int) -> int:
+def differ_in_packaging(bench: PackagerBench, seed: int, runs: int) -> int:
     """Package random image lists with both programs; return the number of images."""
     source = random.Random(seed)
     files = sorted(contents())
     count = 0
     for _ in range(runs):
         images = [random_image(source, files) for _ in range(source.randint(1, 12))]
-        made = bench.assert_same("-o", "made.bin", *images)
+        made = bench.assert_same_files("-o", "made.bin", *images)
         count += made["made.bin"].count(b"\x10\xff\x10\xad")
     return count
 
 
-def differ_in_extraction(bench: Bench, seed: int, runs: int) -> int:
+def differ_in_extraction(bench: PackagerBench, seed: int, runs: int) -> int:
     """Extract from random packages with random filters; return the number of files made."""
     source = random.Random(seed)
     files = compiled(bench)
@@ -191,7 +151,7 @@ def differ_in_extraction(bench: Bench, seed: int, runs: int) -> int:
             bench.write("package.x.bin", package)
         filters = [random_filter(source) for _ in range(source.randint(0, 3))]
         archive = ["--archive"] * source.choice([0, 0, 1])
-        count += len(bench.assert_same("../package.x.bin", *archive, *filters))
+        count += len(bench.assert_same_files("../package.x.bin", *archive, *filters))
     return count
 
 
@@ -207,13 +167,13 @@ def random_filter(source: random.Random) -> str:
 
 
 @pytest.mark.llvm
-def test_packages_are_llvms(bench: Bench) -> None:
+def test_packages_are_llvms(bench: PackagerBench) -> None:
     """Any list of images with any keys gives LLVM's bytes."""
     assert differ_in_packaging(bench, 5, 150) > 900
 
 
 @pytest.mark.llvm
-def test_extraction_is_llvms(bench: Bench) -> None:
+def test_extraction_is_llvms(bench: PackagerBench) -> None:
     """Any filters select LLVM's images, into files of the same names, with its messages."""
     assert differ_in_extraction(bench, 6, 150) > 150
 
@@ -255,7 +215,7 @@ none
 
 
 @pytest.fixture
-def package(bench: Bench) -> Bench:
+def package(bench: PackagerBench) -> PackagerBench:
     """Return files to extract from: ``package`` and broken ones."""
     images = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
@@ -277,10 +237,10 @@ def package(bench: Bench) -> Bench:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())
-def test_refusals_are_llvms(line: str, package: Bench) -> None:
+def test_refusals_are_llvms(line: str, package: PackagerBench) -> None:
     """What LLVM refuses is refused in its words, with status 1, and nothing is written."""
     arguments = shlex.split(line)
-    package.assert_same(*arguments)
+    package.assert_same_files(*arguments)
     assert package.ours(*arguments).status == 1
 
 
@@ -324,9 +284,9 @@ ACCEPTED = """
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", ACCEPTED.splitlines())
-def test_other_uses_are_llvms(line: str, package: Bench) -> None:
+def test_other_uses_are_llvms(line: str, package: PackagerBench) -> None:
     """Uses of all kinds give LLVM's files, standard output and messages."""
-    package.assert_same(*shlex.split(line))
+    package.assert_same_files(*shlex.split(line))
     assert package.ours(*shlex.split(line)).status == 0
 
 
@@ -339,16 +299,16 @@ def test_other_uses_are_llvms(line: str, package: Bench) -> None:
     ],
 )
 @pytest.mark.parametrize("arguments", [["-o", "made.bin"], [], ["-h"], ["--help"], ["--foo"]])
-def test_deprecated_name(name: str, arguments: list[str], bench: Bench) -> None:
+def test_deprecated_name(name: str, arguments: list[str], bench: PackagerBench) -> None:
     """Called by its older name, the tool says so at the same places as LLVM's."""
     link = bench.folder / name
     link.symlink_to(bench.tool)
     bench.tool = str(link)
-    bench.assert_same(*arguments)
+    bench.assert_same_files(*arguments)
 
 
 @pytest.mark.llvm
-def test_standard_input(package: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """``-`` is standard input, for the package and for images."""
     results = []
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -374,48 +334,46 @@ def test_standard_input(package: Bench, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def alone(tmp_path: Path, capfdbinary) -> Bench:
+def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
     """Return our program alone, with two files."""
-    made = Bench(tmp_path, "packager", capfdbinary)
+    made = PackagerBench(run_packager, tmp_path, "packager", capfdbinary, "out")
     made.write("a.o", b"first image")
     made.write("b.o", b"second")
     return made
 
 
-def test_unknown_kind_is_warned_of(alone: Bench) -> None:
+def test_unknown_kind_is_warned_of(alone: PackagerBench) -> None:
     """A kind that does not exist is stored as none, as LLVM does, but not silently."""
     result = alone.ours("-o", "p", "--image=file=../a.o,triple=t,kind=hipv4")
-    assert (result.status, result.errors) == (
-        0,
-        [
-            "packager: warning: unknown offload kind 'hipv4', expected openmp, cuda, hip, sycl or "
-            "none; it counts as none"
-        ],
+    assert result.status == 0
+    assert result.errors == (
+        "packager: warning: unknown offload kind 'hipv4', expected openmp, cuda, hip, sycl or "
+        "none; it counts as none\n"
     )
     assert alone.files("ours")["p"][34:36] == b"\0\0"
 
 
-def test_no_match_is_warned_of(alone: Bench) -> None:
+def test_no_match_is_warned_of(alone: PackagerBench) -> None:
     """A filter that nothing matches writes nothing, and a warning names it and the file."""
-    assert alone.ours("-o", "../p", "--image=file=../a.o,arch=x").errors == []
+    assert alone.ours("-o", "../p", "--image=file=../a.o,arch=x").errors == ""
     result = alone.ours("../p", "--image=file=q,arch=y")
     assert result == Result(
         0,
         b"",
-        ["packager: warning: '../p': none of its 1 images matches 'file=q,arch=y'"],
+        "packager: warning: '../p': none of its 1 images matches 'file=q,arch=y'\n",
     )
     assert alone.files("ours") == {}
 
 
-def test_errors_name_the_file(alone: Bench) -> None:
+def test_errors_name_the_file(alone: PackagerBench) -> None:
     """An image that is not there is named."""
     result = alone.ours("-o", "p", "--image=file=../a.o", "--image=file=../none,triple=t")
     assert result.status == 1
-    assert result.errors == ["packager: error: '../none': No such file or directory"]
+    assert result.errors == "packager: error: '../none': No such file or directory\n"
     assert alone.files("ours") == {}
 
 
-def test_documented_numbering(alone: Bench) -> None:
+def test_documented_numbering(alone: PackagerBench) -> None:
     """On request, hip is 3 as in the published document; by default it is LLVM 22's 4."""
     image = "--image=file=../a.o,triple=t,kind=hip"
     alone.ours("-o", "new", image)
@@ -423,26 +381,25 @@ def test_documented_numbering(alone: Bench) -> None:
     files = alone.files("ours")
     assert (files["new"][34], files["old"][34]) == (4, 3)
     alone.write("old", files["old"])
-    assert alone.ours("../old", "--image=kind=hip,file=x").errors == []
+    assert alone.ours("../old", "--image=kind=hip,file=x").errors == ""
     assert alone.files("ours") == {"x": b"first image"}
     refused = alone.ours("-o", "x", "--kind-numbering=other", image)
     assert refused.status == 1
-    assert refused.errors == [
-        "packager: for the --kind-numbering option: Cannot find option named 'other'!"
-    ]
+    message = "packager: for the --kind-numbering option: Cannot find option named 'other'!\n"
+    assert refused.errors == message
 
 
 @pytest.mark.parametrize(
     "strings", ["triple=../../x,arch=y", "triple=a,arch=/tmp/y", "triple=t,arch=a/b"]
 )
-def test_no_file_outside_of_the_folder(strings: str, alone: Bench) -> None:
+def test_no_file_outside_of_the_folder(strings: str, alone: PackagerBench) -> None:
     """Strings that would lead to another folder are refused, and nothing is written."""
     images = ["--image=file=../a.o,triple=good,arch=a", f"--image=file=../b.o,{strings}"]
     assert alone.ours("-o", "../p", *images).status == 0
     before = sorted(alone.folder.rglob("*"))
     result = alone.ours("../p", "--image=")
     assert result.status == 1
-    assert "which could lead out of the folder; name the output" in result.errors[0]
+    assert "which could lead out of the folder; name the output" in result.errors
     assert sorted(alone.folder.rglob("*")) == before
     key = strings.partition(",")[0]
     assert alone.ours("../p", f"--image=file=x,{key}").status == 0
@@ -466,7 +423,7 @@ def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "p-t-x.0.o").read_bytes() == b"image"
 
 
-def test_version_is_our_own(alone: Bench) -> None:
+def test_version_is_our_own(alone: PackagerBench) -> None:
     """--version names this program, and which one it stands in for."""
     result = alone.ours("--version")
     assert result.output == (

@@ -11,22 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_packager import USUAL_KEYS, Bench, Result, contents, random_filter, random_image
+from offload_tool.cli.llvm.packager import run_packager
+from tests.cli.side_by_side import Result
+from tests.cli.test_packager import (
+    USUAL_KEYS,
+    PackagerBench,
+    contents,
+    random_filter,
+    random_image,
+)
 
 pytestmark = pytest.mark.llvm
 
 
-class Bench23(Bench):
-    """The two programs; ours is told whose it is to be."""
-
-    def ours(self, *arguments: str) -> Result:
-        return super().ours("--llvm=23", *arguments)
-
-
 @pytest.fixture
-def bench(tmp_path: Path, llvm23: Callable[[str], str], capfdbinary) -> Bench23:
+def bench(tmp_path: Path, llvm23: Callable[[str], str], capfdbinary) -> PackagerBench:
     """Return both programs, and files in the folder above the one that they run in."""
-    made = Bench23(tmp_path, llvm23("llvm-offload-binary"), capfdbinary)
+    made = PackagerBench(run_packager, tmp_path, llvm23("llvm-offload-binary"), capfdbinary, "out")
+    made.ours_alone = ["--llvm=23"]
     for name, content in contents().items():
         made.write(name, content)
     return made
@@ -42,23 +44,23 @@ def image_of_single_keys(source: random.Random, files: list[str]) -> str:
             return image
 
 
-def package(bench: Bench, *images: str) -> bytes:
+def package(bench: PackagerBench, *images: str) -> bytes:
     """Return what LLVM makes of images."""
     assert bench.theirs("-o", "../made", *images).status == 0
     return (bench.folder / "theirs/made").read_bytes()
 
 
-def test_packages_are_llvms(bench: Bench) -> None:
+def test_packages_are_llvms(bench: PackagerBench) -> None:
     """Any list of images with usual keys gives LLVM's bytes: one binary, none for no image."""
     source = random.Random(23)
     files = sorted(contents())
     for _ in range(150):
         images = [image_of_single_keys(source, files) for _ in range(source.randint(0, 12))]
-        made = bench.assert_same("-o", "made.bin", *images)
+        made = bench.assert_same_files("-o", "made.bin", *images)
         assert made["made.bin"][:8] == b"\x10\xff\x10\xad" + struct.pack("<I", 2)
 
 
-def test_extraction_is_llvms(bench: Bench) -> None:
+def test_extraction_is_llvms(bench: PackagerBench) -> None:
     """Any filters, or none, select LLVM's images, into files of the same names."""
     source = random.Random(24)
     bitcode = (b"BC", b"\xde\xc0")  # LLVM's words about broken bitcode are its own
@@ -70,12 +72,12 @@ def test_extraction_is_llvms(bench: Bench) -> None:
             bench.write("package.x.bin", package(bench, *images))
         filters = [random_filter(source) for _ in range(source.randint(0, 3))]
         archive = ["--archive"] * source.choice([0, 0, 1])
-        count += len(bench.assert_same("../package.x.bin", *archive, *filters))
+        count += len(bench.assert_same_files("../package.x.bin", *archive, *filters))
     assert count > 150
 
 
 @pytest.fixture
-def packages(bench: Bench, llvm: Callable[[str], str]) -> Bench:
+def packages(bench: PackagerBench, llvm: Callable[[str], str]) -> PackagerBench:
     """Return packages of all kinds: of LLVM 22, several behind each other, nested, in archives."""
     rows = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
@@ -151,9 +153,18 @@ none --image=
 
 
 @pytest.mark.parametrize("line", SAME.splitlines())
-def test_uses_are_llvms(line: str, packages: Bench) -> None:
+def test_uses_are_llvms(line: str, packages: PackagerBench) -> None:
     """Uses of all kinds give LLVM's files, standard output, messages and exit status."""
-    packages.assert_same(*shlex.split(line))
+    packages.assert_same_files(*shlex.split(line))
+
+
+@pytest.fixture
+def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
+    """Return our program alone, with two images."""
+    made = PackagerBench(run_packager, tmp_path, "packager", capfdbinary, "out")
+    made.write("a.o", b"image")
+    made.write("b.spv", b"image")
+    return made
 
 
 @pytest.mark.parametrize(
@@ -165,18 +176,18 @@ def test_uses_are_llvms(line: str, packages: Bench) -> None:
         ("clang-offload-packager-24.exe", 2),
     ],
 )
-def test_the_name_tells_whose_it_is(bench: Bench, name: str, version: int) -> None:
+def test_the_name_tells_whose_it_is(alone: PackagerBench, name: str, version: int) -> None:
     """Called by a name with a version, as distributions have it, it is that LLVM's tool."""
-    bench.tool = f"/usr/bin/{name}"
-    assert Bench.ours(bench, "-o", "made", "--image=file=../f7,triple=x").status == 0
-    assert struct.unpack_from("<I", bench.files("ours")["made"], 4) == (version,)
+    alone.tool = f"/usr/bin/{name}"
+    assert alone.ours("-o", "made", "--image=file=../a.o,triple=x").status == 0
+    assert struct.unpack_from("<I", alone.files("ours")["made"], 4) == (version,)
 
 
-def test_by_default_it_is_22s(bench: Bench) -> None:
+def test_by_default_it_is_22s(alone: PackagerBench) -> None:
     """Nothing is extracted without a filter, and one binary is written for each image."""
-    images = ["--image=file=../f7,triple=x", "--image=file=../f5.spv,triple=y"]
-    assert Bench.ours(bench, "-o", "../made", *images).status == 0
-    data = (bench.folder / "ours/made").read_bytes()
+    images = ["--image=file=../a.o,triple=x", "--image=file=../b.spv,triple=y"]
+    assert alone.ours("-o", "../made", *images).status == 0
+    data = (alone.folder / "ours/made").read_bytes()
     assert data.count(b"\x10\xff\x10\xad\1\0\0\0") == 2
-    assert Bench.ours(bench, "../made") == Result(0, b"", [])
-    assert bench.files("ours") == {}
+    assert alone.ours("../made") == Result(0, b"", "")
+    assert alone.files("ours") == {}

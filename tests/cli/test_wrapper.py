@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from offload_tool.cli.llvm.wrapper import (
     run_wrapper,
 )
 from offload_tool.formats.bitcode.llvmlite import compile_object
+from tests.cli.side_by_side import Bench, Result
 from tests.conftest import missing
 from tests.formats.registration_modules import disassembled
 
@@ -48,60 +50,43 @@ TRIPLES = [
 OLDER = "/usr/lib/llvm-15/bin/clang-offload-wrapper"
 
 
-class Bench:
-    """The two programs, run in one folder with the same input files."""
+class WrapperBench(Bench):
+    """The two programs, and LLVM's disassembler."""
 
-    def __init__(self, folder: Path, tool: str, dis: str, capfdbinary) -> None:
-        self.folder = folder
-        self.tool = tool
-        self.dis = dis
-        self.capture = capfdbinary
-        self.ours_alone: list[str] = []
-        """Options that only our program gets."""
-
-    def write(self, name: str, content: bytes) -> str:
-        (self.folder / name).write_bytes(content)
-        return name
-
-    def ours(self, *arguments: str) -> tuple[int, bytes, str]:
-        self.capture.readouterr()
-        before = Path.cwd()
-        os.chdir(self.folder)
-        try:
-            status = run_wrapper(self.tool, [*self.ours_alone, *arguments], {})
-        finally:
-            os.chdir(before)
-        captured = self.capture.readouterr()
-        return status, captured.out, captured.err.decode()
-
-    def theirs(self, *arguments: str) -> tuple[int, bytes, str]:
-        command = [self.tool, *arguments]
-        done = subprocess.run(
-            command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        return done.returncode, done.stdout, done.stderr.decode()
+    dis = ""
 
     def assert_same_module(self, *arguments: str) -> str:
         """Run both; their modules are the same text. Give it."""
-        assert self.ours(*arguments, "-o", "ours.bc") == (0, b"", "")
-        assert self.theirs(*arguments, "-o", "theirs.bc") == (0, b"", "")
-        text = disassembled(self.dis, self.folder / "ours.bc")
-        assert text == disassembled(self.dis, self.folder / "theirs.bc"), arguments
+        assert self.assert_same([*arguments, "-o", "x.bc"]) == Result(0, b"", "")
+        return self.same_text(*arguments)
+
+    def same_text(self, *arguments: str) -> str:
+        """Return the text of both modules ``x.bc``."""
+        sides = (self.folder / side / "x.bc" for side in ("ours", "theirs"))
+        text, expected = (disassembled(self.dis, path) for path in sides)
+        assert text == expected, arguments
         return text
 
 
-@pytest.fixture
-def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
-    return Bench(tmp_path, llvm("llvm-offload-wrapper"), llvm("llvm-dis"), capfdbinary)
+def make_bench(
+    folder: Path, tools: Callable[[str], str], capture: Any, tool: str = "", *ours_alone: str
+) -> WrapperBench:
+    made = WrapperBench(run_wrapper, folder, tool or tools("llvm-offload-wrapper"), capture)
+    made.dis = tools("llvm-dis")
+    made.ours_alone = [*ours_alone]
+    return made
 
 
 @pytest.fixture
-def older(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> WrapperBench:
+    return make_bench(tmp_path, llvm, capfdbinary)
+
+
+@pytest.fixture
+def older(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> WrapperBench:
     if not shutil.which(OLDER):
         missing("LLVM 15's clang-offload-wrapper")
-    made = Bench(tmp_path, OLDER, llvm("llvm-dis"), capfdbinary)
-    made.ours_alone = ["--llvm=15"]
-    return made
+    return make_bench(tmp_path, llvm, capfdbinary, OLDER, "--llvm=15")
 
 
 def random_image(source: random.Random) -> bytes:
@@ -118,13 +103,13 @@ def random_image(source: random.Random) -> bytes:
     return source.randbytes(size)
 
 
-def packaged(bench: Bench, llvm: Callable[[str], str], name: str, content: bytes) -> str:
+def packaged(bench: WrapperBench, llvm: Callable[[str], str], name: str, content: bytes) -> str:
     """Write an offload binary that holds `content`."""
     bench.write("inner", content)
     image = "--image=file=inner,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp"
     command = [llvm("llvm-offload-binary"), "-o", name, image]
-    subprocess.run(command, cwd=bench.folder, check=True)
-    return name
+    subprocess.run(command, cwd=bench.folder / "theirs", check=True)
+    return bench.write(name, bench.content("theirs", name) or b"")
 
 
 # ---- the same modules ----------------------------------------------------------------
@@ -132,7 +117,7 @@ def packaged(bench: Bench, llvm: Callable[[str], str], name: str, content: bytes
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(int(os.environ.get("WRAPPER_CASES", "60"))))
-def test_random_modules(bench: Bench, llvm: Callable[[str], str], seed: int) -> None:
+def test_random_modules(bench: WrapperBench, llvm: Callable[[str], str], seed: int) -> None:
     """The disassembly is LLVM's, for any kind, triple, number, sizes and bytes of images."""
     source = random.Random(seed)
     kind = ("openmp", "cuda", "hip")[seed % 3]
@@ -155,14 +140,14 @@ def test_random_modules(bench: Bench, llvm: Callable[[str], str], seed: int) -> 
 @pytest.mark.llvm
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
-def test_every_triple(bench: Bench, kind: str, triple: str) -> None:
+def test_every_triple(bench: WrapperBench, kind: str, triple: str) -> None:
     """Each object format's sections and linkage are LLVM's, for each kind."""
     bench.assert_same_module(f"--kind={kind}", f"--triple={triple}", bench.write("x", b"an image"))
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(int(os.environ.get("WRAPPER_CASES", "30"))))
-def test_random_modules_of_the_older_tool(older: Bench, seed: int) -> None:
+def test_random_modules_of_the_older_tool(older: WrapperBench, seed: int) -> None:
     """With -target and --llvm=15, the disassembly is that of clang-offload-wrapper 15."""
     source = random.Random(seed)
     names = [
@@ -174,18 +159,15 @@ def test_random_modules_of_the_older_tool(older: Bench, seed: int) -> None:
 
 
 @pytest.mark.llvm
-def test_notes_of_the_older_tool(older: Bench) -> None:
+def test_notes_of_the_older_tool(older: WrapperBench) -> None:
     """-add-omp-offload-notes puts the same notes into ELF images, and warns of the others."""
     text = "define i32 @f() {\n ret i32 7\n}\n@x = global i32 5\n"
     elf = compile_object(text, "x86_64-unknown-linux-gnu")
     names = [older.write("a.o", elf), older.write("b", b"no ELF")]
     arguments = ["-target=x86_64-pc-linux-gnu", "-add-omp-offload-notes", *names]
-    results = older.ours(*arguments, "-o", "ours.bc"), older.theirs(*arguments, "-o", "theirs.bc")
-    assert results[0] == results[1]
-    assert "warning: b is not an ELF image" in results[0][2]
-    ours, theirs = (disassembled(older.dis, older.folder / f"{n}.bc") for n in ("ours", "theirs"))
-    assert ours == theirs
-    assert "LLVMOMPOFFLOAD" in ours
+    result = older.assert_same([*arguments, "-o", "x.bc"])
+    assert "warning: b is not an ELF image" in result.errors
+    assert "LLVMOMPOFFLOAD" in older.same_text()
 
 
 # ---- the same refusals ---------------------------------------------------------------
@@ -231,32 +213,23 @@ REFUSED_OLDER = [
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("words", REFUSED)
-def test_refusals(bench: Bench, words: str) -> None:
+@pytest.mark.parametrize(
+    ("fixture", "words"),
+    [*(("bench", words) for words in REFUSED), *(("older", words) for words in REFUSED_OLDER)],
+)
+def test_refusals(request: pytest.FixtureRequest, fixture: str, words: str) -> None:
     """A wrong command line, or missing input, gives LLVM's message and exit status, no output."""
+    bench: WrapperBench = request.getfixturevalue(fixture)
     bench.write("image", b"x")
-    ours = bench.ours(*words.split())
-    assert ours == bench.theirs(*words.split())
-    assert ours[0] == 1
-    assert not (bench.folder / "x").exists()
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("words", REFUSED_OLDER)
-def test_refusals_of_the_older_tool(older: Bench, words: str) -> None:
-    """So it is with clang-offload-wrapper's command lines."""
-    older.write("image", b"x")
-    ours = older.ours(*words.split())
-    assert ours == older.theirs(*words.split())
-    assert ours[0] == 1
-    assert not (older.folder / "x").exists()
+    assert bench.assert_same(words.split()).status == 1
+    assert bench.content("ours", "x") is None
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list"])
-def test_help(bench: Bench, option: str) -> None:
+def test_help(bench: WrapperBench, option: str) -> None:
     """The help text is LLVM's."""
-    assert bench.ours(option) == bench.theirs(option)
+    assert bench.assert_same([option]).status == 0
 
 
 # ---- where we differ -----------------------------------------------------------------
@@ -388,8 +361,7 @@ def test_modules_of_llvm_23(
     tmp_path: Path, llvm23: Callable[[str], str], kind: str, triple: str, capfdbinary
 ) -> None:
     """With --llvm=23, the modules are those of LLVM 23's program."""
-    bench = Bench(tmp_path, llvm23("llvm-offload-wrapper"), llvm23("llvm-dis"), capfdbinary)
-    bench.ours_alone = ["--llvm=23"]
+    bench = make_bench(tmp_path, llvm23, capfdbinary, "", "--llvm=23")
     bench.write("image", b"image")
     for more in ((), ("--relocatable",)):
         bench.assert_same_module(f"--kind={kind}", f"--triple={triple}", *more, "image")
