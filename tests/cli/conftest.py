@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang import driver
+from offload_tool.cli import main
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
@@ -22,6 +23,30 @@ struct dim3 { unsigned x, y, z; };
 extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
 __attribute__((global)) void kernel(int* p) { *p = VALUE; }
 """
+CUDA = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void fill(int* p) { *p = 1; }
+"""
+
+
+def run(*words: object) -> int:
+    """Run ``offload-tool``; return its exit status."""
+    try:
+        return main([*map(str, words)])
+    except SystemExit as end:
+        return int(str(end.code or 0))
+
+
+def state(path: str) -> tuple[int, int]:
+    """Return the inode and the time of a file."""
+    found = Path(path).stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def names() -> set[str]:
+    """Return the names in the current folder."""
+    return {path.name for path in Path().iterdir()}
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ from offload_tool.io import replace_file
 from tests.formats.compressed import ZLIB, compressed
 
 HOST = "host-x86_64-unknown-linux-gnu-"
+LEVEL = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"
+VERSION = "COMPRESSED_BUNDLE_FORMAT_VERSION"
 VERSIONS = ["", "2", "3", "02", "003", "0", "1", "4", "65535", "65536", "x", "3x", "+3", " 3",
             "3 ", "0x3", "-1", "-0", "1" * 5000, "\u0663"]  # fmt: skip
 LEVELS = ["", "0", "7", "-5", "-0", "007", "100", "-", "--", "+3", " 3", "3x", "0x3", "2147483647",
@@ -65,9 +67,8 @@ def test_variables_not_set() -> None:
 )
 def test_version_variable(value: str, version: int, warning: str | None) -> None:
     """The variable chooses version 2 or 3; anything else is a warning, and version 3."""
-    name = "COMPRESSED_BUNDLE_FORMAT_VERSION"
-    expected = warning and f"Warning: Invalid value for {name}{warning}"
-    assert compressed_format_version({name: value}) == (version, expected)
+    expected = warning and f"Warning: Invalid value for {VERSION}{warning}"
+    assert compressed_format_version({VERSION: value}) == (version, expected)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +76,8 @@ def test_version_variable(value: str, version: int, warning: str | None) -> None
 )
 def test_level_variable(value: str, level: int | None) -> None:
     """The variable chooses any 32-bit level; anything else is a warning, and the default."""
-    name = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"
-    found, warning = compression_level({name: value})
-    assert found == level
-    if level is None:
-        assert warning == f"Warning: Invalid value for {name}: {value}. Ignoring it."
-    else:
-        assert warning is None
+    warning = f"Warning: Invalid value for {LEVEL}: {value}. Ignoring it."
+    assert compression_level({LEVEL: value}) == (level, warning if level is None else None)
 
 
 @pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
@@ -89,37 +85,28 @@ def test_ignored_variables(ignore: str, version: int, level: int | None) -> None
     """OFFLOAD_BUNDLER_IGNORE_ENV_VAR switches the others off, if it is exactly 1."""
     environ = {
         "OFFLOAD_BUNDLER_IGNORE_ENV_VAR": ignore,
-        "COMPRESSED_BUNDLE_FORMAT_VERSION": "2",
-        "OFFLOAD_BUNDLER_COMPRESSION_LEVEL": "9",
+        VERSION: "2",
+        LEVEL: "9",
     }
     assert compressed_format_version(environ) == (version, None)
     assert compression_level(environ) == (level, None)
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("value", VERSIONS, ids=lambda value: repr(value[:12]))
-def test_version_variable_as_llvm(llvm, tmp_path: Path, value: str) -> None:
-    """Any value of the version's variable has the same effect, and warning, in LLVM."""
-    environ = {"COMPRESSED_BUNDLE_FORMAT_VERSION": value}
-    lines = compress_with_llvm(llvm, tmp_path, **environ)
-    version, warning = compressed_format_version(environ)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*((VERSION, value) for value in VERSIONS), *((LEVEL, value) for value in LEVELS)],
+    ids=lambda value: repr(value[:12]),
+)
+def test_variables_as_llvm(llvm, tmp_path: Path, name: str, value: str) -> None:
+    """Any value of a variable has the same effect, and warning, in LLVM."""
+    lines = compress_with_llvm(llvm, tmp_path, **{name: value})
+    version, wrong_version = compressed_format_version({name: value})
+    level, wrong_level = compression_level({name: value})
     assert f"Compressed bundle format version: {version}" in lines
-    assert [line for line in lines if line.startswith("Warning")] == [warning] * (
-        warning is not None
-    )
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("value", LEVELS, ids=lambda value: repr(value[:12]))
-def test_level_variable_as_llvm(llvm, tmp_path: Path, value: str) -> None:
-    """Any value of the level's variable has the same effect, and warning, in LLVM."""
-    environ = {"OFFLOAD_BUNDLER_COMPRESSION_LEVEL": value}
-    lines = compress_with_llvm(llvm, tmp_path, **environ)
-    level, warning = compression_level(environ)
     assert f"Compression level: {3 if level is None else level}" in lines
-    assert [line for line in lines if line.startswith("Warning")] == [warning] * (
-        warning is not None
-    )
+    warnings = [text for text in (wrong_version, wrong_level) if text]
+    assert [line for line in lines if line.startswith("Warning")] == warnings
 
 
 def test_report_of_compression() -> None:
@@ -159,43 +146,31 @@ def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> No
     assert without_speed(describe_compression(report)) == without_speed(lines)
 
 
+def reports_of_decompression(llvm, folder: Path, data: bytes) -> list[list[str]]:
+    """Return ours on a bundle, and LLVM's."""
+    (folder / "x").write_bytes(data)
+    command = [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    view = memoryview(data)
+    report = decompress(view, read_compressed_header(view)).report
+    return [without_speed(describe_decompression(report)), without_speed(done.stderr.splitlines())]
+
+
 @pytest.mark.llvm22
 @pytest.mark.llvm
 @pytest.mark.parametrize(("version", "method"), [(1, ZLIB), (1, 1), (2, 1), (3, ZLIB), (3, 1)])
 def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, method: int) -> None:
     """The report on a bundle of any version and method is LLVM's."""
     data = compressed(b"small\0" * 5000, version, method)
-    (tmp_path / "x").write_bytes(data)
-    done = subprocess.run(
-        [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    view = memoryview(data)
-    report = decompress(view, read_compressed_header(view)).report
-    assert without_speed(describe_decompression(report)) == without_speed(done.stderr.splitlines())
+    ours, theirs = reports_of_decompression(llvm, tmp_path, data)
+    assert ours == theirs
 
 
 @pytest.mark.llvm22
 @pytest.mark.llvm
 def test_hash_with_leading_zeros_as_llvm(llvm, tmp_path: Path) -> None:
     """A hash with a small value is padded exactly as LLVM pads it."""
-    for number in range(2000):
-        data = b"%d" % number
-        packed = compressed(data)
-        if packed[30:32] == b"\0\0" or packed[31] == 0:
-            break
-    else:
-        raise AssertionError("no such hash")
-    (tmp_path / "x").write_bytes(packed)
-    done = subprocess.run(
-        [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    report = decompress(memoryview(packed), read_compressed_header(memoryview(packed))).report
-    assert describe_decompression(report)[-3:] == done.stderr.splitlines()[-3:]
+    every = (compressed(b"%d" % number) for number in range(2000))
+    packed = next(data for data in every if data[31] == 0)
+    ours, theirs = reports_of_decompression(llvm, tmp_path, packed)
+    assert ours == theirs

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang.depfile import read_depfile
-from offload_tool.cli import main
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.operations.embed import find_wanted_hashes
 from offload_tool.passes.source_kind import derive_cuid
@@ -25,18 +24,13 @@ from offload_tool.sccache_dist import config, server
 from offload_tool.toolchain import disk_cache
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
-from tests.cli.conftest import KERNEL
+from tests.cli.conftest import CUDA, KERNEL, names, run, state
 from tests.cli.loaded import loaded_modules
 from tests.conftest import missing
 from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
 REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
-CUDA = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-__attribute__((global)) void fill(int* p) { *p = 1; }
-"""
 FLAGS = ["--", "-nogpuinc", "-nogpulib", "-DVALUE=1"]
 GFX906 = ["compile", "k.hip", "-o", "k.co", "--target-id", "gfx906"]
 HOST = ["compile", "k.hip", "-o", "k.o", "--host"]
@@ -45,23 +39,6 @@ CPU = "x86_64-pc-linux-gnu"
 OTHER_CUID = (
     'for w; do shift; [ "$w" != -cuid=13 ] || w=-cuid=14; set -- "$@" "$w"; done; exec "$real" "$@"'
 )
-
-
-def run(*words: str) -> int:
-    """Run ``offload-tool``; return its exit status."""
-    try:
-        return main(words)
-    except SystemExit as end:
-        return int(str(end.code))
-
-
-def state(path: str) -> tuple[int, int]:
-    found = Path(path).stat()
-    return found.st_ino, found.st_mtime_ns
-
-
-def names() -> set[str]:
-    return {path.name for path in Path().iterdir()}
 
 
 def processor(path: str) -> int:
@@ -361,24 +338,6 @@ def test_blanks_around_a_target_id(folder: Path) -> None:
     assert processor("k.co") == 0x2F
 
 
-def test_stopped(folder: Path) -> None:
-    """A build tool that ends the command (SIGTERM) finds the output that was there before."""
-    launcher = script(folder.parent / "slow", "touch begun; sleep 60")
-    environment = {**os.environ, "OFFLOAD_LAUNCHER": launcher}
-    Path("k.co").write_text("old")
-    with subprocess.Popen(
-        [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS], env=environment
-    ) as process:
-        for _ in range(1000):
-            if Path("begun").exists():
-                break
-            time.sleep(0.01)
-        process.terminate()
-        assert process.wait(timeout=20) == 128 + signal.SIGTERM
-    assert names() == {"k.hip", "begun", "k.co"}
-    assert Path("k.co").read_text() == "old"
-
-
 def test_stopped_while_the_compiler_makes_its_file(folder: Path) -> None:
     """What clang or lld began under a name of its own is gone; older files of such names stay."""
     begun = "touch k.co.tmp0a1b2c3 k-0a1b2c3d.co.tmp k.co.tmpl k.co.tmp0a1b2c3d begun"
@@ -409,12 +368,8 @@ def test_rdc(folder: Path) -> None:
         assert run(*words, *FLAGS) == 0
         assert Path(f"{name}.bc").read_bytes()[:2] == b"BC"
     link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
-    assert run(*link, "--depfile", "all.d") == 0
-    assert processor("all.co") == 0x2F
-    assert read_depfile(Path("all.d"))[:2] == ["k.bc", "twice.bc"]
-    before = state("all.co")
     assert run(*link) == 0
-    assert state("all.co") == before
+    assert processor("all.co") == 0x2F
 
 
 def test_rdc_link_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -551,14 +506,6 @@ def test_flags_that_mend(
     assert run(*words) == 0  # the source does not include it
     assert "warning: clang " in (said := capfd.readouterr().err)
     assert "lacking" in said
-
-
-def test_another_compiler_is_noticed(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """A compiler that is replaced under the same name is asked anew."""
-    stand_in('exec "$real" "$@"')
-    assert run(*GFX906, *FLAGS) == 0
-    stand_in("echo new >&2; exit 9")
-    assert run(*GFX906, *FLAGS) == 9
 
 
 def test_what_is_loaded(folder: Path) -> None:
@@ -736,46 +683,38 @@ def test_what_stays_here(cluster: Callable[[str], Path], words: list[str]) -> No
     assert not log.exists()
 
 
-def test_launcher_beside_a_cluster(
-    cluster: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """OFFLOAD_LAUNCHER and OFFLOAD_DIST together are an error."""
-    cluster("")
-    monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
-    assert run(*GFX906, *FLAGS) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "unset OFFLOAD_LAUNCHER" in line
-    assert names() == {"k.hip"}
-
-
-def test_another_compiler_on_a_cluster(
+@pytest.mark.parametrize(
+    ("wrong", "status", "message"),
+    [
+        ("launcher", 2, "unset OFFLOAD_LAUNCHER"),
+        ("compiler", 1, "set OFFLOAD_CLANG to the former"),
+        ("engine", 1, "the local sccache server does not start: no room"),
+    ],
+)
+def test_unusable_cluster(
     cluster: Callable[[str], Path],
     stand_in: Callable[[str], None],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """Another compiler than the packed one is an error that names both."""
-    cluster("")
-    stand_in('exec "$real" "$@"')
-    assert run(*GFX906, *FLAGS) == 1
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "set OFFLOAD_CLANG to the former" in line
-    assert names() == {"k.hip"}
-
-
-def test_engine_that_does_not_start(
-    cluster: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    wrong: str,
+    status: int,
+    message: str,
 ) -> None:
-    """Where sccache cannot be started, that is an error in one line, and nothing is written."""
+    """A launcher beside it, another compiler, or an engine that does not start is an error.
+
+    It is one line, and nothing is written.
+    """
     cluster("echo no room >&2; exit 2")
-    (tmp_path / "socket").unlink()
-    tmp_path.chmod(0o700)
-    monkeypatch.setattr(server, "_WAIT_SECONDS", 0.1)
-    assert run(*GFX906, *FLAGS) == 1
+    if wrong == "launcher":
+        monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
+    elif wrong == "compiler":
+        stand_in('exec "$real" "$@"')
+    else:
+        (tmp_path / "socket").unlink()
+        tmp_path.chmod(0o700)
+        monkeypatch.setattr(server, "_WAIT_SECONDS", 0.1)
+    assert run(*GFX906, *FLAGS) == status
     (line,) = capfd.readouterr().err.splitlines()
-    assert "the local sccache server does not start: no room" in line
+    assert message in line
     assert names() == {"k.hip"}

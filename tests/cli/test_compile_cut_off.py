@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from offload_tool.run import cut_off, driverless
-from tests.cli.test_compile import GFX906, run, state
+from tests.cli.conftest import run, state
+from tests.cli.test_compile import GFX906
 
 SOURCE = """\
 #include "h.h"

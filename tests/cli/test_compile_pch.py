@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ import pytest
 
 from offload_tool.io.file_digests import CHANGED
 from offload_tool.pch import pch
-from tests.cli.test_compile import run
+from tests.cli.conftest import run
 from tests.cli.test_compile_manifest import SETTLED
-from tests.conftest import missing
 from tests.scripts import script
 
 LAUNCH = """\
@@ -311,31 +308,6 @@ def test_depfile_of_pch(project: Path) -> None:
     text = Path("device.d").read_text()
     assert text.startswith("device.pch:")
     assert all(f" {name} \\\n" in text for name in ("k.hip", "second/header.h", "second/launch.h"))
-
-
-def hits() -> int:
-    done = subprocess.run(["ccache", "--print-stats"], capture_output=True, text=True, check=True)
-    found = dict(line.split("\t")[:2] for line in done.stdout.splitlines())
-    return int(found["direct_cache_hit"]) + int(found["preprocessed_cache_hit"])
-
-
-def test_ccache(
-    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A cache hits with a PCH, also after a header was edited and edited back."""
-    if shutil.which("ccache") is None:
-        missing("ccache")
-    monkeypatch.setenv("CCACHE_DIR", str(project.parent / "ccache"))
-    monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
-    expected = compiled("device")
-    for text, count in ((HEADER, 0), (HEADER, 1), (HEADER + "int x;\n", 1), (HEADER, 2)):
-        Path("second/header.h").write_text(text)
-        time.sleep(SETTLED)
-        assert emit("device") == 0
-        found = compiled("device", use="device.pch")
-        assert capfd.readouterr().err == ""
-        assert (found == expected) == (text == HEADER)
-        assert hits() == count
 
 
 def test_launcher(

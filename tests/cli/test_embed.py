@@ -10,35 +10,18 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.cli import main
 from offload_tool.errors import CompilerError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.operations.embed import find_wanted_hashes, write_cuda_fatbin
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
+from tests.cli.conftest import CUDA, KERNEL, names, run
 from tests.conftest import missing
 
-HIP = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-__attribute__((global)) void kernel(int* p) { *p = 1; }
-"""
-CUDA = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-__attribute__((global)) void fill(int* p) { *p = 1; }
-"""
+HIP = KERNEL.replace("VALUE", "1")
 HOST_ENTRY = ["-targets=host-x86_64-unknown-linux-gnu-", "-input=/dev/null"]
 GFX906 = "hipv4-amdgcn-amd-amdhsa--gfx906"
 NO_HEADERS = ["--", "-nogpuinc", "-nogpulib"]
-
-
-def run(*words: str) -> int:
-    """Run ``offload-tool``; return its exit status."""
-    try:
-        return main(words)
-    except SystemExit as end:
-        return int(str(end.code))
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +47,6 @@ def compile_host(source: str, text: str, *options: str) -> None:
     toolchain()
     Path(source).write_text(text)
     assert run("compile", source, "-o", "host.o", "--host", *options) == 0
-
-
-def names() -> set[str]:
-    return {path.name for path in Path().iterdir()}
 
 
 def defined_symbols(path: str, llvm_nm: str) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli import main
 from offload_tool.cli.parser import whole_parser
+from tests.cli.conftest import run
 from tests.conftest import ROOT
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
@@ -79,14 +79,6 @@ def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[
         return test
 
     return note
-
-
-def run(*words: str | Path) -> int:
-    """Run ``offload-tool``; return its exit status."""
-    try:
-        return main([*map(str, words)])
-    except SystemExit as ended:
-        return int(ended.code or 0)
 
 
 @pytest.fixture

@@ -9,19 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli import main
+from tests.cli.conftest import run
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906, GFX908 = (f"hipv4-amdgcn-amd-amdhsa--{name}" for name in ("gfx906", "gfx908"))
 TARGETS = f"-targets={HOST},{GFX906},{GFX908}"
-
-
-def run(*words: str) -> int:
-    """Run ``offload-tool``; return its exit status."""
-    try:
-        return main(words)
-    except SystemExit as end:
-        return int(str(end.code))
 
 
 @pytest.fixture(autouse=True)
