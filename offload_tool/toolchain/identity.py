@@ -12,12 +12,9 @@ Programs are told apart by what they say of themselves, and by their files and l
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.driver import plan_of
@@ -25,7 +22,6 @@ from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_words, expand_command
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import InputFile
-from offload_tool.toolchain.programs import program_identity
 from offload_tool.util.memoize import remembered
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
@@ -50,12 +46,16 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
     plain name such as ``clang-22`` says nothing; ``clang++`` and ``riscv64-linux-gnu-clang`` are
     other modes and targets.
     """
+    import shutil  # a compile asks this once for a compiler, and loads this module each time
+
+    from offload_tool.toolchain.programs import program_identity
+
     found = []
     words = iter(expand_command(command).words)
     for word in words:
         program = None if word.startswith(("-", "@")) else shutil.which(word, path=path)
         if program is not None:
-            name = Path(word).name
+            name = os.path.basename(word)
             parts = [
                 "" if _PLAIN_NAME.fullmatch(name) else name,
                 program_identity(program, library_path),
@@ -101,17 +101,17 @@ def all_configuration_files(paths: Iterable[str]) -> list[str]:
     queue = list(dict.fromkeys(paths))
     for path in queue:  # grows
         if len(queue) < _MOST_INCLUDED:
-            queue += [name for name in _included(Path(path)) if name not in queue]
+            queue += [name for name in _included(path) if name not in queue]
     return queue
 
 
-def _included(path: Path) -> list[str]:
+def _included(path: str) -> list[str]:
     """Return the files that a configuration file includes, as absolute or relative names.
 
     One named by ``--config=NAME`` without a folder may be in any folder of such files.
     """
-    folder, found = str(path.parent), []
-    for word in configuration_words(str(path)):
+    folder, found = os.path.dirname(path), []
+    for word in configuration_words(path):
         option, _, name = word.partition("=")
         if word.startswith("@"):
             name = word[1:]
@@ -180,4 +180,6 @@ def text_digest(text: str) -> str:
 
 
 def _digest(data: bytes | memoryview) -> str:
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()[:32]
