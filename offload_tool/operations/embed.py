@@ -145,17 +145,6 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
     return found
 
 
-def find_wanted_hashes(paths: Iterable[StrPath]) -> list[str]:
-    """Return the hashes of the CUIDs whose bundle these objects and archives ask for, sorted.
-
-    :raises FormatError: a broken file.
-    :raises FileError: a file cannot be read.
-    """
-    return sorted(
-        {name for path in paths for _, code in _host_code_in(path) for name in code.hashes}
-    )
-
-
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
     """Yield the ELF objects of a file: what they are called in messages, and what they say."""
     for place in open_file_or_members(path):

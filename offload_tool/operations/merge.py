@@ -139,7 +139,6 @@ class _Merger:
 
         archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
         images = []
-        came: dict[tuple[str, str], Place] = {}
         for item, archive in zip(inputs, archives, strict=True):
             archive.check_known(item.label)
             for what, ours, theirs in (
@@ -149,11 +148,12 @@ class _Merger:
                 if ours != theirs:
                     raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
             for image in archive.images:
-                other = came.setdefault((image.key, image.target_id), item)
-                if other is not item:
-                    has = f"{image.key} for {image.target_id}"
-                    raise _contradiction(other, has, item, "the same")
                 images.append(kept_image(archive, image, item.source))
+        _check_once(
+            ((image.key, image.target_id), item, f"{image.key} for {image.target_id}")
+            for item, archive in zip(inputs, archives, strict=True)
+            for image in archive.images
+        )
         listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
         write = partial(
             write_kpack,
@@ -240,7 +240,11 @@ class _Merger:
             for item in inputs
             for found in containers_in(item.source, item.label)
         ]
-        _check_distinct([entry for binary in binaries for entry in binary.entries])
+        _check_once(
+            (str(image.entry_id), binary.input, f"an image for '{image.id}'")
+            for binary in binaries
+            for image in binary.found.images
+        )
         if any(len(binary.found.images) != 1 for binary in binaries):
             return self._shared_offload_binary(binaries)
         binaries.sort(key=lambda binary: binary.entries[0].order)
@@ -389,13 +393,13 @@ class _Binary:
         return [_Entry(self.input, image) for image in self.found.images]
 
 
-def _check_distinct(entries: Sequence[_Entry]) -> None:
-    first: dict[str, _Entry] = {}
-    for entry in entries:
-        other = first.setdefault(str(entry.image.entry_id), entry)
-        if other.input is not entry.input:
-            both = f"'{other.input.label}' and '{entry.input.label}'"
-            raise MergeError(f"{both} both have an image for '{entry.image.id}'")
+def _check_once(rows: Iterable[tuple[object, Place, str]]) -> None:
+    """Refuse what is in two inputs: of each key, where it is, and what to call it."""
+    first: dict[object, Place] = {}
+    for key, item, what in rows:
+        other = first.setdefault(key, item)
+        if other is not item:
+            raise MergeError(f"'{other.label}' and '{item.label}' both have {what}")
 
 
 def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
@@ -404,13 +408,15 @@ def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
 
     rows = [row for item in inputs for row in _cuda_rows(item)]
     rows.sort(key=lambda row: row.order)
-    first: dict[tuple[str, str, str], _CudaRow] = {}
-    for row in rows:
-        for image in row.images:
-            other = first.setdefault((image.image_kind, image.processor, image.identifier), row)
-            if other.input is not row.input:
-                both = f"'{other.input.label}' and '{row.input.label}'"
-                raise MergeError(f"{both} both have an image for '{image.processor}'")
+    _check_once(
+        (
+            (image.image_kind, image.processor, image.identifier),
+            row.input,
+            f"an image for '{image.processor}'",
+        )
+        for row in rows
+        for image in row.images
+    )
     parts = [row.input.source.range(row.offset, row.size) for row in rows]
     return FilePlan.of([cuda_header(sum(part.size for part in parts)), *parts])
 

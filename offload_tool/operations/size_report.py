@@ -13,7 +13,6 @@ import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
 
 from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
@@ -21,63 +20,27 @@ from offload_tool.formats.objects.elf.reader import ET_REL, is_elf
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
 from offload_tool.operations.list_images import DeviceImage, counted, listed_images
-from offload_tool.util.frozen import frozen
-
-_T = TypeVar("_T")
-_K = TypeVar("_K")
+from offload_tool.util.frozen import frozen, replaced
 
 
 @frozen
-class TargetRow:
-    """All images for one target ID."""
+class SizeRow:
+    """Images added up: those of a target ID, a file, a member, a container, or a target in one."""
 
-    target: str
+    images: int
+    size: int
+    stored: int
+    """Bytes in their files: of a target without tables and padding, else of whole containers."""
+    file: str = ""
+    """'' in the rows of targets, and of the rest, see `fold_smallest`."""
+    member: str | None = None
+    index: int | None = None
+    """Which container of the file."""
+    container: str = ""
+    target: str = ""
     """Target ID, or the triple of images that have none."""
-    kinds: tuple[str, ...]
-    images: int
-    size: int
-    stored: int
-    """Bytes of the images in their files, without tables and padding."""
-
-
-@frozen
-class PlaceRow:
-    """All containers in one file, or in one member of it."""
-
-    file: str
-    member: str | None
-    containers: int
-    images: int
-    size: int
-    stored: int
-    """Bytes of the containers, with all that is in them."""
-
-
-@frozen
-class ContainerRow:
-    """One bundle or offload binary."""
-
-    file: str
-    member: str | None
-    index: int
-    container: str
-    images: int
-    size: int
-    stored: int
-    """Bytes of the container, with all that is in it."""
-
-
-@frozen
-class Cell:
-    """All images for one target ID in one place: a tile of the picture."""
-
-    file: str
-    """'' for the rest, see `fold_smallest`."""
-    member: str | None
-    target: str
-    images: int
-    size: int
-    stored: int
+    kinds: tuple[str, ...] = ()
+    containers: int = 0
 
 
 @frozen
@@ -92,12 +55,13 @@ class SizeReport:
     """Bytes of them that belong to no image: headers, tables, padding."""
     host: int
     """Bytes of them that are host entries."""
-    targets: tuple[TargetRow, ...]
-    files: tuple[PlaceRow, ...]
-    members: tuple[PlaceRow, ...]
+    targets: tuple[SizeRow, ...]
+    files: tuple[SizeRow, ...]
+    members: tuple[SizeRow, ...]
     """Those of archives and zip files."""
-    containers: tuple[ContainerRow, ...]
-    cells: tuple[Cell, ...]
+    containers: tuple[SizeRow, ...]
+    cells: tuple[SizeRow, ...]
+    """Of each target ID in each place: the tiles of the picture."""
 
 
 def collect_images(
@@ -130,100 +94,66 @@ def collect_images(
 def summarise(images: Sequence[DeviceImage]) -> SizeReport:
     """Add the sizes up per target ID, file, container and (place, target ID)."""
     images = counted(images)
-    device = [image for image in images if image.kind != OffloadKind.HOST]
-    containers = _containers(images)
+    device = [
+        SizeRow(
+            *(1, image.size, image.stored_size, image.file, image.member),
+            target=image.target_id or image.triple,
+            kinds=(image.kind,),
+        )
+        for image in images
+        if image.kind != OffloadKind.HOST
+    ]
+    groups: defaultdict[tuple[str, str | None, int], list[DeviceImage]] = defaultdict(list)
+    for image in images:
+        groups[image.file, image.member, image.index].append(image)
+    containers = []
+    for place, group in groups.items():
+        sizes = [image.size for image in group if image.kind != OffloadKind.HOST]
+        sums = len(sizes), sum(sizes), group[0].container_size
+        containers.append(SizeRow(*sums, *place, group[0].container))
     stored = sum(row.stored for row in containers)
     return SizeReport(
         images=len(device),
-        size=sum(image.size for image in device),
+        size=sum(row.size for row in device),
         stored=stored,
         overhead=stored - sum(image.stored_size for image in images),
         host=sum(image.stored_size for image in images if image.kind == OffloadKind.HOST),
-        targets=_targets(device),
-        files=_places(containers, lambda row: (row.file, None)),
-        members=_places(
-            (row for row in containers if row.member is not None),
-            lambda row: (row.file, row.member),
-        ),
-        containers=containers,
-        cells=_cells(device),
+        targets=_added(device, "target"),
+        files=_added(containers, "file"),
+        members=_added((row for row in containers if row.member is not None), "file", "member"),
+        containers=tuple(sorted(containers, key=_by_size)),
+        cells=_added(device, "file", "member", "target"),
     )
 
 
-def fold_smallest(cells: Sequence[Cell], limit: int) -> list[Cell]:
+def fold_smallest(cells: Sequence[SizeRow], limit: int) -> list[SizeRow]:
     """Keep the `limit` largest cells, the first ones; add the rest up per target ID.
 
     For a picture of many thousand images, most of them too small to be seen. The sums of
     sizes stay what they are.
     """
-    rest = _grouped(cells[limit:], lambda cell: cell.target)
-    folded = [Cell("", None, target, *_sums(group)) for target, group in rest.items()]
-    return [*cells[:limit], *sorted(folded, key=_by_size)]
+    return [*cells[:limit], *_added(cells[limit:], "target")]
 
 
-def _targets(device: Iterable[DeviceImage]) -> tuple[TargetRow, ...]:
-    rows = [
-        TargetRow(target, tuple(sorted({image.kind for image in group})), *_image_sums(group))
-        for target, group in _grouped(device, _target).items()
-    ]
-    return tuple(sorted(rows, key=_by_size))
-
-
-def _places(
-    containers: Iterable[ContainerRow], place: Callable[[ContainerRow], tuple[str, str | None]]
-) -> tuple[PlaceRow, ...]:
-    rows = [
-        PlaceRow(file, member, len(group), *_sums(group))
-        for (file, member), group in _grouped(containers, place).items()
-    ]
-    return tuple(sorted(rows, key=_by_size))
-
-
-def _containers(images: Iterable[DeviceImage]) -> tuple[ContainerRow, ...]:
-    rows = []
-    groups = _grouped(images, lambda image: (image.file, image.member, image.index))
-    for (file, member, index), group in groups.items():
-        device = [image for image in group if image.kind != OffloadKind.HOST]
-        size = sum(image.size for image in device)
-        first = group[0]
-        rows.append(
-            ContainerRow(
-                file, member, index, first.container, len(device), size, first.container_size
-            )
+def _added(rows: Iterable[SizeRow], *names: str) -> tuple[SizeRow, ...]:
+    """Add up the rows that have the same values of `names`; these are the ones that are kept."""
+    groups: defaultdict[tuple[object, ...], list[SizeRow]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(getattr(row, name) for name in names)].append(row)
+    added = []
+    for values, group in groups.items():
+        images, size, stored = (
+            sum(getattr(row, name) for row in group) for name in ("images", "size", "stored")
         )
-    return tuple(sorted(rows, key=_by_size))
+        kinds = tuple(sorted({kind for row in group for kind in row.kinds}))
+        row = SizeRow(images, size, stored, kinds=kinds, containers=len(group))
+        added.append(replaced(row, **dict(zip(names, values, strict=True))))
+    return tuple(sorted(added, key=_by_size))
 
 
-def _cells(device: Iterable[DeviceImage]) -> tuple[Cell, ...]:
-    groups = _grouped(device, lambda image: (image.file, image.member, _target(image)))
-    rows = [Cell(*place, *_image_sums(group)) for place, group in groups.items()]
-    return tuple(sorted(rows, key=_by_size))
-
-
-def _target(image: DeviceImage) -> str:
-    return image.target_id or image.triple
-
-
-def _grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    groups: defaultdict[_K, list[_T]] = defaultdict(list)
-    for item in items:
-        groups[key(item)].append(item)
-    return groups
-
-
-def _image_sums(images: Sequence[DeviceImage]) -> tuple[int, int, int]:
-    size = sum(image.size for image in images)
-    return len(images), size, sum(image.stored_size for image in images)
-
-
-def _sums(rows: Sequence[ContainerRow] | Sequence[Cell]) -> tuple[int, int, int]:
-    size = sum(row.size for row in rows)
-    return sum(row.images for row in rows), size, sum(row.stored for row in rows)
-
-
-def _by_size(row: TargetRow | PlaceRow | ContainerRow | Cell) -> tuple[object, ...]:
+def _by_size(row: SizeRow) -> tuple[object, ...]:
     """Sort key: the largest first; equal sizes by name, with None before any name."""
-    names = (getattr(row, name, None) for name in ("file", "member", "index", "target"))
+    names = row.file, row.member, row.index, row.target
     return (-row.size, *((name is not None, name) for name in names))
 
 

@@ -16,12 +16,10 @@ bundle for one target, that program takes the order from a hash table; here it i
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import StoredEntry
@@ -46,7 +44,7 @@ from offload_tool.formats.target.bundle_entry_id import (
     is_compatible,
 )
 from offload_tool.formats.target.processors import PROCESSORS
-from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
+from offload_tool.io import FileRange, InputFile, StrPath, replace_all
 from offload_tool.io.limits import current
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
@@ -57,10 +55,6 @@ if TYPE_CHECKING:
 _FORGET_AFTER = 8 << 20
 """Bytes of the archive after which what was mapped of it is given back."""
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
-_PARALLEL = 8 << 20
-"""Bytes of all outputs from which on threads are worth their start."""
-_THREADS = 4
-"""At most; copying is soon bounded by the memory, not by the processors."""
 
 
 class NotAnArchiveError(FormatError):
@@ -122,42 +116,8 @@ def unbundle_archive(
             if not len(archive) and not allow_missing:
                 raise MissingCodeObjectError(path, target)
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
-            _write_all(files, archives)
-
-
-def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) -> None:
-    """Write the archives, large ones at the same time: the kernel's copying is all the work."""
-    size = sum(archive.size for archive in archives)
-    # What is not a regular file, standard output say, may be given twice.
-    if size < _PARALLEL or not all(file.seekable for file in files):
-        count = 1
-    else:
-        count = min(len(files), os.cpu_count() or 1, _THREADS)
-    waiting = iter(list(zip(files, archives, strict=True)))
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for file, archive in waiting:
+            for file, archive in zip(files, archives, strict=True):
                 archive.write_to(file)
-        except BaseException as error:  # whatever it is, the caller is to know
-            errors.append(error)
-            list(waiting)  # nobody needs to write the others
-
-    # A pool's module alone would take longer to import than some of these archives to write.
-    threads = []
-    for _ in range(count - 1):
-        thread = Thread(target=work)
-        try:
-            thread.start()
-        except RuntimeError:  # no memory for another, or too many: those there are do it all
-            break
-        threads.append(thread)
-    work()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 class _Walk:

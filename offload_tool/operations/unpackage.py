@@ -128,14 +128,16 @@ def extract_images(
         ]
         job = _ImageOutputs(
             path,
-            name,
+            os.fspath(path) if name is None else name,
             selected,
             folder,
             dialect,
             warn,
             generation,
-            padding=padding,
-            one_each=one_each,
+            padding,
+            one_each,
+            made=[],
+            outputs={},
         )
         if generation == 23 and not filters:
             filters, archive = [ImageFilter()], False
@@ -151,34 +153,23 @@ def extract_images(
         return [str(output) for output, _ in job.outputs.values()]
 
 
+@frozen
 class _ImageOutputs:
     """What goes where; of two things for one file, the later one."""
 
-    def __init__(
-        self,
-        path: StrPath,
-        name: str | None,
-        images: Sequence[_Selected],
-        folder: StrPath,
-        dialect: Dialect | None,
-        warn: Callable[[str], None] | None,
-        generation: Generation,
-        *,
-        padding: bool,
-        one_each: bool,
-    ) -> None:
-        self.path = path
-        self.name = os.fspath(path) if name is None else name
-        self.images = images
-        self.folder = folder
-        self.dialect = dialect
-        self.warn = warn
-        self.generation = generation
-        self.padding = padding
-        self.one_each = one_each
-        self.made: list[str] = []
-        """The names that were made from strings, in order."""
-        self.outputs: dict[str, tuple[StrPath, FilePlan]] = {}
+    path: StrPath
+    name: str
+    """What the file is called in names that are made."""
+    images: Sequence[_Selected]
+    folder: StrPath
+    dialect: Dialect | None
+    warn: Callable[[str], None] | None
+    generation: Generation
+    padding: bool
+    one_each: bool
+    made: list[str]
+    """The names that were made from strings, in order."""
+    outputs: dict[str, tuple[StrPath, FilePlan]]
 
     def add(self, wanted: ImageFilter) -> None:
         """Add the files of one filter."""

@@ -18,7 +18,7 @@ import pytest
 
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.formats.hip.fatbin_section import cuid_hash
-from offload_tool.operations.embed import find_wanted_hashes
+from offload_tool.operations.embed import read_host_files
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.sccache_dist import config, server
 from offload_tool.toolchain import disk_cache
@@ -57,9 +57,9 @@ def test_device_pass(folder: Path, target: str, number: int) -> None:
 def test_host_pass(folder: Path) -> None:
     """The host object asks for the bundle of the source's CUID: as given, or of its name."""
     assert run(*HOST, *FLAGS) == 0
-    assert find_wanted_hashes(["k.o"]) == [cuid_hash(derive_cuid("k.hip"))]
+    assert sorted(read_host_files(["k.o"]).hashes) == [cuid_hash(derive_cuid("k.hip"))]
     assert run(*HOST, "--cuid", "13", *FLAGS) == 0
-    assert find_wanted_hashes(["k.o"]) == ["ea124c110e41cc5"]
+    assert sorted(read_host_files(["k.o"]).hashes) == ["ea124c110e41cc5"]
 
 
 def test_flags_come_last(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.errors import CompilerError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
-from offload_tool.operations.embed import find_wanted_hashes, write_cuda_fatbin
+from offload_tool.operations.embed import read_host_files, write_cuda_fatbin
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run
@@ -66,11 +66,11 @@ def test_cuid_and_host_object_agree() -> None:
 def test_it_defines_what_the_host_object_wants(llvm) -> None:
     """The host object's undefined symbol is defined in the object, and a linker joins them."""
     compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
-    assert find_wanted_hashes(["host.o"]) == [cuid_hash("13")]
+    assert sorted(read_host_files(["host.o"]).hashes) == [cuid_hash("13")]
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
     assert f" __hip_fatbin_{cuid_hash('13')}\n" in defined_symbols("a.o", llvm("llvm-nm"))
     subprocess.run([llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o"], check=True)
-    assert find_wanted_hashes(["all.o"]) == []
+    assert sorted(read_host_files(["all.o"]).hashes) == []
 
 
 RUNTIME = """\

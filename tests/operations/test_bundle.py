@@ -110,6 +110,15 @@ def test_most_specific_compatible_entry(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "on"
 
 
+def test_exact_entries_first(tmp_path: Path) -> None:
+    """An entry goes to the target with its very ID, whatever target is asked for before it."""
+    (tmp_path / "in").write_text("image")
+    bundle_files([(gpu("gfx906"), tmp_path / "in")], tmp_path / "bundle")
+    outputs = {gpu("gfx906:xnack+"): tmp_path / "a", gpu("gfx906"): tmp_path / "b"}
+    unbundle_file(tmp_path / "bundle", outputs, allow_missing=True)
+    assert [path.read_text() for path in outputs.values()] == ["", "image"]
+
+
 def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
     """A target that no entry serves is named, and no output at all is written."""
     bundle_files(list(inputs.items()), tmp_path / "bundle")

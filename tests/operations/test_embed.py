@@ -16,7 +16,6 @@ from offload_tool.formats.cuda.object_section import PLACEHOLDER
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.embed import (
     embed_cuda_fatbin,
-    find_wanted_hashes,
     read_host_files,
     write_cuda_fatbin,
 )
@@ -43,11 +42,10 @@ def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two]
     subprocess.run(command, check=True)
     other.write_text("no object")
-    assert find_wanted_hashes([one]) == ["aaaa"]
-    assert find_wanted_hashes([two, other]) == ["bbbb"]
+    assert sorted(read_host_files([one]).hashes) == ["aaaa"]
+    assert sorted(read_host_files([two, other]).hashes) == ["bbbb"]
     library = archive(tmp_path / "lib.a", two, other, one)
-    assert find_wanted_hashes([library, one]) == ["aaaa", "bbbb"]
-    assert find_wanted_hashes([other]) == []
+    assert sorted(read_host_files([library, one]).hashes) == ["aaaa", "bbbb"]
     code = read_host_files([library])
     assert code.hashes == {"aaaa", "bbbb"}
     assert not code.has_entries

@@ -79,6 +79,7 @@ def test_hostile_names(tmp_path: Path) -> None:
     before = sorted(tmp_path.parent.iterdir())
     images = extract_device_images(tmp_path / "x.whl", tmp_path / "out")
     assert len(images) == len(written(tmp_path / "out")) == 12
+    assert len({image.path.name.lower() for image in images}) == 12
     assert all(image.path.parent == tmp_path / "out" for image in images)
     assert all(len(image.path.name) < 220 for image in images)
     assert sorted(tmp_path.parent.iterdir()) == before

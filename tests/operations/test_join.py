@@ -119,6 +119,10 @@ def test_folders(build: Path, llvm: Tool, tmp_path: Path) -> None:
         for name in ("lib/a.so", "b.so"):
             assert code(out / name) == code(folder / name)
         assert (out / "link.so").readlink() == Path("lib/a.so")
+    archives = tmp_path / "tree/.kpack"
+    shutil.copy(archives / "demo_gfx942.kpack", archives / "more.kpack")
+    with pytest.raises(UsageError, match=r"more.kpack' has code for .*, which no library asks for"):
+        join_file(tmp_path / "tree", [], tmp_path / "three")
     with pytest.raises(FormatError, match="expected code for"):
         join_file(host, parts[:1], tmp_path / "three")
     (parts[0] / "text").write_text("other")

@@ -57,6 +57,7 @@ def test_most_specific(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_bytes(raw.replace(b"gfx906:", b"gfx90a:"))
     assert loaded(path, "gfx90a:xnack+") == [("gfx90a:xnack+",)]
+    assert loaded(path, "gfx90a:sramecc+:xnack+") == [("gfx90a:xnack+",)]
     assert loaded(path, "gfx90a:xnack-") == [("gfx90a",)]
     assert loaded(path, "gfx90a") == [("gfx90a",)]
 

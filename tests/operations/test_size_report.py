@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from offload_tool import BundleEntryID, DeviceImage, bundle_files, list_images
 from offload_tool.operations.bundle import Compression
 from offload_tool.operations.size_report import (
-    Cell,
+    SizeRow,
     collect_images,
     fold_smallest,
     summarise,
@@ -176,7 +176,7 @@ def test_fold(bundle: Path, rows: list[Row], limit: int) -> None:
     assert all(cell.file == "" for cell in folded[limit:])
     assert len(folded) <= limit + 4
 
-    def sums(cells: tuple[Cell, ...] | list[Cell]) -> dict[str, list[int]]:
+    def sums(cells: tuple[SizeRow, ...] | list[SizeRow]) -> dict[str, list[int]]:
         totals: dict[str, list[int]] = {}
         for cell in cells:
             sofar = totals.get(cell.target, [0, 0, 0])

@@ -237,16 +237,23 @@ def test_pointer_into_the_bundles(llvm: Tool, tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
-def test_spirv(llvm: Tool, tmp_path: Path) -> None:
-    """SPIR-V, which no runtime loads from an archive, is refused."""
-    bundle = make_bundle(tmp_path / "b", {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"1" * 9000})
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["hip-spirv64-amd-amdhsa--amdgcnspirv"], "no runtime loads hip-spirv64.* from a kpack"),
+        (["gfx942", "hip-amdgcn-amd-amdhsa--gfx942"], "two images of one bundle are for gfx942"),
+    ],
+)
+def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_path: Path) -> None:
+    """SPIR-V, which no runtime loads from an archive, and two images of one key are refused."""
+    bundle = make_bundle(tmp_path / "b", dict.fromkeys(ids, b"1" * 9000))
     (tmp_path / "x.s").write_text(
         f'.section .hip_fatbin,"a"\nfatbin:\n.incbin "{bundle}"\n'
         '.section .hipFatBinSegment,"aw"\n.long 0x48495046, 1\n.quad fatbin, 0\n'
     )
     command = [llvm("clang"), "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library"]
     subprocess.run(command, check=True, cwd=tmp_path)
-    with pytest.raises(UnsupportedError, match=r"no runtime loads hip-spirv64.* from a kpack"):
+    with pytest.raises(UnsupportedError, match=message):
         split_file(tmp_path / "library", tmp_path / "out")
 
 

@@ -112,6 +112,10 @@ def test_unpacked_wheel(wheel: Path, tmp_path: Path) -> None:
             if path.is_file():
                 archive.write(path, path.relative_to(tmp_path / "out"))
     assert record_faults(packed) == []
+    (tmp_path / "site/other-1.dist-info").mkdir()
+    (tmp_path / "site/other-1.dist-info/RECORD").write_text("other-1.dist-info/RECORD,,\n")
+    split_file(tmp_path / "site", tmp_path / "two")  # whose the archives are is not known
+    assert not any(".kpack" in path.read_text() for path in (tmp_path / "two").glob("*/RECORD"))
 
 
 def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
