@@ -59,7 +59,7 @@ def _print(line: str) -> None:
 
 def run_init(options: argparse.Namespace) -> int:
     """Make the folder; say what it holds and how to use it."""
-    from offload_tool.sccache_dist.init import read_token, set_up
+    from offload_tool.sccache_dist.config import read_token, set_up
     from offload_tool.toolchain.select import find_toolchain
 
     token = read_token(options.token_file)
@@ -78,9 +78,8 @@ def run_init(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     """Print how the cluster and the local engine are; 1 where nothing would be distributed."""
+    from offload_tool.sccache_dist.cluster import Engine, ask_scheduler
     from offload_tool.sccache_dist.config import load_distribution
-    from offload_tool.sccache_dist.scheduler import ask_scheduler
-    from offload_tool.sccache_dist.server import Engine
     from offload_tool.sccache_dist.session import Session
 
     distribution = load_distribution(options.folder)
@@ -104,8 +103,8 @@ def run_status(options: argparse.Namespace) -> int:
 
 def run_stop(options: argparse.Namespace) -> int:
     """End the local sccache server of a folder."""
+    from offload_tool.sccache_dist.cluster import Engine
     from offload_tool.sccache_dist.config import load_distribution
-    from offload_tool.sccache_dist.server import Engine
 
     Engine(load_distribution(options.folder)).stop()
     return 0

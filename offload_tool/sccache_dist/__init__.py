@@ -2,9 +2,10 @@
 
 Two users stand on it, the SCons tool and the command line; it knows neither.
 
-- `packing` makes the compiler portable, `setup` writes the folder that ``OFFLOAD_DIST`` names
-- `config` reads that folder, `scheduler` and `engine` talk to the cluster and to sccache
-- `commands` says which compiles may leave this machine, and in which form
+- `pack_toolchain` makes the compiler portable, `config` writes and reads the folder that
+  ``OFFLOAD_DIST`` names
+- `cluster` talks to the scheduler and to the local sccache server
+- `eligibility` says which compiles may leave this machine, and in which form
 - `fallback` runs a compile; one that failed for the engine's reasons runs again here
 - `session` joins these for one build, and says at the end what was distributed
 """

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.io import StrPath
+from offload_tool.sccache_dist.cluster import (
+    Counters,
+    Engine,
+    SchedulerError,
+    ask_scheduler,
+    check_token,
+)
 from offload_tool.sccache_dist.config import Distribution
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
-from offload_tool.sccache_dist.scheduler import SchedulerError, ask_scheduler, check_token
-from offload_tool.sccache_dist.server import Counters, Engine
 
 _JOB_FAILED = b"Job failed on server"  # sccache's words before what a remote compiler said
 

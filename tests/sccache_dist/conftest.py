@@ -13,8 +13,8 @@ import pytest
 
 from examples.cluster.loopback import Cluster, why_impossible
 from offload_tool.cli import main
+from offload_tool.sccache_dist.cluster import Engine
 from offload_tool.sccache_dist.config import Distribution, load_distribution
-from offload_tool.sccache_dist.server import Engine
 
 
 def cannot(reason: str) -> None:

@@ -18,8 +18,8 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes import hip
 from offload_tool.passes.verify_output import check_code_object
+from offload_tool.sccache_dist.cluster import Engine
 from offload_tool.sccache_dist.config import Distribution
-from offload_tool.sccache_dist.server import Engine
 from offload_tool.sccache_dist.session import Session
 from tests.sccache_dist.conftest import Rocm
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.sccache_dist.cluster import Counters, Engine
 from offload_tool.sccache_dist.config import Distribution
-from offload_tool.sccache_dist.server import Counters, Engine
 
 pytestmark = pytest.mark.cluster
 

@@ -15,15 +15,15 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.io import OutputFile
-from offload_tool.sccache_dist import config, init
-from offload_tool.sccache_dist.config import load_distribution
-from offload_tool.sccache_dist.scheduler import (
+from offload_tool.sccache_dist import config, pack_toolchain
+from offload_tool.sccache_dist.cluster import (
     SchedulerError,
     SchedulerStatus,
     ask_scheduler,
     check_token,
     read_url,
 )
+from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
@@ -48,11 +48,11 @@ def folder(
     """Return a complete folder, quickly: with one small program in place of the compiler."""
     program = tmp_path / "program"
     program.write_bytes(Path("/bin/true").read_bytes())
-    monkeypatch.setattr(init, "compiler_programs", lambda _: [str(program)])
-    monkeypatch.setattr(init, "compiler_names", lambda _: [toolchain.clang[0]])
-    monkeypatch.setattr(init, "pack_programs", _pack_last)
+    monkeypatch.setattr(pack_toolchain, "compiler_programs", lambda _: [str(program)])
+    monkeypatch.setattr(pack_toolchain, "compiler_names", lambda _: [toolchain.clang[0]])
+    monkeypatch.setattr(pack_toolchain, "pack_programs", _pack_last)
     config._load.cache_clear()
-    init.set_up(tmp_path / "dist", scheduler, "right", toolchain)
+    config.set_up(tmp_path / "dist", scheduler, "right", toolchain)
     return tmp_path / "dist"
 
 
@@ -106,7 +106,7 @@ def test_a_token_is_its_owners(folder: Path, toolchain: Toolchain, scheduler: st
     """A token that is written anew is not readable by others, whatever the old file was."""
     client = folder / "client.toml"
     client.chmod(0o644)
-    init.set_up(folder, scheduler, "right", toolchain)
+    config.set_up(folder, scheduler, "right", toolchain)
     assert client.stat().st_mode & 0o777 == 0o600
 
 
@@ -114,7 +114,7 @@ def test_others_write_nothing(folder: Path, toolchain: Toolchain, scheduler: str
     """Under a umask of 0, nothing of the folder is writable by others, nor the folder."""
     before = os.umask(0)
     try:
-        init.set_up(folder.parent / "open", scheduler, "right", toolchain)
+        config.set_up(folder.parent / "open", scheduler, "right", toolchain)
     finally:
         os.umask(before)
     made = [folder.parent / "open", *(folder.parent / "open").iterdir()]
@@ -159,7 +159,7 @@ def test_odd_names_are_quoted() -> None:
     """A folder's name with quotes and letters beyond ASCII stays one TOML string."""
     tomllib = pytest.importorskip("tomllib", reason="Python >= 3.11 reads TOML")
     name = 'a "b" \\ \t \U0001f4a1 é'
-    text = init._client(Path("/x") / name, "http://h", 't"', ["/c"])
+    text = config._client(Path("/x") / name, "http://h", 't"', ["/c"])
     assert tomllib.loads(text)["cache"]["disk"]["dir"] == f"/x/{name}/cache"
 
 
@@ -259,7 +259,7 @@ def test_token_files(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "t"
     file.write_bytes(data)
     with pytest.raises(OffloadError, match="does not hold a token") as error:
-        init.read_token(file)
+        config.read_token(file)
     assert "xxx" not in str(error.value)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
+from offload_tool.sccache_dist.cluster import Counters
 from offload_tool.sccache_dist.config import Distribution
 from offload_tool.sccache_dist.fallback import (
     Finished,
@@ -17,7 +18,6 @@ from offload_tool.sccache_dist.fallback import (
     run_once,
     run_with_launcher,
 )
-from offload_tool.sccache_dist.server import Counters
 from offload_tool.sccache_dist.session import Report, Session
 from tests.scripts import script
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.sccache_dist.cluster import Counters, Engine
 from offload_tool.sccache_dist.config import Distribution
-from offload_tool.sccache_dist.server import Counters, Engine
 from tests.launch.compiles import CUID, HIP, LAUNCH, TARGETS, make_project, run
 from tests.sccache_dist.conftest import Rocm
 

@@ -33,8 +33,8 @@ TOOL = (sys.executable, "-m", "offload_tool")
 DIST = """
 import sys
 from offload_tool.cli import main
-from offload_tool.sccache_dist import init
-init.compiler_programs = init.compiler_names = lambda _: ["/bin/true"]
+from offload_tool.sccache_dist import pack_toolchain as pack
+pack.compiler_programs = pack.compiler_names = lambda _: ["/bin/true"]
 sys.exit(main(sys.argv[1:]))
 """
 KERNEL = "__attribute__((global)) void kernel(int* p) { *p = VALUE; }\n"

@@ -25,8 +25,7 @@ from offload_tool.io.temporary_directory import _boot_id, temporary_folder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.manifest.manifest import read_record
 from offload_tool.pch.file_names import keep_words, kept_words
-from offload_tool.sccache_dist.config import load_distribution
-from offload_tool.sccache_dist.init import read_token
+from offload_tool.sccache_dist.config import load_distribution, read_token
 from offload_tool.toolchain import disk_cache
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
