@@ -46,6 +46,21 @@ def made_folder(path: StrPath) -> Iterator[None]:
 
 
 @contextmanager
+def made_apart(output: StrPath, name: str) -> Iterator[Path]:
+    """Yield a temporary folder; the file `name` that the block makes in it becomes `output`.
+
+    :raises FileError: the file is not there, or `output` cannot be written.
+    """
+    from offload_tool.io.atomic_write import replace_file
+    from offload_tool.io.input_file import InputFile
+
+    with temporary_folder() as folder:
+        yield folder
+        with InputFile(folder / name) as made, replace_file(output) as out:
+            out.copy(made)
+
+
+@contextmanager
 def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) -> Iterator[Path]:
     """Make a folder in `folder` (default: the usual one) that is gone behind the block.
 

@@ -31,8 +31,8 @@ from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECTION, SECTION
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code
 from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
-from offload_tool.io import InputFile, StrPath, replace_file
-from offload_tool.io.temporary_directory import temporary_folder
+from offload_tool.io import StrPath
+from offload_tool.io.temporary_directory import made_apart, temporary_folder
 from offload_tool.passes.source_kind import language_flags
 
 if TYPE_CHECKING:
@@ -87,16 +87,14 @@ def compile_registration(
         if not _MODULE_ID.fullmatch(name):
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
     modules = " ".join(f"X({name})" for name in ids)
-    with temporary_folder() as folder:
+    with made_apart(output, "registration.o") as folder:
         # In a file of its own: a command may not be as long as the list.
         source = folder / "registration.c"
         text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
         source.write_text(text, encoding="utf-8")
-        made = folder / "registration.o"
-        flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source), "-o", str(made)]
-        make("the object that registers CUDA code", [*command, *flags], environment)
-        with InputFile(made) as compiled, replace_file(output) as out:
-            out.copy(compiled)
+        flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source)]
+        words = [*command, *flags, "-o", f"{folder}/registration.o"]
+        make("the object that registers CUDA code", words, environment)
 
 
 def embed_fat_binaries(
@@ -112,7 +110,7 @@ def embed_fat_binaries(
 
     :raises CompilerError: the assembler failed.
     """
-    with temporary_folder() as folder:
+    with made_apart(output, "fatbin.o") as folder:
         names = []
         for number, path in enumerate([linked, *sources]):
             name = folder / f"{number}.fatbin"  # with no letter that the assembler minds
@@ -120,11 +118,8 @@ def embed_fat_binaries(
             names.append(str(name))
         text = folder / "fatbin.s"
         text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
-        made = folder / "fatbin.o"
-        flags = ["-c", str(text), "-o", str(made)]
-        make("the object with the fat binaries of CUDA", [*command, *flags], environment)
-        with InputFile(made) as assembled, replace_file(output) as out:
-            out.copy(assembled)
+        words = [*command, "-c", str(text), "-o", f"{folder}/fatbin.o"]
+        make("the object with the fat binaries of CUDA", words, environment)
 
 
 def write_linked_cuda(

@@ -22,14 +22,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from offload_tool.clang.driver import ask
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.toolchain.identity import identity_text
-from offload_tool.toolchain.programs import program_identity
+from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import remembered
 
@@ -66,26 +66,19 @@ def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker
     """
     if named.lower() == _NONE:
         return None
-    for place in [named] if named else _candidates(toolkit, ptxas):
-        is_library = ".so" in Path(place).name
-        command = (sys.executable, NVJITLINK, place) if is_library else (place,)
-        try:
-            answer = ask([*command, "--version"])
-        except CompilerError as error:
-            if named:
-                raise CompilerError(f"OFFLOAD_NVLINK={named!r}: {error}") from error
-            continue
-        if answer.status == 0:
-            program = shutil.which(place) or place
-            said = f"nvlink {answer.output.strip().splitlines()[-1]}"
-            identity = identity_text([said, program_identity(program)])
-            return NvLinker(command, identity, _device_libraries(place, toolkit))
-        if named:
-            raise CompilerError(
-                f"OFFLOAD_NVLINK={named!r} cannot be run: {answer.reason}; "
-                "unset it to let one be found"
-            )
-    return None
+    places = [named] if named else _candidates(toolkit, ptxas)
+    commands = (
+        (sys.executable, NVJITLINK, place) if ".so" in Path(place).name else (place,)
+        for place in places
+    )
+    advice = "unset it to let one be found"
+    found = find_program("OFFLOAD_NVLINK", named, commands, advice)
+    if found is None:
+        return None
+    command, version = found
+    place = command[-1]
+    identity = identity_text([f"nvlink {version}", program_identity(shutil.which(place) or place)])
+    return NvLinker(command, identity, _device_libraries(place, toolkit))
 
 
 def no_nvlink(what: str) -> str:
@@ -114,10 +107,10 @@ def link_cubins(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    from offload_tool.io.temporary_directory import temporary_folder
+    from offload_tool.io.temporary_directory import made_apart
 
-    with temporary_folder() as folder:
-        named = [str(path) for given in inputs for path in _named(given, folder)]
+    with made_apart(output, "linked.cubin") as folder:
+        named = [*named_inputs(inputs, folder, _suffix)]
         made = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries
         answer = ask([*linker, *named, *first, "-o", str(made)], environment)
@@ -129,34 +122,27 @@ def link_cubins(
                 said += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
             raise CompilerError(f"{_name(linker)} cannot link '{output}':\n{said}")
         sys.stderr.write(answer.errors.replace(f"{folder}/", ""))
-        with InputFile(made) as linked, replace_file(output) as out:
-            out.copy(linked)
 
 
-def _named(path: StrPath, folder: Path) -> Iterator[Path]:
-    """Yield the files that stand for one input, under names by which linkers know what they are."""
+def named_inputs(
+    inputs: Iterable[StrPath], folder: Path, suffix: Callable[[InputFile, str], str]
+) -> Iterator[str]:
+    """Yield files in a folder that stand for inputs, of archives each member.
+
+    Linkers know what they are by their `suffix`, and show their names in messages.
+    """
     from offload_tool.containers.walk import open_file_or_members
 
-    for place in open_file_or_members(path):
-        if place.names:
-            name = f"{Path(path).stem}.{place.names[-1]}"
-            yield _copied(folder, name, place.label, place.source)
-        else:
-            yield _linked(folder, place.path, place.source)
-
-
-def _linked(folder: Path, path: str, source: InputFile) -> Path:
-    """Return another name of a file, which messages of the linker show."""
-    made = _free(folder, Path(path).name, _suffix(source, path))
-    made.symlink_to(Path(path).absolute())
-    return made
-
-
-def _copied(folder: Path, name: str, label: str, source: InputFile) -> Path:
-    made = _free(folder, name, _suffix(source, label))
-    with replace_file(made) as out:
-        out.copy(source)
-    return made
+    for path in inputs:
+        for place in open_file_or_members(path):
+            name = f"{Path(path).stem}.{place.names[-1]}" if place.names else Path(path).name
+            made = _free(folder, name, suffix(place.source, place.label))
+            if place.names:
+                with replace_file(made) as out:
+                    out.copy(place.source)
+            else:
+                made.symlink_to(Path(path).absolute())
+            yield str(made)
 
 
 def _free(folder: Path, name: str, suffix: str) -> Path:
@@ -190,17 +176,13 @@ def _candidates(toolkit: str, ptxas: str) -> list[str]:
 
     Those beside `ptxas` come first: a linker does not read what a newer assembler has written.
     """
-    import importlib.util
-    import shutil
-
     programs = [shutil.which(ptxas) or "" if ptxas else "", shutil.which("nvlink") or ""]
     own, on_path = ([Path(name).resolve().parent.parent] if name else [] for name in programs)
     named = [toolkit, os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     folders = [*own, *(Path(name) for name in named[:1] if name), *on_path]
     folders += [Path(name) for name in named[1:] if name]
-    spec = importlib.util.find_spec("nvidia")
-    for place in spec.submodule_search_locations or () if spec else ():
-        folders += [*sorted(Path(place).glob("cu[0-9]*")), Path(place, "nvjitlink")]
+    for place in nvidia_packages():
+        folders += [*sorted(place.glob("cu[0-9]*")), place / "nvjitlink"]
     return list(dict.fromkeys(name for folder in folders for name in _linkers_in(folder)))
 
 

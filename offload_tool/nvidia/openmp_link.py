@@ -14,13 +14,13 @@ module, ``-mlink-builtin-bitcode`` what is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
-from offload_tool.io import InputFile, StrPath, replace_file
+from offload_tool.io import InputFile, StrPath
+from offload_tool.nvidia.nvlink import named_inputs
 from offload_tool.passes.cuda import ptx_flag
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def link_bitcode(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    from offload_tool.io.temporary_directory import temporary_folder
+    from offload_tool.io.temporary_directory import made_apart
 
-    with temporary_folder() as folder:
-        modules = [str(path) for given in inputs for path in _modules(given, folder)]
-        own = [str(path) for given in runtimes for path in _modules(given, folder)]
+    with made_apart(output, "linked.ptx") as folder:
+        modules = [*named_inputs(inputs, folder, _suffix)]
+        own = [*named_inputs(runtimes, folder, _suffix)]
         if not modules:
             raise CodeObjectError(
                 f"'{output}': there is nothing to link: all archives are empty; "
@@ -72,38 +72,20 @@ def link_bitcode(
             )
         words = [word for path in modules[1:] for word in ("-mlink-bitcode-file", path)]
         words += [word for path in own for word in ("-mlink-builtin-bitcode", path)]
-        made = folder / "linked.ptx"
         response = folder / "arguments"
         response.write_bytes(response_text(flag for word in words for flag in ("-Xclang", word)))
-        answer = ask(
-            [*command, f"@{response}", "-o", str(made), "-x", "ir", modules[0]], environment
-        )
+        made = ["-o", f"{folder}/linked.ptx"]
+        answer = ask([*command, f"@{response}", *made, "-x", "ir", modules[0]], environment)
         if answer.status:
             said = answer.errors.strip().replace(f"{folder}/", "")
             raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{said}")
-        with InputFile(made) as linked, replace_file(output) as out:
-            out.copy(linked)
 
 
-def _modules(path: StrPath, folder: Path) -> Iterator[Path]:
-    """Yield the bitcode files that stand for one input; members of an archive are unpacked."""
-    from offload_tool.containers.walk import open_file_or_members
-
-    for number, place in enumerate(open_file_or_members(path)):
-        _check(place.source, place.label)
-        if not place.names:
-            yield Path(path)
-            continue
-        made = folder / f"{Path(path).stem.lstrip('-')}.{number}.bc"
-        with replace_file(made) as out:
-            out.copy(place.source)
-        yield made
-
-
-def _check(source: InputFile, label: str) -> None:
+def _suffix(source: InputFile, label: str) -> str:
     from offload_tool.formats.bitcode.symbol_table import is_bitcode
 
     if not is_bitcode(source.data):
         raise CodeObjectError(
             f"'{label}': expected bitcode for an NVIDIA GPU, found {bytes(source.data[:4])!r}"
         )
+    return ".bc"

@@ -18,7 +18,7 @@ from offload_tool.clang.driver import ask, jobs_of, plan_of
 from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
 from offload_tool.toolchain.identity import identity_text
-from offload_tool.toolchain.programs import program_identity
+from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import remembered
 
@@ -218,26 +218,13 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     import shlex
     import shutil
 
-    for command in [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit):
-        try:
-            answer = ask([*command, "--version"])
-        except CompilerError as error:
-            if named:
-                raise CompilerError(
-                    f"OFFLOAD_PTXAS={named!r} cannot be run: {error.__cause__}; "
-                    "unset it to let one be found, or set it to 'none'"
-                ) from error
-            continue
-        if answer.status == 0:
-            said = f"ptxas {answer.output.strip().splitlines()[-1]}"
-            programs = filter(None, map(shutil.which, command))
-            return Ptxas(command, identity_text([said, *map(program_identity, programs)]))
-        if named:
-            raise CompilerError(
-                f"OFFLOAD_PTXAS={named!r} cannot be run: {answer.reason}; "
-                "unset it to let one be found, or set it to 'none'"
-            )
-    return None
+    commands = [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit)
+    advice = "unset it to let one be found, or set it to 'none'"
+    found = find_program("OFFLOAD_PTXAS", named, commands, advice)
+    if found is None:
+        return None
+    programs = map(program_identity, filter(None, map(shutil.which, found[0])))
+    return Ptxas(found[0], identity_text([f"ptxas {found[1]}", *programs]))
 
 
 @remembered(8)
@@ -278,15 +265,13 @@ def check_ptxas(ptxas: Ptxas, target_id: TargetID) -> None:
 
 
 def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:
-    import importlib.util
     import shutil
 
     folders = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     # Another version's may not know the PTX that clang writes for the toolkit.
     found = [f"{toolkit}/bin/ptxas" if toolkit else None, shutil.which("ptxas")]
     found += (f"{folder}/bin/ptxas" for folder in folders if folder)
-    spec = importlib.util.find_spec("nvidia")
-    for place in spec.submodule_search_locations or () if spec else ():
-        found += sorted(map(str, Path(place).glob("cu*/bin/ptxas")))
-        found += sorted(map(str, Path(place).glob("cuda_nvcc/bin/ptxas")))
+    for place in nvidia_packages():
+        for pattern in ("cu*/bin/ptxas", "cuda_nvcc/bin/ptxas"):
+            found += sorted(map(str, place.glob(pattern)))
     return [(name,) for name in found if name and os.access(name, os.X_OK)]

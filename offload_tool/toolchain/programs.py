@@ -20,10 +20,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import ask
-from offload_tool.errors import OffloadError
+from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.toolchain.disk_cache import cached_answer
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -105,6 +106,37 @@ def libraries_of(
 def _matches(pattern: str, lines: Iterable[str]) -> list[str]:
     found = (re.match(pattern, line) for line in lines)
     return [match[1] for match in found if match]
+
+
+def find_program(
+    variable: str, named: str, commands: Iterable[Sequence[str]], advice: str
+) -> tuple[tuple[str, ...], str] | None:
+    """Return the first of some commands that tells its version, and the last line of that.
+
+    What a user has `named` by a variable is the one to take; `advice` is for where it fails.
+
+    :raises CompilerError: it cannot be run.
+    """
+    for command in commands:
+        try:
+            answer = ask([*command, "--version"])
+            reason = answer.reason if answer.status else ""
+        except CompilerError as error:
+            reason = str(error.__cause__)
+        else:
+            if not reason:
+                return tuple(command), answer.output.strip().splitlines()[-1]
+        if named:
+            raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
+    return None
+
+
+def nvidia_packages() -> list[Path]:
+    """Return the folders of NVIDIA's wheels in this Python's environment."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("nvidia")
+    return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
 
 
 def program_identity(program: str, library_path: str = "") -> str:
