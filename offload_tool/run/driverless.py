@@ -257,11 +257,8 @@ def _kept(
         return [word for job in answer[1:3] for word in job if word not in own]
 
     answer = kept_answer("direct", program, question, environment, find, named)
-    try:
-        words = [tuple(map(str, each)) for each in answer]
-        return _Names(*words[0]), _Plan(words[1], words[2], *words[3]) if words[1:] else None
-    except (TypeError, ValueError, IndexError):
-        return names, None
+    words = [*map(tuple, answer)]
+    return _Names(*words[0]), _Plan(words[1], words[2], *words[3]) if words[1:] else None
 
 
 def _is_proved(
@@ -287,10 +284,9 @@ def _is_proved(
 
     answer = kept_answer("direct, others", program, question, environment, find, named)
     expected = plan.for_names(first_names, _OTHERS).with_object(_BETWEEN)
-    try:
-        first, second, (between,) = (tuple(map(str, words)) for words in answer)
-    except (TypeError, ValueError):
+    if not answer:
         return False
+    first, second, (between,) = map(tuple, answer)
     return _Plan(first, second, between).with_object(_BETWEEN) == expected
 
 

@@ -189,8 +189,6 @@ def pass_command(
         answer = kept(question, find_unless_known)
     except CompilerError:
         answer = kept(with_all, lambda: find(flags, lenient=True))
-    if not _is_command(answer):  # a file that was changed by hand
-        answer = find()
     for doubt in answer["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
     names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
@@ -242,16 +240,13 @@ def surroundings_of(
 
     command = [*_command(found.toolchain), *words]
 
-    def kept() -> Any:
-        return cached_answer(question, find, witnesses, lambda _: command, environ)
-
     # Configuration files may say anything else tomorrow.
-    answer = find() if has_configuration(words) else kept()
-    try:
-        folders, libraries = (_text_or_texts(answer[name]) for name in ("folders", "libraries"))
-        return Surroundings(folders, libraries, bool(answer["tells_folder"]))
-    except (KeyError, TypeError):  # a file that was changed by hand
-        return Surroundings(**find())
+    if has_configuration(words):
+        answer = find()
+    else:
+        answer = cached_answer(question, find, witnesses, lambda _: command, environ)
+    folders, libraries = (tuple(answer[name]) for name in ("folders", "libraries"))
+    return Surroundings(folders, libraries, answer["tells_folder"])
 
 
 def cached_reason(
@@ -263,14 +258,14 @@ def cached_reason(
 ) -> str:
     """Return what the compiler of a pass is asked about some words: the answer is a text."""
     question = [what, *_toolchain_question(environ), os.getcwd(), *words]
-    answer = cached_answer(
+    answer: str = cached_answer(
         question,
         find,
         lambda _: _places_of(found.toolchain, environ),
         lambda _: [*_command(found.toolchain), *words],
         environ,
     )
-    return answer if isinstance(answer, str) else find()
+    return answer
 
 
 def compiler_version(found: PassCommand) -> str:
@@ -316,12 +311,9 @@ def cached_toolchain(
     answer = cached_answer(
         question, find, lambda answer: _toolchain_witnesses(answer, environ), _command, environ
     )
-    try:
-        texts = {name: _text_or_texts(value) for name, value in answer.items()}
-        made = Toolchain(**{**texts, "environment": tuple(map(tuple, answer["environment"]))})
-    except (AttributeError, KeyError, TypeError):  # a file that was changed by hand
-        return find_toolchain(environ, jobs=jobs, lenient=lenient)
-    return made
+    answer = {name: v if isinstance(v, str) else tuple(v) for name, v in answer.items()}
+    answer["environment"] = tuple(map(tuple, answer["environment"]))
+    return Toolchain(**answer)
 
 
 def _command(found: Mapping[str, Any]) -> list[str]:
@@ -374,35 +366,3 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
 
 def _folders(environ: Mapping[str, str]) -> list[str]:
     return [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
-
-
-def _is_command(answer: Any) -> bool:
-    def are_texts(value: Any) -> bool:
-        return isinstance(value, list) and all(isinstance(word, str) for word in value)
-
-    return (
-        isinstance(answer, dict)
-        and answer.keys() >= set(PassCommand._fields)
-        and are_texts(answer["words"])
-        and are_texts(answer["last"])
-        and are_texts(answer["dependencies"])
-        and are_texts(answer["compiler"])
-        and are_texts(answer["installed"])
-        and bool(answer["words"] and answer["compiler"])
-        and isinstance(answer["identity"], str)
-        and isinstance(answer["toolchain"], dict)
-        and answer["toolchain"].keys()
-        >= {"clang", "lld", "local_flags", "configuration", "programs"}
-        and all(are_texts(value) for value in answer["toolchain"].values())
-        and isinstance(answer["environment"], dict)
-        and are_texts([*answer["environment"].values()])
-    )
-
-
-def _text_or_texts(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    texts = tuple(value)
-    if not texts or all(isinstance(text, str) for text in texts):
-        return texts
-    return ()

@@ -3,13 +3,14 @@
 Each answer is a file::
 
     <cache folder>/answers/<checksum of the question>.json
+        checksum of the rest
         {"question": [text, ...], "answer": ..., "package": checksum of `package_state`,
          "witnesses": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
 
 It is valid while the package and the stat() of every witness are as they were; nobody can set the
 time of change (ctime).
 What was found while a witness changed is not written down. A file that cannot be read, that
-others can write, or that holds anything else than the above is as good as none.
+others can write, or that somebody has changed is as good as none.
 
 Where a compiler is asked, what all of its answers depend on is added, so that no question can
 forget it; a place where nothing was found is a witness, too:
@@ -33,11 +34,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from offload_tool.errors import CompilerError, OffloadError
+from offload_tool.io.file_digests import digest_of
 from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
 """Bytes; real answers have some thousand."""
-_KEYS = {"question", "package", "witnesses", "answer"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
@@ -93,8 +94,7 @@ def cached_answer(
     `witnesses` gives the paths of files and folders on which an answer depends, or None where it
     is not to be kept; an error of `find` is not kept, either. Where a
     `compiler` was asked, in an `environment`, those that all of its answers depend on are added.
-    What cannot be written down is found again the next time. What comes from disk may have
-    been changed by hand, so the caller checks its shape.
+    What cannot be written down is found again the next time.
     """
     import binascii
 
@@ -175,12 +175,10 @@ def _read(file: str) -> dict[str, Any] | None:
         if not stat.S_ISREG(status.st_mode) or is_of_others(status) or status.st_size > _LARGEST:
             return None
         try:
-            known = json.loads(opened.read())
-        except (OSError, ValueError, RecursionError):
+            checksum, _, text = opened.read().partition(b"\n")
+        except OSError:
             return None
-    if not isinstance(known, dict) or known.keys() != _KEYS:
-        return None
-    return known if isinstance(known["witnesses"], dict) else None
+    return dict(json.loads(text)) if checksum == digest_of(text).encode() else None
 
 
 def _write(file: str, known: dict[str, Any]) -> None:
@@ -195,7 +193,8 @@ def _write(file: str, known: dict[str, Any]) -> None:
             os.unlink(file)
         with replace_file(file) as out:
             out.set_mode(_OWNER_ONLY)
-            out.write(json.dumps(known).encode())
+            text = json.dumps(known).encode()
+            out.write(digest_of(text).encode() + b"\n" + text)
     except (OSError, OffloadError):
         pass  # a full disk, say: the answer is right all the same
 

@@ -99,11 +99,10 @@ def kept_words(
     program = program_of(words, environment)
     if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
         return find()
-    answer = kept_answer(
+    answer: list[str] = kept_answer(
         what, program, words, environment, find, lambda found: found or None, here_too=here_too
     )
-    is_right = isinstance(answer, list) and all(isinstance(word, str) for word in answer)
-    return answer if is_right else find()  # it may be a file that was changed by hand
+    return answer
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:

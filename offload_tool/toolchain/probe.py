@@ -203,13 +203,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     question = ["facts", *command, version.string]
     if not command[0].startswith("/"):
         question.append(os.getcwd())
-    answer = cached_answer(question, find, witnesses, lambda _: command, environment)
-    try:
-        amdgpu, lld, lld_version, configuration, front_ends = answer
-        files = [[str(file) for file in given] for given in (configuration, front_ends)]
-        return _Facts(bool(amdgpu), str(lld), str(lld_version), *files)
-    except (TypeError, ValueError):  # a file that was changed by hand
-        return _Facts(*find())
+    return _Facts(*cached_answer(question, find, witnesses, lambda _: command, environment))
 
 
 def _lld_version(lld: str) -> str:

@@ -18,7 +18,7 @@ from offload_tool.cli import main
 from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.io import InputFile
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import Fingerprints, digest_of
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.io.output_folder import new_folder
 from offload_tool.io.temporary_directory import _boot_id, temporary_folder
@@ -225,8 +225,13 @@ def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None
     assert asked()
     assert not asked()
     [file] = tmp_path.rglob("*.json")
-    good = file.read_bytes()
-    lie = json.dumps({**json.loads(good), "answer": "wrong"}).encode()
+    good = json.loads(file.read_bytes().partition(b"\n")[2])
+
+    def signed(**other: object) -> bytes:
+        text = json.dumps({**good, "answer": "wrong", **other}).encode()
+        return digest_of(text).encode() + b"\n" + text
+
+    lie = signed()
 
     def put(content: bytes, mode: int = 0o600) -> None:
         file.unlink(missing_ok=True)
@@ -242,11 +247,12 @@ def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None
     file.unlink()
     os.mkfifo(file)
     assert asked()
-    for content in (b"[" * 100_000, b"{}", lie.replace(b'"package"', b'"other"'), bytes(2 << 20)):
+    damaged = lie.replace(b"wrong", b"other")
+    for content in (b"[" * 100_000, b"{}", damaged, signed(package="other"), bytes(2 << 20)):
         put(content)
         assert asked()
     witness = {str(DOCUMENT): [1, 2, 3, 4]}
-    put(json.dumps({**json.loads(lie), "witnesses": witness}).encode())
+    put(signed(witnesses=witness))
     assert asked()
     if os.geteuid() == 0:
         put(lie)
