@@ -422,13 +422,15 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
     """
     try:
         first, second, shared, looks, _ = _content(path).split(b"\n")
-        record = _record_of(json.loads(first), shared)
+        value = json.loads(first)
+        record = _record_of(value, shared)
         if output is not None:
-            _believe(record, json.loads(second), prints, output)
+            outside = outside_of_text(shared)
+            digests = {**_named(record.key), **value["inputs"], **record.beside, "": record.output}
+            _believe(json.loads(second), digests, prints, output)
             if looks != _NO_LOOKS:
-                outside = outside_of_text(shared)
                 prints.once(
-                    (outside, looks), lambda: _believe_outside(outside, json.loads(looks), prints)
+                    (outside, looks), lambda: _believe(json.loads(looks), outside.inputs, prints)
                 )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
@@ -474,20 +476,14 @@ def _record_of(value: Any, shared: bytes) -> PassRecord:
     )
 
 
-def _believe(record: PassRecord, looks: Any, prints: Fingerprints, output: str) -> None:
-    inputs = record.inputs.own if isinstance(record.inputs, Inputs) else record.inputs
-    digests = {**_named(record.key), **inputs, **record.beside, "": record.output}
+def _believe(
+    looks: Any, digests: Mapping[str, str], prints: Fingerprints, output: str = ""
+) -> None:
+    """Believe the looks of files with some digests; that of "" is the look of `output`."""
     for name, numbers in looks.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
             prints.believe(name or output, Look(*map(int, numbers)), digest)
-
-
-def _believe_outside(outside: Outside, looks: Any, prints: Fingerprints) -> None:
-    for name, numbers in looks.items():
-        if outside.inputs.get(name):
-            digest = outside.inputs[name].partition(_IDENTITY)[0]
-            prints.believe(name, Look(*map(int, numbers)), digest)
 
 
 def _named(key: Mapping[str, str]) -> dict[str, str]:

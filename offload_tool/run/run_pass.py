@@ -37,8 +37,8 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.io.file_digests import Look
     from offload_tool.manifest.output_state import Recorded, Work
+    from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
     from offload_tool.toolchain.probe import Toolchain
 
@@ -165,20 +165,9 @@ def run_pass(
 
             raise blame_launcher(error) from None
 
-    job = OutputJob(
-        *(
-            whole,
-            environment,
-            outputs,
-            found.compiler,
-            check,
-            given,
-            describe,
-            found.installed,
-        ),
-        faster=None if faster is None else faster.run,
-        stages=stages,
-    )
+    job = OutputJob(whole, environment, outputs, found.compiler, check, given, describe)
+    quicker = None if faster is None else faster.run
+    job = job._replace(installed=found.installed, faster=quicker, stages=stages)
     return produce_output(job, runner)
 
 
@@ -383,9 +372,7 @@ class _Run:
     def __init__(self, job: OutputJob) -> None:
         self._job = job
         self._recorded: Recorded | None = None
-        self._moment = 0
-        self._looks: dict[str, Look] = {}
-        self._folders: dict[str, str] = {}
+        self._start: Start | None = None
 
     def is_current(self) -> bool:
         """Return whether nothing must be run; depfile and stamp are written then."""
@@ -412,18 +399,14 @@ class _Run:
         :raises FileError: the compiler's depfile cannot be written.
         """
         from offload_tool.clang.argument_files import include_folders
-        from offload_tool.io.file_digests import identity, look_at, make_marker
+        from offload_tool.manifest.race_check import Start
 
-        folders = include_folders(tuple(self._job.command))
+        files, folders = self._job.given, include_folders(tuple(self._job.command))
         if self._recorded is not None:
-            folders = self._recorded.folders_before()
-        self._folders = {name: identity(name or ".") for name in folders}
-        files = self._job.given if self._recorded is None else self._recorded.inputs_before()
-        looks = ((name, look_at(name)) for name in files)
-        self._looks = {name: look for name, look in looks if look is not None}
+            files, folders = self._recorded.inputs_before(), self._recorded.folders_before()
         marker = _depfile_beside(self._job.outputs.file)
         try:
-            self._moment = make_marker(marker)
+            self._start = Start.now(marker, files, folders)
         except OSError as error:
             raise FileError(marker, error) from error
 
@@ -438,8 +421,8 @@ class _Run:
 
     def remove_half_written(self) -> None:
         """Remove what the ended compiler has left beside the output."""
-        if self._moment:
-            remove_half_written(self._job.outputs.file, self._moment)
+        if self._start is not None:
+            remove_half_written(self._job.outputs.file, self._start.moment)
 
     def meanwhile(self) -> None:
         """Do what is needed in the end and can be done while the command runs."""
@@ -460,11 +443,9 @@ class _Run:
         read = self._manifest().files_read()
         aside.take_back_if_equal()
         _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
-        from offload_tool.manifest.race_check import Start
-
         bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
-        start = Start(self._moment, self._looks, folders=self._folders)
-        self._manifest().finish(read, start, bitcode)
+        assert self._start is not None  # noqa: S101 - begin() is called before
+        self._manifest().finish(read, self._start, bitcode)
         aside.drop()  # from here on the new output stays, whatever comes
         _write_stamp(outputs.stamp)
 
