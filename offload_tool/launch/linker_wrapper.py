@@ -32,6 +32,7 @@ from offload_tool.clang.job_plan import (
     read_lines,
     unknown_word,
 )
+from offload_tool.io.file_digests import content_of
 from offload_tool.launch.scheduler import Step, run_steps
 
 if TYPE_CHECKING:
@@ -94,9 +95,7 @@ class _Questions:
         """
         steps = []
         for words in commands:
-            step = Step(self._asked, ())
-            step.words, step.said = words, f"{self.folder}/{self._asked}.said"
-            steps.append(step)
+            steps.append(Step(self._asked, (), words, f"{self.folder}/{self._asked}.said"))
             self._asked += 1
         try:
             run_steps(steps, self._slots, self._environment)
@@ -105,7 +104,7 @@ class _Questions:
         for step in steps:
             if step.status != 0:
                 raise UnknownPlanError(f"'{step.words[0]}' does not say what it would run")
-        return [_content(step.said) for step in steps]
+        return [content_of(step.said).decode(errors="surrogateescape") for step in steps]
 
 
 class _Links:
@@ -234,11 +233,6 @@ def _renamed(word: str, names: dict[str, str]) -> str:
 def _make_empty(name: str) -> None:
     with open(name, "wb"):
         pass
-
-
-def _content(name: str) -> str:
-    with open(name, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
 
 
 def _base(name: str) -> str:

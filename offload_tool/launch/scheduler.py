@@ -32,16 +32,18 @@ class Step:
         *("said", "status", "wanted_after_failure", "words"),
     )
 
-    def __init__(self, number: int, needs: Sequence[int]) -> None:
+    def __init__(
+        self, number: int, needs: Sequence[int], words: Sequence[str] = (), said: str = ""
+    ) -> None:
         self.number = number
         self.needs = needs
         """The numbers of those that must have ended well before."""
-        self.words: Sequence[str] = ()
+        self.words = words
         """The command; if none, `call`."""
         self.call: Callable[[], int] | None = None
         self.environment: Mapping[str, str] | None = None
         """Of the command, where it is not that of all."""
-        self.said = ""
+        self.said = said
         """The file that gets what it says."""
         self.wanted_after_failure = False
         self.jobs_option = ""

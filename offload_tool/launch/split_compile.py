@@ -23,7 +23,8 @@ from offload_tool.clang.driver import llvm_temporary_folder, question, words_for
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
-from offload_tool.errors import UsageError
+from offload_tool.errors import ContentError, OffloadError, UsageError
+from offload_tool.io.file_digests import content_of
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.launch.jobserver import Slots, slots_of
 from offload_tool.launch.passthrough import reason_in_words, why_unknown
@@ -32,13 +33,14 @@ from offload_tool.launch.write_result import (
     PLACEHOLDER_FILE,
     can_wait,
     embed_now,
+    union,
     why_not_replaced,
     write_depfile,
+    writer_of,
 )
 
 if TYPE_CHECKING:
     from offload_tool.launch.remote_passes import OnCluster
-    from offload_tool.launch.write_result import FatBinary
 
 _DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
@@ -137,7 +139,7 @@ class _Split:
             plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
         )
         said = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
-        printed = b"".join(_content(step.printed) for step in steps[: len(plan.jobs)])
+        printed = b"".join(content_of(step.printed) for step in steps[: len(plan.jobs)])
         return status, printed, said + self._messages(plan, steps)
 
     def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
@@ -170,7 +172,7 @@ class _Split:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
         if status:
             raise PassedThroughError("the driver refuses it")
-        text = _content(said).decode(errors="surrogateescape")
+        text = content_of(said).decode(errors="surrogateescape")
         try:
             plan = read_plan(text, self._folder)
         except UnknownPlanError as error:
@@ -184,8 +186,7 @@ class _Split:
 
         :raises OSError: it cannot be run.
         """
-        asking = Step(0, ())
-        asking.words, asking.said = words, said
+        asking = Step(0, (), words, said)
         run_steps([asking], Slots("one", 0), self._asking)
         return asking.status
 
@@ -255,15 +256,14 @@ class _Split:
                 if cluster is not None:
                     words = cluster.with_language(words)
                 command = command_of_pass(words, jobs[0], jobs[-1].output)
-                asking = Step(first, ())
-                asking.words, asking.said = question(command), f"{self._folder}/{first}.asked"
+                asking = Step(first, (), question(command), f"{self._folder}/{first}.asked")
                 wanted[first] = (numbers, jobs, command, asking)
         self._say_left(plan, {numbers[0] for numbers in passes}, where)
         run_steps([row[-1] for row in wanted.values()], slots, self._asking)
         launched = {}
         for first, (numbers, jobs, command, asking) in wanted.items():
             target, own = jobs[0].target, [steps[number] for number in numbers]
-            said = _content(asking.said).decode(errors="surrogateescape")
+            said = content_of(asking.said).decode(errors="surrogateescape")
             reason = ""
             if asking.status or not is_the_pass(said, jobs):
                 reason = self._compile_by_script(plan, numbers, own, launcher)
@@ -318,24 +318,18 @@ class _Split:
         """Return the step that lists what a pass reads that a launcher runs."""
         from offload_tool.launch.launcher_commands import reading_only
 
-        step = Step(number, ())
-        step.words, step.said = reading_only(job, depfile), f"{self._folder}/{number}.said"
-        return step
+        return Step(number, (), reading_only(job, depfile), f"{self._folder}/{number}.said")
 
     def _step(self, plan: DriverPlan, number: int) -> Step:
         job = plan.jobs[number]
-        step = Step(number, job.needs)
-        step.said = f"{self._folder}/{number}.said"
-        step.words = job.words
+        step = Step(number, job.needs, job.words, f"{self._folder}/{number}.said")
         step.wanted_after_failure = job.target == HOST
         if job.sort == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.sort == "bundler":
-            from offload_tool.launch.write_result import fat_binary_of
-
-            made = fat_binary_of(job.words, self._environ)
-            if made is not None:
-                step.words, step.call = (), partial(_written, made)
+            write = writer_of(job.words, self._environ)
+            if write is not None:
+                step.words, step.call = (), partial(_called, write, OffloadError)
         return step
 
     def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
@@ -347,7 +341,7 @@ class _Split:
         job.write_to(made)
         job.needs = []
         step = Step(host.number + 1, [*host.needs, host.number])
-        step.call = partial(_embedded, made, images, output)
+        step.call = partial(_called, partial(embed_now, made, images, output), ContentError)
         host.needs = []
         return step
 
@@ -367,7 +361,7 @@ class _Split:
         return _FAILED if passes else 0
 
     def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
-        said = {step.number: _content(step.said) for step in steps}
+        said = {step.number: content_of(step.said) for step in steps}
         if not any(said.values()):
             return b""
         from offload_tool.launch.merge_diagnostics import joined_messages
@@ -383,12 +377,10 @@ class _Split:
         return joined_messages(host, devices)
 
     def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
-        from offload_tool.launch.write_result import union
-
         phony = any("-MP" in job.words for job in plan.jobs)
         host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
-        devices = [_content(name) for n, name in self._depfiles.items() if n != host]
-        text = union(_content(self._depfiles[host]), devices, phony=phony)
+        devices = [content_of(name) for n, name in self._depfiles.items() if n != host]
+        text = union(content_of(self._depfiles[host]), devices, phony=phony)
         try:
             write_depfile(depfile, text)
         except OSError as error:
@@ -421,22 +413,10 @@ def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     return [f"-cuid={digest[:16]}"]
 
 
-def _written(made: FatBinary) -> int:
-    from offload_tool.errors import OffloadError
-
+def _called(call: Callable[[], None], error_type: type[OffloadError]) -> int:
     try:
-        made.write()
-    except OffloadError as error:
-        raise PassedThroughError(str(error)) from error
-    return 0
-
-
-def _embedded(made: str, images: str, output: str) -> int:
-    from offload_tool.errors import ContentError
-
-    try:
-        embed_now(made, images, output)
-    except ContentError as error:
+        call()
+    except error_type as error:
         raise PassedThroughError(str(error)) from error
     return 0
 
@@ -457,17 +437,9 @@ def _taken(words: list[str]) -> str:
     return name
 
 
-def _content(name: str) -> bytes:
-    try:
-        with open(name, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
-
-
 def _moved_out(name: str) -> bytes:
     """Return what is in a file, and remove that."""
-    content = _content(name)
+    content = content_of(name)
     _remove(name)
     return content
 

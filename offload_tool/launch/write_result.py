@@ -27,10 +27,11 @@ to its place. Source: clang 22.1.8, observed.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,38 +50,25 @@ _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")
 
 
-class FatBinary:
-    """What the bundler is asked for."""
+def _write_fat_binary(
+    entries: Sequence[str], inputs: Sequence[str], output: str, alignment: int
+) -> None:
+    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+    from offload_tool.operations.bundle import write_bundle
 
-    __slots__ = ("alignment", "entries", "inputs", "output")
-
-    def __init__(
-        self, entries: Sequence[str], inputs: Sequence[str], output: str, alignment: int
-    ) -> None:
-        self.entries = entries
-        """Bundle entry IDs, that of the host, which is empty, first."""
-        self.inputs = inputs
-        self.output = output
-        self.alignment = alignment
-
-    def write(self) -> None:
-        """Write the bundle.
-
-        :raises OffloadError: it cannot be written.
-        """
-        from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-        from offload_tool.operations.bundle import write_bundle
-
-        items = [
-            (BundleEntryID.parse(entry), None if name == _NOTHING else name)
-            for entry, name in zip(self.entries, self.inputs, strict=True)
-        ]
-        # The driver has checked which targets go together.
-        write_bundle(items, self.output, file_type="o", alignment=self.alignment)
+    items = [
+        (BundleEntryID.parse(entry), None if name == _NOTHING else name)
+        for entry, name in zip(entries, inputs, strict=True)
+    ]
+    # The driver has checked which targets go together.
+    write_bundle(items, output, file_type="o", alignment=alignment)
 
 
-def fat_binary_of(words: Sequence[str], environ: Mapping[str, str]) -> FatBinary | None:
-    """Read a command of the bundler's; None where its own program has to do it."""
+def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
+    """Return what writes the bundle of a bundler's command; None where its program has to do it.
+
+    What is returned raises OffloadError where the bundle cannot be written.
+    """
     if any(name.startswith(_VARIABLES) for name in environ):
         return None
     alignment = 0
@@ -108,7 +96,9 @@ def fat_binary_of(words: Sequence[str], environ: Mapping[str, str]) -> FatBinary
         and inputs.count(_NOTHING) == 1
         and entries[0].startswith("host-")
     )
-    return FatBinary(entries, inputs, output, alignment) if is_plain else None
+    if not is_plain:
+        return None
+    return functools.partial(_write_fat_binary, entries, inputs, output, alignment)
 
 
 def can_wait(job: DriverJob) -> bool:

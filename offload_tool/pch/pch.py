@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -57,7 +56,7 @@ from offload_tool.pch.include_prefix import (
     includes_text,
     own_folders,
 )
-from offload_tool.pch.side_effects import before, reason_of_passed, words_file
+from offload_tool.pch.side_effects import before, reason_of_passed, run_quietly, words_file
 
 if TYPE_CHECKING:
     from offload_tool.manifest.output_state import Surroundings, Work
@@ -336,7 +335,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         return _twice(of)
     if not of.passed:
         return UsablePch(recipe, of, tuple(read), naming)
-    known = before(recipe, read, run_quietly)
+    known = before(recipe, read)
     reason = reason_of_passed(recipe, read, of, known)
     return reason or UsablePch(recipe, of, tuple(read), naming, known.files if known else ())
 
@@ -356,22 +355,6 @@ def _inputs_if_current(recipe: PchRecipe) -> list[str] | None:
 
     prints = recipe.prints() if recipe.prints is not None else None
     return Recorded(recipe.work(), prints).files_if_current()
-
-
-def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Run a command without input; return its exit status, and all that it says."""
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    except OSError as error:
-        return 127, str(error).encode()
-    return done.returncode, done.stdout
 
 
 def make_pch(
@@ -443,11 +426,11 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
     naming, wrong = words_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
-    reason, is_guarded = reason_of_probe(recipe, names.words, naming, entered, run_quietly)
+    reason, is_guarded = reason_of_probe(recipe, names.words, naming, entered)
     if not reason and not is_guarded and names.folder:
         reason = _twice(of)
     if not reason and of.passed:
-        reason = reason_of_order(recipe, of, entered, run_quietly)
+        reason = reason_of_order(recipe, of, entered)
     keep_words(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,8 +45,6 @@ from offload_tool.pch.include_prefix import Candidate, identity
 
 if TYPE_CHECKING:
     from offload_tool.pch.pch import PchRecipe
-
-    Run = Callable[[Sequence[str], Mapping[str, str]], tuple[int, bytes]]
 
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__
@@ -87,18 +86,33 @@ _BLANKS = bytes.maketrans(_OTHERS, b" " * len(_OTHERS))
 _UNKNOWN = "the compiler does not tell its macros"
 
 
+def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
+    """Run a command without input; return its exit status, and all that it says."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    except OSError as error:
+        return 127, str(error).encode()
+    return done.returncode, done.stdout
+
+
 def reason_of_probe(
     recipe: PchRecipe,
     making: Sequence[str],
     naming: Sequence[str],
     entered: Iterable[str],
-    run: Run,
 ) -> tuple[str, bool]:
     """Return why no pass may use a PCH, which is there; "" where they may.
 
     The second value is whether its headers come once where they are included again. `making` are
     the words by which its text has the names of a source, `naming` and the files `entered` are as
-    of `file_names.words_for`. `run` runs a command; it gives its exit status, and all that it says.
+    of `file_names.words_for`.
     """
     source, output, depfile, again = (
         beside(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
@@ -109,7 +123,7 @@ def reason_of_probe(
     def compiled(*more: str, source: str = os.devnull) -> str:
         words, program = recipe.words, recipe.program
         end = ["-w", "-S", *more, "-o", output, source]
-        status, said = run([*words[:program], *words[program:], *end], recipe.environment)
+        status, said = run_quietly([*words[:program], *words[program:], *end], recipe.environment)
         return "" if status or said else Path(output).read_text(errors="replace")
 
     try:
@@ -142,7 +156,7 @@ def reason_of_probe(
             remove(name)
 
 
-def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str], run: Run) -> str:
+def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str]) -> str:
     """Return which file a source reads otherwise than its PCH, without it; "" if there is none.
 
     `entered` are the files of the PCH by the names and in the order of a source. That is asked of
@@ -153,7 +167,7 @@ def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str], ru
     try:
         remove(names)
         words = [*recipe.words, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_writing_names(names)]
-        status, _ = run([*words, source], recipe.environment)
+        status, _ = run_quietly([*words, source], recipe.environment)
         if status:
             return f"'{source}' does not compile by itself"
         read = _names_in(names)
@@ -253,10 +267,8 @@ def reason_of_passed(
     return ""
 
 
-def before(recipe: PchRecipe, inputs: Sequence[str], run: Run) -> Before | None:
+def before(recipe: PchRecipe, inputs: Sequence[str]) -> Before | None:
     """Return what there is before the sources of a PCH; None where the compiler does not tell.
-
-    `run` runs a command; it gives its exit status, and all that it says.
 
     :raises FileError: what is found cannot be written.
     """
@@ -267,7 +279,7 @@ def before(recipe: PchRecipe, inputs: Sequence[str], run: Run) -> Before | None:
         depfile = beside(recipe.file, ".before.d")
         command = [*recipe.words, "-w", "-E", "-dM", *dependency_flags(depfile), os.devnull]
         try:
-            status, macros = run(command, recipe.environment)
+            status, macros = run_quietly(command, recipe.environment)
             if status or not macros:
                 return None
             files = [name for name in read_depfile(depfile) if name != os.devnull]

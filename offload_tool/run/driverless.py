@@ -206,15 +206,15 @@ class DirectPasses:
             tuple(sorted(environment.items())),
             os.getcwd(),
         )
-        question = [*key[0], *key[1:3]]
+        question = [program, *key[0], *key[1:3]]
         told = self._told.setdefault(key, _FlagSet())
         with told.lock:
             if told.names is None:
-                told.names, told.plan = _kept(program, question, command, names, environment)
+                told.names, told.plan = _kept("direct", question, command, names, environment)
             if told.plan is None or names == told.names:
                 return told.plan
             if told.is_proved is None:
-                told.is_proved = _is_proved(told, program, question, command, names, environment)
+                told.is_proved = _is_proved(told, question, command, names, environment)
             return told.plan.for_names(told.names, names) if told.is_proved else None
 
 
@@ -238,13 +238,16 @@ def _files_left() -> Iterator[bool]:
 
 
 def _kept(
-    program: str,
+    what: str,
     question: list[str],
     command: Sequence[str],
     names: _Names,
     environment: Mapping[str, str],
 ) -> tuple[_Names, _Plan | None]:
-    """Return what the driver tells of a command, or told an earlier build of one with its flags."""
+    """Return what the driver tells of a command, or told an earlier build of one with its flags.
+
+    `question` is its program, and what tells its flags from others.
+    """
 
     def find() -> list[list[str]]:
         plan = _asked(command, names, environment)
@@ -256,14 +259,13 @@ def _kept(
         own = {word for words in (answer[0], *answer[3:]) for word in words}  # these come and go
         return [word for job in answer[1:3] for word in job if word not in own]
 
-    answer = kept_answer("direct", program, question, environment, find, named)
+    answer = kept_answer(what, question[0], question[1:], environment, find, named)
     words = [*map(tuple, answer)]
     return _Names(*words[0]), _Plan(words[1], words[2], *words[3]) if words[1:] else None
 
 
 def _is_proved(
     told: _FlagSet,
-    program: str,
     question: list[str],
     command: Sequence[str],
     names: _Names,
@@ -273,21 +275,10 @@ def _is_proved(
     plan, first_names = told.plan, told.names
     if plan is None or first_names is None or {*first_names} & {*_OTHERS}:
         return False
-
-    def find() -> list[list[str]]:
-        others = _asked(_renamed(command, names, _OTHERS), _OTHERS, environment)
-        return [] if others is None else [[*others.front_end], [*others.linker], [others.object]]
-
-    def named(answer: list[list[str]]) -> list[str]:
-        made = {word for words in answer[2:] for word in words}
-        return [word for job in answer[:2] for word in job if word not in made]
-
-    answer = kept_answer("direct, others", program, question, environment, find, named)
+    other = _renamed(command, names, _OTHERS)
+    _, found = _kept("direct, others", question, other, _OTHERS, environment)
     expected = plan.for_names(first_names, _OTHERS).with_object(_BETWEEN)
-    if not answer:
-        return False
-    first, second, (between,) = map(tuple, answer)
-    return _Plan(first, second, between).with_object(_BETWEEN) == expected
+    return found is not None and found.with_object(_BETWEEN) == expected
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:

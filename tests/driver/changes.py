@@ -81,6 +81,42 @@ class _Chooser:
         self.state.files[name] = found.sub(value, self.state.files[name])
         return self.say(f"edit the end of {name}")
 
+    def edit_beginning(self) -> bool:
+        """Edit what a source begins with, which decides whether it has a precompiled header."""
+        state, rng = self.state, self.rng
+        stem = rng.choice(state.stems)
+        name = state.source_file(stem + state.suffix)
+        head, own, rest = state.files[name].partition("#define OWN")
+        lines = head.splitlines(keepends=True)
+        number = rng.randint(1, 99)
+        way = rng.choice(["line", "line", "order", "spelling", "chain", "guard", "module map"])
+        if way == "line":
+            lines.insert(rng.randint(0, len(lines)), rng.choice(_LINES).format(number))
+        elif way == "order" and not any(line.endswith("\\\n") for line in lines):
+            lines.reverse()
+        elif way == "spelling":
+            plain = [line.replace("#  include\t<", "#include <") for line in lines]
+            spelled = [line.replace("#include <", "#  include\t<") for line in lines]
+            lines = spelled if plain == lines else plain
+        elif way == "chain" and "#include <h8.h>\n" in lines:
+            chained = f"c{stem}.h"
+            guard = f"#ifndef C_{stem}\n#define C_{stem}\n{{}}#endif\n"
+            text = rng.choice(["#pragma once\n{}", guard]).format("#include <h8.h>\n")
+            state.files[f"{name.rpartition('/')[0]}/{chained}".lstrip("/")] = text
+            lines = [f'#include "{chained}"\n', *(line for line in lines if "<h8.h>" not in line)]
+        elif way == "guard":
+            header = next(n for n in sorted(state.files) if n.endswith("/h8.h"))
+            text = state.files[header].removeprefix("#pragma once\n")
+            begin = "" if state.files[header] != text else "#pragma once\n"
+            state.files[header] = begin + text
+        else:
+            file = f"{state.base}{state.path[-1]}/module.modulemap"
+            if state.files.pop(file, None) is None:
+                state.files[file] = 'module m { header "h8.h" }\n'
+        state.files[name] = "".join(lines) + own + rest
+        self.event.may_break = True
+        return self.say(f"edit the beginning of {name}: {way}")
+
     def comment(self) -> bool:
         names = [n for n in sorted(self.state.files) if n.endswith((".h", *_SOURCES))]
         name = self.rng.choice(names)
@@ -369,7 +405,24 @@ _KINDS: dict[str, tuple[Callable[[_Chooser], bool], int]] = {
     "linker": (_Chooser.linker, 3),
     "protect": (_Chooser.protect, 2),
     "edit_body": (_Chooser.edit_body, 70),
+    "edit_beginning": (_Chooser.edit_beginning, 40),
 }
+_OF_PCH = {"edit_body", "edit_beginning"}
+_LINES = (
+    "// a comment\n",
+    "/* one\n   of several lines */\n",
+    "// a comment that goes on \\\nhere\n",
+    "#define SCALE{0} {0}\n",
+    "#undef SCALE\n#define SCALE {0}\n",
+    "#undef SCALE\n#define SCALE \\\n    {0}\n",
+    "#undef SCALE\n",
+    "#if __has_include(<asked.h>)\n#include <asked.h>\n#endif\n",
+    "#undef NAMED\n#define NAMED <h9.h>\n#include NAMED\n",
+    '#define TEXT{0} "// no comment"\n',
+    "%:define DIGRAPH{0} 0\n",
+    "static int code{0};\n",
+)
+"""Lines before, between and behind the includes with which a source begins."""
 _MODES = {"build": 63, "subset": 8, "kill": 9, "die": 7, "save": 10, "clean": 3}
 
 
@@ -400,7 +453,7 @@ def choose(
 
 
 def _change(chooser: _Chooser, number: int) -> None:
-    without = chooser.without | (set() if chooser.state.pch else {"edit_body"})
+    without = chooser.without | (set() if chooser.state.pch else _OF_PCH)
     names = [name for name in _KINDS if name not in without]
     done = 0
     while done < number:

@@ -307,7 +307,9 @@ def with_shared_beginning(state: State) -> State:
         made.files[f"{made.base}{stem}{made.suffix}"] = f"#define OWN 1\n{text}"
     for number, name in enumerate(_BEGINNING):
         folder = made.path[-1 if number else 0]
-        made.files[f"{made.base}{folder}/{name}"] = f"#define F{8 + number} {number + 1}\n"
+        macro = f"F{8 + number}"
+        text = f"#ifdef SCALE\n#define {macro} SCALE\n#else\n#define {macro} {number + 1}\n#endif\n"
+        made.files[f"{made.base}{folder}/{name}"] = text
     begin = "// text\n" + "".join(f"#include <{name}>\n" for name in _BEGINNING)
     for stem in made.stems:
         name = made.source_file(stem + made.suffix)
