@@ -16,6 +16,7 @@ from offload_tool.scons.pch import PCH_FOLDER
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.driver.changes import Event, History, choose
+from tests.driver.linking import change_links
 from tests.driver.projects import project
 from tests.driver.running import ROOT, Bench, Run
 from tests.driver.state import State
@@ -145,13 +146,18 @@ def small(tmp_path: Path, clang: Path) -> Trial:
     return trial
 
 
-def _edited() -> Event:
-    return Event(["edit"], "one", SMALL.with_new_value("inc/h0.h", 2))
+def _event(what: str) -> Event:
+    state = SMALL.copy()
+    if what == "edit":
+        state = state.with_new_value("inc/h0.h", 2)
+    elif what == "comment":
+        state.files["k0.hip"] += "// a comment\n"
+    return Event([what], "one", state, mode="clean" if what == "clean" else "build")
 
 
 def test_an_edit_is_right(small: Trial) -> None:
     """Nothing is wrong with an edit that is compiled."""
-    small.step(_edited())
+    small.step(_event("edit"))
 
 
 def test_project_that_does_not_build_is_seen(tmp_path: Path, clang: Path) -> None:
@@ -166,75 +172,54 @@ def test_project_that_does_not_build_is_seen(tmp_path: Path, clang: Path) -> Non
     assert "nothing has broken it" in outcome.failure
 
 
-def test_stale_output_is_seen(small: Trial, tmp_path: Path) -> None:
-    """An output that is not of the edited header is a failure that names it and the header."""
-    old = shutil.copy(tmp_path / "one/k0.gfx906.co", tmp_path / "old")
-
-    def keep_old(checkout: str, run: Run) -> None:
-        shutil.copy(old, tmp_path / checkout / "k0.gfx906.co")
-
-    small.bench.after = keep_old
-    with pytest.raises(FailureError, match=r"(?s)not as a clean build.*k0\.gfx906\.co.*inc/h0\.h"):
-        small.step(_edited())
+def _keep_old(bench: Bench, run: Run) -> None:
+    shutil.copy(bench.folder / "old", bench.folder / "one/k0.gfx906.co")
 
 
-def test_needless_compile_is_seen(small: Trial) -> None:
-    """A compile of what has not changed is a failure."""
-
-    def compile_too(checkout: str, run: Run) -> None:
-        run.compiles.append({"output": "k0.gfx906.co"})
-
-    small.bench.after = compile_too
-    with pytest.raises(FailureError, match="compiled without need"):
-        small.step(Event(["nothing"], "one", SMALL.copy()))
+def _write_more(bench: Bench, run: Run) -> None:
+    run.text += "BUNDLE k0.hipfb\n"
 
 
-def test_second_compile_is_seen(small: Trial) -> None:
-    """A compile that runs twice in one build is a failure."""
+WRONG: dict[str, tuple[str, Callable[[Bench, Run], None], str]] = {
+    "a stale output": (
+        *("edit", _keep_old),
+        r"(?s)not as a clean build.*k0\.gfx906\.co.*inc/h0\.h",
+    ),
+    "a needless compile": (
+        *("nothing", lambda _, run: run.compiles.append({"output": "k0.gfx906.co"})),
+        "compiled without need",
+    ),
+    "a second compile": (
+        *("edit", lambda _, run: run.compiles.extend([*run.compiles])),
+        "more than once",
+    ),
+    "a restless build": ("edit", _write_more, "second run does something"),
+    "a needless bundle": (
+        *("comment", lambda bench, run: _write_more(bench, run) if run.compiles else None),
+        r"the same bytes, and yet.*BUNDLE",
+    ),
+    "a leftover": (
+        *("clean", lambda bench, _: (bench.folder / "one/k0.hipfb").touch()),
+        r"leaves k0\.hipfb",
+    ),
+}
 
-    def compile_twice(checkout: str, run: Run) -> None:
-        run.compiles *= 2
 
-    small.bench.after = compile_twice
-    with pytest.raises(FailureError, match="more than once"):
-        small.step(_edited())
-
-
-def test_restless_build_is_seen(small: Trial) -> None:
-    """A second run that does anything is a failure."""
-
-    def do_something(checkout: str, run: Run) -> None:
-        run.text += "BUNDLE k0.hipfb\n"
-
-    small.bench.after = do_something
-    with pytest.raises(FailureError, match="second run does something"):
-        small.step(_edited())
-
-
-def test_needless_bundling_is_seen(small: Trial) -> None:
-    """A bundle made of the same code objects again is a failure."""
-
-    def bundle_too(checkout: str, run: Run) -> None:
-        run.text += "BUNDLE k0.hipfb\n" * bool(run.compiles)
-
-    small.bench.after = bundle_too
-    state = SMALL.copy()
-    state.files["k0.hip"] += "// a comment\n"
-    with pytest.raises(FailureError, match=r"the same bytes, and yet.*BUNDLE"):
-        small.step(Event(["a comment"], "one", state))
+@pytest.mark.parametrize(("what", "after", "match"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_seen(
+    small: Trial, what: str, after: Callable[[Bench, Run], None], match: str
+) -> None:
+    """A build that does what it must not is a failure, by names."""
+    shutil.copy(small.folder / "one/k0.gfx906.co", small.folder / "old")
+    small.bench.after = lambda bench, _, run: after(bench, run)
+    with pytest.raises(FailureError, match=match):
+        small.step(_event(what))
 
 
 def test_build_after_cleaning(small: Trial) -> None:
     """After ``scons -c`` all is compiled, and is right."""
-    small.step(Event(["clean"], "one", SMALL.copy(), mode="clean"))
+    small.step(_event("clean"))
     assert small.story[-2].endswith("compiled: k0.gfx906.co")
-
-
-def test_leftover_is_seen(small: Trial, tmp_path: Path) -> None:
-    """An output that ``scons -c`` leaves is a failure."""
-    small.bench.after = lambda *_: (tmp_path / "one/k0.hipfb").touch()
-    with pytest.raises(FailureError, match=r"leaves k0\.hipfb"):
-        small.step(Event(["clean"], "one", SMALL.copy(), mode="clean"))
 
 
 def test_clean_build_leaves_no_trace(small: Trial, tmp_path: Path) -> None:
@@ -250,3 +235,15 @@ def test_clean_build_leaves_no_trace(small: Trial, tmp_path: Path) -> None:
     assert seen() == before
     assert sorted(clean.outputs) == ["k0.gfx906.co", "k0.hipfb"]
     assert sorted(clean.passes["k0.gfx906.co"]["files"]) == ["inc/h0.h", "k0.hip"]
+
+
+def test_links_of_all_sorts() -> None:
+    """Headers and folders become links, hard links and copies; headers are included under both."""
+    said = set()
+    for seed in range(60):
+        rng, state = random.Random(seed), project(seed)
+        for _ in range(12):
+            words = change_links(rng, state)
+            folder = "folder " if words and words.startswith("the folder") else ""
+            said |= {f"{folder}{words.split(' becomes a ')[1].split()[0]}"} if words else set()
+    assert said == {"link", "hard", "copy", "folder link", "folder copy"}

@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.conftest import ROOT, missing
 
@@ -59,6 +60,36 @@ def files(folder: Path) -> dict[str, bytes]:
     """Return all files of a folder with their content."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+class Compiled(NamedTuple):
+    """A compile, and what it has left."""
+
+    status: int
+    said: str
+    files: dict[str, bytes]
+    folder: Path
+
+
+def in_ways(
+    folder: Path,
+    words: Sequence[str | Path],
+    prepare: Callable[[Path], None] = make_project,
+    more: Mapping[str, str] = {},
+    ways: Sequence[Sequence[str]] = ((), LAUNCH),
+) -> list[Compiled]:
+    """Run a compile behind each of some words: without any, it is the driver's.
+
+    Each runs in a folder of one name, as that is in debug information.
+    """
+    made = []
+    for number, before in enumerate(ways):
+        place = folder / "build"
+        prepare(place)
+        done = run([*before, *words], place, more)
+        place = place.rename(folder / f"done{number}")
+        made.append(Compiled(done.returncode, done.stderr, files(place), place))
+    return made
 
 
 def ccache(folder: Path) -> dict[str, str]:

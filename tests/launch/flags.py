@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.launch.compiles import HIP, LAUNCH, files, make_project, run
+from tests.launch.compiles import HIP, in_ways, make_project
 
 DRIVERS = ("--offload-new-driver", "--no-offload-new-driver")
 CHOICES = [
@@ -79,24 +79,26 @@ def differences(clang: str, seed: int, folder: Path) -> tuple[str, bool]:
     chosen = random.Random(~seed)
     source = "".join(chosen.sample(SOURCES, chosen.choice([0, 0, 1, 1, 2])))
     words = [clang, *HIP, *words_of(seed), "-c", "s.hip", "-o", "s.o"]
-    results = []
-    place = folder / "build"
-    for command in (words, [*LAUNCH, *words]):
+
+    def prepare(place: Path) -> None:
         make_project(place)
         text = (place / "s.hip").read_text()
         (place / "s.hip").write_text(text + source)
-        done = run(command, place)
-        made = {name: data for name, data in files(place).items() if not name.endswith(".d")}
-        results.append((done.returncode, made if done.returncode == 0 else {}, done.stderr))
-        place.rename(folder / str(len(results)))
-    (status, made, _), (our_status, ours, said) = results
+
+    driver, ours = in_ways(folder, words, prepare)
+    results = []
+    for each in (driver, ours):
+        made = {name: data for name, data in each.files.items() if not name.endswith(".d")}
+        results.append((each.status, made if each.status == 0 else {}))
+    (status, expected), (our_status, found_files) = results
     found = []
     if status != our_status:
         found.append(f"status {our_status} for {status}")
-    names = [name for name in {*made, *ours} if made.get(name) != ours.get(name)]
+    names = {*expected, *found_files}
+    names = {name for name in names if expected.get(name) != found_files.get(name)}
     found += [f"'{name}' differs" for name in sorted(names)]
-    line = f"{' '.join(words)}: {', '.join(found)}; {said[:300]}" if found else ""
-    return line, ": split: " in said
+    line = f"{' '.join(words)}: {', '.join(found)}; {ours.said[:300]}" if found else ""
+    return line, ": split: " in ours.said
 
 
 def main(clang: str, count: int, first: int = 0) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.compiles import HIP, LAUNCH, TARGETS, files, make_project, run
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, in_ways, make_project, run
 from tests.launch.flags import differences
 
 FLAGS = [
@@ -35,23 +35,16 @@ FLAGS = [
 
 def compare(compiler: str, words: list[str], folder: Path) -> str:
     """Run a compile both ways in folders of their own; return what ours says."""
-    ours, driver = folder / "ours", folder / "driver"
-    for place in (ours, driver):
-        make_project(place)
-    # In one folder: its name is in debug information.
-    by_driver = run([compiler, *words], driver)
-    driver.rename(folder / "expected")
-    ours.rename(driver)
-    by_us = run([*LAUNCH, compiler, *words], driver)
+    driver, ours = in_ways(folder, [compiler, *words])
     # Some versions of clang cannot do all: neither can we, then.
-    assert by_us.returncode == by_driver.returncode, by_us.stderr
-    found, expected = files(driver), files(folder / "expected")
+    assert ours.status == driver.status, ours.said
+    found, expected = ours.files, driver.files
     assert found.keys() == expected.keys()
     for name in expected:
         if not name.endswith(".json"):  # of -ftime-trace: times
             is_equal = found[name] == expected[name]
             assert is_equal, name
-    return by_us.stderr
+    return ours.said
 
 
 @pytest.mark.llvm
@@ -62,7 +55,7 @@ def test_flags(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     said = compare(llvm("clang++"), words, tmp_path)
     assert "launch: split: " in said
     if "OFFLOAD_TEST_LLVM" not in os.environ:  # clang 22 can do all of them
-        assert (tmp_path / "driver/s.o").exists()
+        assert (tmp_path / "done1/s.o").exists()
 
 
 @pytest.mark.llvm

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.launch.passthrough import reason_in_words
-from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, files, make_project, run
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, in_ways, make_project
 
 COMPILE = ("-c", "s.hip", "-o", "s.o")
 
@@ -38,17 +38,18 @@ def test_words_that_pass(word: str) -> None:
 )
 def test_nothing_is_lost(words: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """What the driver would write and print is there, twice with a cache, and its status."""
-    results = []
-    for launch in ((), LAUNCH, LAUNCH):
-        place = tmp_path / "build"
+
+    def prepare(place: Path) -> None:
         make_project(place)
         (place / "reports").write_text("@more")
         (place / "more").write_text("-MJ s.json")
         (place / "records").write_text("-frecord-command-line")
-        command = [*launch, llvm("clang++"), *HIP, *TARGETS, *words]
-        with_input = ["sh", "-c", '"$@" < value.h > printed', "sh", *command]
-        done = run(with_input, place, ccache(tmp_path / "cache"))
-        made = files(place)
-        results.append((done.returncode, set(made), made["printed"] == b"", made.get("s.o")))
-        place.rename(tmp_path / f"done{len(results)}")
+
+    with_input = ("sh", "-c", '"$@" < value.h > printed', "sh")
+    ways = (with_input, (*with_input, *LAUNCH), (*with_input, *LAUNCH))
+    command = [llvm("clang++"), *HIP, *TARGETS, *words]
+    results = []
+    for each in in_ways(tmp_path, command, prepare, ccache(tmp_path / "cache"), ways):
+        made = each.files
+        results.append((each.status, set(made), made["printed"] == b"", made.get("s.o")))
     assert results[1:] == [results[0], results[0]]

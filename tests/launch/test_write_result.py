@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from offload_tool.launch.write_result import why_not_replaced
-from tests.launch.compiles import HIP, LAUNCH, make_project, run
+from tests.launch.compiles import HIP, in_ways, make_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,17 +38,20 @@ def both(tmp_path: Path, llvm: Callable[[str], str]) -> Both:
     """Return a function that compiles both ways; gives status, messages and what there is then."""
 
     def compile_both(prepare: Callable[[Path], None], words: list[str]) -> tuple[object, object]:
-        results = []
-        for launch in ((), LAUNCH):
-            place = tmp_path / "build"
+        def project(place: Path) -> None:
             make_project(place)
             prepare(place)
-            command = [*launch, llvm("clang++"), *HIP, "--offload-arch=gfx906,gfx942", *words]
-            done = run(command, place)
-            lines = [line for line in done.stderr.splitlines() if "offload-tool" not in line]
-            results.append((done.returncode, lines, seen(place)))
-            place.rename(tmp_path / f"done{len(results)}")
-        return results[0], results[1]
+
+        command = [llvm("clang++"), *HIP, "--offload-arch=gfx906,gfx942", *words]
+        driver, ours = (
+            (
+                each.status,
+                [line for line in each.said.splitlines() if "offload-tool" not in line],
+                seen(each.folder),
+            )
+            for each in in_ways(tmp_path, command, project)
+        )
+        return driver, ours
 
     return compile_both
 
