@@ -166,7 +166,7 @@ def _reason(
     recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
 ) -> str:
     """Return why a pass may use no PCH, as its flags tell; "" where it may."""
-    from offload_tool.run.pass_command import cached_reason
+    from offload_tool.run.pass_command import answer_about
 
     def find() -> str:
         from offload_tool.pch.eligibility import reason_of_flags
@@ -174,4 +174,5 @@ def _reason(
         return reason_of_flags(wanted.kind, recipe.words, recipe.environment)
 
     words = [wanted.kind, wanted.stage, *recipe.words]
-    return cached_reason("precompiled header", found, words, environ, find)
+    reason: str = answer_about("precompiled header", found, words, environ, find)
+    return reason

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -215,8 +215,6 @@ def surroundings_of(
     from offload_tool.toolchain.identity import has_configuration
 
     words = general_words(all_words(flags), ())
-    question = ["surroundings", *_toolchain_question(environ), os.getcwd()]
-    question += words
 
     def find() -> dict[str, Any]:
         from offload_tool.clang.search_path import front_end_of
@@ -227,7 +225,6 @@ def surroundings_of(
         return {**front_end_of(words, environment)._asdict(), "libraries": libraries}
 
     def witnesses(answer: Any) -> Iterator[str]:
-        yield from _places_of(found.toolchain, environ)
         from offload_tool.clang.search_path import origins
 
         yield from origins(tuple(answer["folders"]))
@@ -238,34 +235,34 @@ def surroundings_of(
         for library in answer["libraries"]:
             yield from (library, os.path.dirname(library))
 
-    command = [*_command(found.toolchain), *words]
-
     # Configuration files may say anything else tomorrow.
     if has_configuration(words):
         answer = find()
     else:
-        answer = cached_answer(question, find, witnesses, lambda _: command, environ)
+        answer = answer_about("surroundings", found, words, environ, find, witnesses)
     folders, libraries = (tuple(answer[name]) for name in ("folders", "libraries"))
     return Surroundings(folders, libraries, answer["tells_folder"])
 
 
-def cached_reason(
+def answer_about(
     what: str,
     found: PassCommand,
     words: Sequence[str],
     environ: Mapping[str, str],
-    find: Callable[[], str],
-) -> str:
-    """Return what the compiler of a pass is asked about some words: the answer is a text."""
-    question = [what, *_toolchain_question(environ), os.getcwd(), *words]
-    answer: str = cached_answer(
-        question,
+    find: Callable[[], Any],
+    witnesses: Callable[[Any], Iterable[str]] = lambda _: (),
+) -> Any:
+    """Return what the compiler of a pass answers about some words, kept or found.
+
+    `witnesses` gives files and folders on which an answer depends beside those of the compiler.
+    """
+    return cached_answer(
+        [what, *_toolchain_question(environ), os.getcwd(), *words],
         find,
-        lambda _: _places_of(found.toolchain, environ),
+        lambda answer: [*_places_of(found.toolchain, environ), *witnesses(answer)],
         lambda _: [*_command(found.toolchain), *words],
         environ,
     )
-    return answer
 
 
 def compiler_version(found: PassCommand) -> str:

@@ -211,7 +211,7 @@ def test_what_is_wrong_is_seen(
 ) -> None:
     """A build that does what it must not is a failure, by names."""
     shutil.copy(small.folder / "one/k0.gfx906.co", small.folder / "old")
-    small.bench.after = lambda bench, _, run: after(bench, run)
+    small.bench.after = lambda _, run: after(small.bench, run)
     with pytest.raises(FailureError, match=match):
         small.step(_event(what))
 
