@@ -11,6 +11,7 @@ with. OpenMP, and HIP with the new offload driver: a copy of the host object wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UsageError
@@ -180,18 +181,14 @@ def write_cuda_fatbin(
     """
     if not images and not may_be_empty:
         raise UsageError("a CUDA fat binary needs at least one image")
-    files = [InputFile(path) for _, path in images]
-    try:
+    with ExitStack() as stack:
         entries = [
-            NewCudaEntry(processor, file.data, identifier, options)
-            for (processor, _), file in zip(images, files, strict=True)
+            NewCudaEntry(processor, stack.enter_context(InputFile(path)).data, identifier, options)
+            for processor, path in images
         ]
         with replace_file(output, keep_equal=keep_equal) as out:
             for piece in plan_cuda_fatbin(entries, style or FatbinStyle()):
                 out.write(piece)
-    finally:
-        for file in files:
-            file.close()
 
 
 def embed_cuda_fatbin(

@@ -47,7 +47,7 @@ from offload_tool.formats.kpack.archive import (
 )
 from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, read_marker
 from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_unmarked
-from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
+from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
 from offload_tool.io import FileRange, InputFile, StrPath
@@ -171,10 +171,7 @@ class _Joining:
 
     def plan(self, place: Place, name: str) -> FilePlan | None:
         """Plan the file called `name` with its code; None if it asks for none."""
-        if recognise(place.source.data) is not FileFormat.ELF:
-            return None
-        tables = read_elf_tables(place.source.data, path=place.label)
-        if WRAPPER_SECTION.encode() not in tables.names or tables.header.e_type == ET_REL:
+        if (tables := _tables_of(place)) is None:
             return None
         wrappers = LinkedWrappers(tables)
         marked = [row.is_marked for row in wrappers.rows]
@@ -276,7 +273,8 @@ class _Joining:
             self.add(os.path.realpath(part), Place.of(archive, str(part)), anywhere=True)
 
         def plan(place: Place, _: TreeFile) -> FilePlan | None:
-            for path in _archives_beside(place.source, name):
+            tables = _tables_of(place)
+            for path in () if tables is None else archives_beside(tables, name):
                 if path not in self.archives:
                     source = self.stack.enter_context(InputFile(path))
                     self.add(path, Place.of(source, path))
@@ -357,11 +355,10 @@ class _Joining:
             writer.put(host.file, FilePlan.of([data]))
 
 
-def _archives_beside(source: InputFile, name: str) -> list[str]:
-    """Return the archives to which the markers of a file lead."""
-    if recognise(source.data) is not FileFormat.ELF:
-        return []
-    tables = read_elf_tables(source.data, path=name)
-    if WRAPPER_SECTION.encode() not in tables.names or tables.header.e_type == ET_REL:
-        return []
-    return archives_beside(tables, name)
+def _tables_of(place: Place) -> ElfTables | None:
+    """Read a linked ELF file that has wrappers."""
+    if recognise(place.source.data) is not FileFormat.ELF:
+        return None
+    tables = read_elf_tables(place.source.data, path=place.label)
+    is_host = WRAPPER_SECTION.encode() in tables.names and tables.header.e_type != ET_REL
+    return tables if is_host else None

@@ -67,11 +67,10 @@ class _Entry:
         """The image's bytes."""
         return self.image.content.range
 
-    @property
-    def order(self) -> tuple[bool, str, str, str]:
-        """The host first, then as target IDs are sorted."""
-        image = self.image
-        return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
+
+def _order(image: FoundImage) -> tuple[bool, str, str, str]:
+    """Sort key: the host first, then as target IDs are sorted."""
+    return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
 
 
 def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False) -> None:
@@ -234,38 +233,34 @@ class _Merger:
     # -- offload binaries ------------------------------------------------------------
 
     def _merge_offload_binaries(self, inputs: Sequence[Place]) -> FilePlan:
-        """Put binaries of one image side by side; with one of several, all into one."""
-        binaries = [
-            _Binary(item, found)
-            for item in inputs
-            for found in containers_in(item.source, item.label)
-        ]
-        _check_once(
-            (str(image.entry_id), binary.input, f"an image for '{image.id}'")
-            for binary in binaries
-            for image in binary.found.images
-        )
-        if any(len(binary.found.images) != 1 for binary in binaries):
-            return self._shared_offload_binary(binaries)
-        binaries.sort(key=lambda binary: binary.entries[0].order)
-        return FilePlan.of(
-            binary.input.source.range(binary.found.offset, binary.found.size) for binary in binaries
-        )
+        """Put binaries of one image side by side; with one of several, all into one.
 
-    def _shared_offload_binary(self, binaries: Sequence[_Binary]) -> FilePlan:
-        """Lay out all images in one binary; it is compressed if all were."""
+        That is compressed if all were.
+        """
         from offload_tool.formats.offload_binary import read_offload_binary
         from offload_tool.operations.package import plan_images
 
+        binaries = [
+            (item, found) for item in inputs for found in containers_in(item.source, item.label)
+        ]
+        _check_once(
+            (str(image.entry_id), item, f"an image for '{image.id}'")
+            for item, found in binaries
+            for image in found.images
+        )
+        if all(len(found.images) == 1 for _, found in binaries):
+            binaries.sort(key=lambda row: _order(row[1].images[0]))
+            return FilePlan.of(item.source.range(it.offset, it.size) for item, it in binaries)
         rows = []
         methods = []
-        for binary in binaries:
-            source, at = binary.input.source, binary.found.offset
-            data, stored, method = read_offload_binary(source.data, at, path=binary.input.label)
+        for item, found in binaries:
+            data, stored, method = read_offload_binary(
+                item.source.data, found.offset, path=item.label
+            )
             methods.append(method)
-            for entry, image in zip(binary.entries, stored.images, strict=True):
-                content = image.content(data) if method else entry.content
-                rows.append((entry.order, image, content))
+            for image, entry in zip(found.images, stored.images, strict=True):
+                content = entry.content(data) if method else image.content.range
+                rows.append((_order(image), entry, content))
         rows.sort(key=lambda row: row[0])
         planned, contents = [row[1] for row in rows], [row[2] for row in rows]
         return plan_images(planned, contents, methods[0] if all(methods) else None, self.spool)
@@ -360,7 +355,7 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
             raise _contradiction(
                 *(inputs[0][0].input, _named(hosts[0]), group[0].input, _named(ids))
             )
-    merged = sorted(entries.values(), key=lambda entry: entry.order)
+    merged = sorted(entries.values(), key=lambda entry: _order(entry.image))
     if len(inputs[0]) > 1 and inputs[0][-1].image.kind == OffloadKind.HOST:
         # In bundles of relocatable device code the host is last: it stays there.
         merged.sort(key=lambda entry: entry.image.kind == OffloadKind.HOST)
@@ -379,18 +374,6 @@ def _same_host(first: _Entry, second: _Entry) -> bool:
     if first.image.content.is_host_object and second.image.content.is_host_object:
         return True  # the objects are compared when they are separated
     return _equal(first.content, second.content)
-
-
-@frozen
-class _Binary:
-    """An offload binary of an input."""
-
-    input: Place
-    found: FoundContainer
-
-    @property
-    def entries(self) -> list[_Entry]:
-        return [_Entry(self.input, image) for image in self.found.images]
 
 
 def _check_once(rows: Iterable[tuple[object, Place, str]]) -> None:

@@ -107,8 +107,7 @@ def unbundle_archive(
     with InputFile(path) as source, ExitStack() as stack:
         if not is_archive(source.data) and not (offload_binaries and is_elf(source.data)):
             raise NotAnArchiveError(path, bytes(source.data[:8]))
-        walk = _Walk(source, stack, list(outputs), hip_openmp=hip_openmp, warn=warn)
-        walk.offload_binaries = offload_binaries
+        walk = _Walk(source, stack, list(outputs), hip_openmp, offload_binaries, warn)
         if check:
             walk.check_composition()
         archives = walk.collect(opened)
@@ -128,8 +127,8 @@ class _Walk:
         source: InputFile,
         stack: ExitStack,
         targets: Sequence[BundleEntryID],
-        *,
         hip_openmp: bool,
+        offload_binaries: bool,
         warn: Callable[[str], None] | None,
     ) -> None:
         self.source = source
@@ -137,7 +136,7 @@ class _Walk:
         self.targets = targets
         self.hip_openmp = hip_openmp
         self.warn = warn
-        self.offload_binaries = False
+        self.offload_binaries = offload_binaries
         self.place = Place.of(source, str(source.path))
         self.budget = current()
         self.services: dict[str, Service] = {}
@@ -224,15 +223,12 @@ class _Walk:
         name = member.name
         if member.path is None and ("\0" in name or (".." in name and ".." in name.split("/"))):
             message = "expected a name without '..' and NUL; put the file in under a plain name"
-            raise self._error(member, message)
-
-    def _error(self, member: ArchiveMember, message: str) -> FormatError:
-        return _member_error(self.source.path, member, message)
+            raise _POLICY.refusal(self.place, member, message)
 
     def _serve(self, member: ArchiveMember, entry: StoredEntry) -> Service:
         if not has_all_fields(entry.id):
             message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
-            raise self._error(member, message)
+            raise _POLICY.refusal(self.place, member, message)
         parsed = BundleEntryID.read(entry.id)
         targets = tuple(
             index
@@ -253,7 +249,7 @@ class _Walk:
         try:
             name = service.name(member.name.encode("utf-8", "surrogateescape"))
         except FormatError as error:
-            raise self._error(member, error.message) from error
+            raise _POLICY.refusal(self.place, member, error.message) from error
         symbols = member_symbols(
             content.data,
             path=entry.source.path,
@@ -283,7 +279,8 @@ class _UnbundlerPolicy(Policy):
     contains_itself = "this thin archive has itself as a member; take it out"
 
     def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
-        return _member_error(place.label, member, message)
+        field = f"member {member.name!r}"
+        return FormatError(message, path=place.label, offset=member.header_offset, field=field)
 
     def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> FormatError:
         return self.refusal(
@@ -292,11 +289,6 @@ class _UnbundlerPolicy(Policy):
 
 
 _POLICY = _UnbundlerPolicy()
-
-
-def _member_error(path: StrPath, member: ArchiveMember, message: str) -> FormatError:
-    field = f"member {member.name!r}"
-    return FormatError(message, path=path, offset=member.header_offset, field=field)
 
 
 def _offload_binaries(object_file: InputFile) -> OpenedBundle:

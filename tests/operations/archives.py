@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from offload_tool.formats.objects.ar import NewMember, plan_archive
+
 
 def thin_archive(path: Path, names: list[str]) -> Path:
     """Write a thin archive of files that are named relative to its folder."""
@@ -17,4 +19,12 @@ def thin_archive(path: Path, names: list[str]) -> Path:
         content += header + b"%-10d`\n" % size
         offset += len(name) + 2
     path.write_bytes(content)
+    return path
+
+
+def archive_of(path: Path, members: dict[str, bytes]) -> Path:
+    """Write an archive of these contents, by the members' names."""
+    layout = plan_archive([NewMember(name, len(data)) for name, data in members.items()])
+    parts = zip(layout.before, members.values(), strict=True)
+    path.write_bytes(b"".join(before + data for before, data in parts) + layout.end)
     return path

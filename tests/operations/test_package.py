@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from offload_tool import list_images
 from offload_tool.containers.offload_binaries import find_offload_binaries
 from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
-from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
 from offload_tool.io import InputFile
 from offload_tool.operations.package import PackagedImage, package_images
 from offload_tool.operations.unpackage import ImageFilter, extract_images
-from tests.operations.archives import thin_archive
+from tests.operations.archives import archive_of, thin_archive
 
 EVERYTHING = [ImageFilter()]
 
@@ -38,15 +37,6 @@ def package(path: Path, *images: tuple[bytes, str], **options: object) -> Path:
         file.write_bytes(content)
         made.append(PackagedImage(file, {"triple": "amdgcn-amd-amdhsa", "arch": arch}, "hip"))
     package_images(made, path, **options)  # type: ignore[arg-type]
-    return path
-
-
-def archive_of(path: Path, members: dict[str, bytes]) -> Path:
-    layout = plan_archive([NewMember(name, len(data)) for name, data in members.items()])
-    content = b"".join(
-        before + data for before, data in zip(layout.before, members.values(), strict=True)
-    )
-    path.write_bytes(content + layout.end)
     return path
 
 

@@ -22,7 +22,7 @@ from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.formats.objects.ar import NewMember, iter_members, plan_archive
+from offload_tool.formats.objects.ar import iter_members
 from offload_tool.io import InputFile
 from offload_tool.operations.unarchive import (
     MissingCodeObjectError,
@@ -32,6 +32,7 @@ from offload_tool.operations.unarchive import (
 from tests.conftest import missing
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
+from tests.operations.archives import archive_of
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -44,15 +45,6 @@ TARGETS = [
     "openmp-x86_64-pc-linux-gnu-",
 ]
 ONE = BundleEntryID.parse(GPU + "gfx906")
-
-
-def archive_of(path: Path, members: dict[str, bytes]) -> Path:
-    layout = plan_archive([NewMember(name, len(data)) for name, data in members.items()])
-    content = b"".join(
-        before + data for before, data in zip(layout.before, members.values(), strict=True)
-    )
-    path.write_bytes(content + layout.end)
-    return path
 
 
 def bundle(folder: Path, entries: dict[str, bytes], **options: object) -> bytes:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from offload_tool import BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
 from offload_tool.formats.bundle.binary import TableForm, plan_bundle, read_bundle
-from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.operations import unarchive
+from tests.operations.archives import archive_of
 
 HOST, GFX906, GFX90A = "host-x86_64-unknown-linux-gnu", "hip-amdgcn--gfx906", "hip-amdgcn--gfx90a"
 IDS = (HOST, "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx90a", GFX906, GFX90A)
@@ -61,20 +61,15 @@ def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes
 )
 def test_equal(contents: list[bytes], name: str) -> None:
     """Outputs, warnings and errors are those of a run that opens each member by itself."""
-    layout = plan_archive([NewMember(name.format(n), len(c)) for n, c in enumerate(contents)])
+    members = {name.format(n): content for n, content in enumerate(contents)}
     with TemporaryDirectory() as folder:
-        hda = Path(folder, "hda.a")
-        parts = zip(layout.before, contents, strict=True)
-        hda.write_bytes(b"".join(before + content for before, content in parts) + layout.end)
+        hda = archive_of(Path(folder, "hda.a"), members)
         fast = _result(hda, Path(folder))
         assert fast == _result(hda, Path(folder), opened=lambda _: None)
 
 
 def _archive(path: Path, contents: list[bytes]) -> Path:
-    layout = plan_archive([NewMember(f"m{n}.o", len(c)) for n, c in enumerate(contents)])
-    parts = zip(layout.before, contents, strict=True)
-    path.write_bytes(b"".join(before + content for before, content in parts) + layout.end)
-    return path
+    return archive_of(path, {f"m{n}.o": content for n, content in enumerate(contents)})
 
 
 def _bundle(*contents: bytes) -> bytes:
