@@ -276,21 +276,16 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
         if not stat.S_ISREG(status.st_mode):
             message = f"'{path}' is not a regular file, as members must be"
             raise policy.refusal(place, member, message)
-        if policy.confined:
-            _check_inside(place, member, path, policy)
+        folder = Path(place.files[0]).parent
+        is_inside = not policy.confined or is_within(path, folder)
+        if not is_inside and (how := allowed_outside("thin_outside")):
+            message = f"names a file outside of '{folder}', the folder of the archive"
+            raise policy.refusal(place, member, f"{message}; if that is meant, {how}")
         return InputFile(path)
     except OSError as error:
         raise policy.unreadable(place, member, FileError(path, error)) from error
     except FileError as error:
         raise policy.unreadable(place, member, error) from error
-
-
-def _check_inside(place: Place, member: ArchiveMember, path: Path, policy: Policy) -> None:
-    folder = Path(place.files[0]).parent
-    if not is_within(path, folder) and (how := allowed_outside("thin_outside")):
-        message = f"names a file outside of '{folder}', the folder of the archive"
-        message += f"; if that is meant, {how}"
-        raise policy.refusal(place, member, message)
 
 
 class Walk(Generic[_T]):
@@ -420,7 +415,10 @@ class Walk(Generic[_T]):
 
         label = f"{place.label}({row.filename})"
         inner = _label(place, row.filename, self.policy)
-        wanted = _is_any if self.scan else _is_known
+
+        def wanted(begin: memoryview) -> bool:
+            return self.scan is not None or recognise(begin) is not None
+
         with open_zip_member(archive, row, place.source, label, wanted) as member:
             if member is not None:
                 source, offset = member
@@ -479,7 +477,9 @@ class Walk(Generic[_T]):
                 yield from self.read(Spot(place, file_format, start, start + size, section))
             elif name.startswith(BUNDLE):
                 known.append((start, start + size))
-        yield from self._object_bundle(place)
+        if self.policy.object_bundles:
+            rest = (0, len(place.source), OBJECT_BUNDLE_SECTIONS)
+            yield from self.read(Spot(place, FileFormat.OBJECT_BUNDLE, *rest))
         yield from self._outside(place, known, searched)
 
     def _outside(
@@ -513,13 +513,6 @@ class Walk(Generic[_T]):
                     for found in self.read(Spot(place, file_format, at, end, is_stray=True)):
                         behind = at + self.scan(found) if self.scan is not None else end
                         yield found
-
-    def _object_bundle(self, place: Place) -> Iterator[_T]:
-        if self.policy.object_bundles:
-            end = len(place.source)
-            yield from self.read(
-                Spot(place, FileFormat.OBJECT_BUNDLE, 0, end, OBJECT_BUNDLE_SECTIONS)
-            )
 
     def _in_bitcode(self, place: Place) -> Iterator[_T]:
         from offload_tool.formats.bitcode.embedded_objects import find_embedded_objects
@@ -582,14 +575,6 @@ def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[
             forgotten = spool.out.position
             source.forget()
     return start, spool.out.position
-
-
-def _is_known(begin: memoryview) -> bool:
-    return recognise(begin) is not None
-
-
-def _is_any(_: memoryview) -> bool:
-    return True
 
 
 def _is_file(path: str, status: os.stat_result) -> bool:

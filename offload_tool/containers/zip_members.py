@@ -30,8 +30,8 @@ from typing import BinaryIO, NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.errors import ContentError, FileError, FormatError, OffloadError, UnsupportedError
-from offload_tool.formats.magic import ZIP_MEMBER
 from offload_tool.formats.wheel import installed_path
+from offload_tool.formats.zip_writer import content_offset
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
@@ -41,7 +41,6 @@ _PEEK = 4096
 _ROW = 64
 """Bytes of a row of the directory, at least; the format needs 46, of no name."""
 _CHUNK = 1 << 20
-_LOCAL_HEADER, _NAME_LENGTH_AT = 30, 26
 _ENCRYPTED = 1
 
 
@@ -103,7 +102,7 @@ def open_zip_member(
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
         # Nothing is unpacked, but many rows can name the same bytes.
         budget(len(source)).unpack(row.file_size, label)
-        offset = _stored_offset(source.data, row, label)
+        offset = content_offset(source, row, row.file_size, label=label)
         yield source.part(label, offset, row.file_size), offset
         return
     with _reading(label), archive.open(row) as member:
@@ -151,18 +150,6 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
         descriptor = spool.descriptor
         os.lseek(descriptor, 0, os.SEEK_SET)
     return stack.enter_context(os.fdopen(os.dup(descriptor), "rb"))
-
-
-def _stored_offset(data: memoryview, row: zipfile.ZipInfo, label: str) -> int:
-    """Find the content of a member that is stored as it is."""
-    header = bytes(data[row.header_offset : row.header_offset + _LOCAL_HEADER])
-    lengths = header[_NAME_LENGTH_AT:]
-    offset = row.header_offset + _LOCAL_HEADER
-    offset += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-    if header[:4] != ZIP_MEMBER or offset + row.file_size > len(data):
-        message = f"expected a header and {row.file_size} bytes at offset {row.header_offset}"
-        raise FormatError(f"{message}; the zip file may be cut short", path=label)
-    return offset
 
 
 def _check_room(size: int, label: str) -> None:

@@ -55,34 +55,35 @@ def new_row(name: str, mode: int) -> zipfile.ZipInfo:
     return row
 
 
+def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label: str) -> int:
+    """Return where `size` bytes of a member begin in the zip file `source`, behind its header.
+
+    :raises FormatError: they are not where the row says.
+    """
+    rest = max(len(source) - row.header_offset, 0)
+    header = bytes(source.read(row.header_offset, min(_LOCAL.size, rest)))
+    if len(header) == _LOCAL.size and header[:4] == ZIP_MEMBER:
+        *_, name_size, extra_size = _LOCAL.unpack(header)
+        start = _LOCAL.size + name_size + extra_size
+        if start + size <= rest:
+            return int(row.header_offset + start)
+    message = f"expected a header and {size} bytes at offset {row.header_offset}"
+    raise FormatError(f"{message}; the zip file may be cut short", path=label)
+
+
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
     """Return a member of the zip file `source` as it is.
 
     :raises FormatError: it is not where the row says.
     """
-    header = bytes(source.read(row.header_offset, min(_LOCAL.size, _rest(source, row))))
-    if len(header) < _LOCAL.size or header[:4] != ZIP_MEMBER:
-        raise _cut(row, label)
-    *_, name_size, extra_size = _LOCAL.unpack(header)
-    start = _LOCAL.size + name_size + extra_size
-    if start + row.compress_size > _rest(source, row):
-        raise _cut(row, label)
+    start = content_offset(source, row, row.compress_size, label=label)
     if not row.flag_bits & _DESCRIPTOR:
-        size = start + row.compress_size
+        size = start - row.header_offset + row.compress_size
         return PackedMember(row, (source.range(row.header_offset, size),), size)
     # Its sizes are behind it, in one of four forms; now they are known before.
     row = copy.copy(row)
     row.flag_bits &= ~_DESCRIPTOR
-    return packed_member(row, source.range(row.header_offset + start, row.compress_size))
-
-
-def _rest(source: InputFile, row: zipfile.ZipInfo) -> int:
-    return max(len(source) - row.header_offset, 0)
-
-
-def _cut(row: zipfile.ZipInfo, label: str) -> FormatError:
-    message = f"expected a header and {row.compress_size} bytes at offset {row.header_offset}"
-    return FormatError(f"{message}; the zip file may be cut short", path=label)
+    return packed_member(row, source.range(start, row.compress_size))
 
 
 def pack_member(
