@@ -118,7 +118,7 @@ NAMED: dict[str, tuple[str, ...]] = {
 
 SLOW: dict[str, tuple[str, ...]] = {
     "tests/cli/test_bundler.py": ("test_random_runs[[][1-9]*",),
-    "tests/cli/test_report.py": ("test_contrast*", "test_narrow*", "test_requests_are_seen"),
+    "tests/cli/test_report.py": ("test_narrow*", "test_requests_are_seen"),
     "tests/cli/test_report_kernels.py": (
         "test_30_000_kernels",
         "test_all_rows",

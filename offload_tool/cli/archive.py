@@ -17,14 +17,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="put files into an archive: a heterogeneous device archive of bundles, say",
         description="Write an archive of files, under their names without folders, with a "
         "symbol index. The same files and names always give the same bytes.",
-        allow_abbrev=False,
     )
     parser.add_argument("-o", dest="output", required=True, metavar="OUT.a", help="the archive")
     parser.add_argument("files", nargs="+", metavar="NAME", help="a file")
     parser.add_argument(
         "--restat", action="store_true", help="leave OUT.a untouched where its bytes are equal"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

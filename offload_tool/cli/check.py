@@ -29,7 +29,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "hides another one's kernels. A fault is one line.",
         epilog="The exit status is 0 if there is no fault, else 1. A path without device images "
         "is a fault. Rules for many libraries are in a TOML file; see the reference of commands.",
-        allow_abbrev=False,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, folder or zip file")
     parser.add_argument(
@@ -61,7 +60,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--rules", metavar="TOML", help="a file with rules, each for libraries of some names"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -30,7 +30,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "kernels that came, went, grew, or need other registers and memory; what weighs most comes "
         "first. Symbols, paths and debug information are no change.",
         epilog="The exit status is 0 if nothing changed beyond the tolerance, else 1.",
-        allow_abbrev=False,
     )
     parser.add_argument("before", metavar="A", help="a file, folder or zip file of the first build")
     parser.add_argument("after", metavar="B", help="the same of the second build")
@@ -43,7 +42,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         const="diff.schema.json",
         help="print the JSON schema of that object and exit",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

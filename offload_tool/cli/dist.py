@@ -20,7 +20,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "dist",
         help="compile on other machines",
         description="Compile HIP device code on an sccache-dist cluster.",
-        allow_abbrev=False,
     )
     steps = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     init = steps.add_parser(
@@ -28,36 +27,39 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="pack the compiler and make the folder for OFFLOAD_DIST",
         description="Check the scheduler and the token, pack the compiler, and make the folder "
         "that OFFLOAD_DIST names.",
-        allow_abbrev=False,
     )
     init.add_argument("--scheduler", required=True, metavar="URL", help="http://HOST:PORT")
     init.add_argument("--token-file", required=True, metavar="F", help="holds the clients' token")
     init.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder to make")
     init.add_argument("--clang", metavar="C", help="the compiler (default: the one builds find)")
-    init.set_defaults(run=run_init)
+    init.set_defaults(step=_init)
     status = steps.add_parser(
         "status",
         help="ask the scheduler and the local engine how they are",
         description="Say how the cluster and the local sccache server are.",
         epilog="The exit status is 1 where nothing would be distributed.",
-        allow_abbrev=False,
     )
     stop = steps.add_parser(
         "stop",
         help="end the local sccache server",
         description="End the local sccache server; the next build that needs one starts it.",
-        allow_abbrev=False,
     )
-    for step, run in ((status, run_status), (stop, run_stop)):
+    for step, run_step in ((status, _status), (stop, _stop)):
         step.add_argument("folder", metavar="DIR", help="made by 'dist init'")
-        step.set_defaults(run=run)
+        step.set_defaults(step=run_step)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the steps; return its exit status."""
+    status: int = options.step(options)
+    return status
 
 
 def _print(line: str) -> None:
     print_lines([line], sys.stdout)
 
 
-def run_init(options: argparse.Namespace) -> int:
+def _init(options: argparse.Namespace) -> int:
     """Make the folder; say what it holds and how to use it."""
     from offload_tool.sccache_dist.config import read_token, set_up
     from offload_tool.toolchain.select import find_toolchain
@@ -76,7 +78,7 @@ def run_init(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_status(options: argparse.Namespace) -> int:
+def _status(options: argparse.Namespace) -> int:
     """Print how the cluster and the local engine are; 1 where nothing would be distributed."""
     from offload_tool.sccache_dist.cluster import Engine, ask_scheduler
     from offload_tool.sccache_dist.config import load_distribution
@@ -101,7 +103,7 @@ def run_status(options: argparse.Namespace) -> int:
     return int(bool(problem))
 
 
-def run_stop(options: argparse.Namespace) -> int:
+def _stop(options: argparse.Namespace) -> int:
     """End the local sccache server of a folder."""
     from offload_tool.sccache_dist.cluster import Engine
     from offload_tool.sccache_dist.config import load_distribution

@@ -18,16 +18,14 @@ _USABLE = ("HIP: clang", "CUDA: clang", "OpenMP: clang")
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
-    parser = commands.add_parser(
+    commands.add_parser(
         "doctor",
         help="tell which compiler is used for each language, and what is missing",
         description="For HIP, CUDA and OpenMP: the compiler that builds use, with which "
         "installation, what was passed over and why, and how to get what is missing. Variables of "
         "the environment count as in builds; construction variables are the SConstruct's.",
         epilog="The exit status is 1 where there is no compiler for any of them.",
-        allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> int:

@@ -20,7 +20,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "A fat binary of CUDA or an offload binary goes into a copy of the host object instead. "
         "Of relocatable CUDA code, give the linked cubins of all targets (with the fat binary of "
         "each source's PTX, for later GPUs) and all host objects: OUT is linked beside these.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "images",
@@ -50,7 +49,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--host-triple", metavar="TRIPLE", help="of HIP host code (default: this machine's)"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

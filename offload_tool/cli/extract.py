@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing import print_lines, print_problems, print_text
+from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.util.escape import printable
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "that sets the most features, else generic code that covers an AMD GPU, else for HIP "
         "SPIR-V; of CUDA's code the nearest cubin, else PTX; which is told. Images that are "
         "compressed by themselves are unpacked.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument(
@@ -38,7 +36,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             }
             for image in images
         ]
-        print_text(json.dumps(rows, indent=2) + "\n", sys.stdout)
+        print_json_list(rows, indent=2)
     else:
         print_lines((printable(str(image.path)) for image in images), sys.stdout)
         print_lines(

@@ -18,7 +18,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "binaries; so for all in a folder, or in the wheel of a host, which loses the extras for "
         "device code. Archives are found by the markers, as the runtime finds them, and among "
         "those that are given. A host that AMD's splitter has made is taken, too.",
-        allow_abbrev=False,
     )
     parser.add_argument("host", metavar="HOST", help="a program, library, folder or wheel")
     parser.add_argument(
@@ -29,7 +28,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "over it",
     )
     parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the output")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -47,7 +47,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "of a folder or zip file (a wheel).",
         epilog="Files without images in a folder or zip file are passed over; broken ones are "
         "reported after everything else was listed, with exit status 1.",
-        allow_abbrev=False,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument(
@@ -88,7 +87,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="look for containers anywhere in files, by their magic, not only where runtimes do",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

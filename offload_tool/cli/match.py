@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.printing import print_lines, print_problems, print_text
+from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.util.escape import printable
 from offload_tool.util.frozen import as_dict
 
@@ -27,12 +26,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "most features, else generic code that covers an AMD GPU, else for HIP SPIR-V; for "
         "NVIDIA's GPUs the nearest cubin, else PTX; or why there is none.",
         epilog="The exit status is 0 if there is an image in each of them, else 1.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     device = Device.parse(options.id)
     matches = list(match_images(options.file, device, skipped=problems.append))
     if options.json:
-        print_text(json.dumps([_row(match) for match in matches], indent=2) + "\n", sys.stdout)
+        print_json_list(map(_row, matches), indent=2)
     else:
         print_lines((printable(line) for match in matches for line in _lines(match)), sys.stdout)
         if not matches:

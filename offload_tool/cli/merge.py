@@ -18,13 +18,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "that were built from the same sources for different targets. The result is that of one "
         "build for all of them: the host entry, which must be the same in all files, then the "
         "images by target ID. A target may come from one file only.",
-        allow_abbrev=False,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="two or more of one sort")
     parser.add_argument(
         "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

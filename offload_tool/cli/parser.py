@@ -11,7 +11,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from offload_tool.cli.arguments import add_limits, with_limits
 from offload_tool.cli.printing import print_lines, print_text
@@ -61,6 +61,9 @@ def run_command(words: Sequence[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     """Prints errors by the one printer: words of the command line can be names."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
     def print_help(self, file: object = None) -> None:  # noqa: ARG002 - it is asked for
         print_text(self.format_help(), sys.stdout)
 
@@ -90,12 +93,13 @@ def _make_parser(command: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="offload-tool",
         description="GPU offload bundles: make them, take them apart, see what is in a file.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in (command,) if command in _COMMANDS else _COMMANDS:
-        importlib.import_module(f"offload_tool.cli.{name}").add(commands)
+        module = importlib.import_module(f"offload_tool.cli.{name}")
+        module.add(commands)
+        commands.choices[name].set_defaults(run=module.run)
         if name in _READING:
             add_limits(commands.choices[name])
     if command not in _COMMANDS:

@@ -15,7 +15,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="write a bundle with another compression, version or alignment",
         description="Write the entries of one bundle, plain or compressed, to OUT, whatever "
         "targets they are for: plain, or compressed anew.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a bundle of the binary layout")
     parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the new bundle")
@@ -34,7 +33,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--restat", action="store_true", help="leave OUT untouched where its bytes are equal"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

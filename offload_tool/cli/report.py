@@ -29,7 +29,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog="The picture needs plotly: pip install 'offload-tool[report]'. Files without images "
         "in a folder or zip file are passed over; broken ones, and images with broken metadata, "
         "are named on the page and reported after it was written, with exit status 1.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "paths",
@@ -53,7 +52,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="show names of kernels as C++ has them (llvm-cxxfilt or c++filt does it)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -20,7 +20,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "folder's files and .kpack, or the host's wheel, with extras, and a wheel for each "
         "processor. Where there is no HIP code but CUDA's or OpenMP's, which no runtime loads from "
         "elsewhere, DIR has a folder for each target ID, with what 'thin' gives for it.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="PATH", help="a program, library, folder or wheel")
     parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
@@ -58,7 +57,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="REQUIREMENT",
         help="a requirement of the wheels of device code; @GFXARCH@ in it stands for the target",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -23,11 +23,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "what is known of its processor. With DEVICE, say whether a device of that target ID "
         "loads code for ID.",
         epilog="The exit status is 1 where DEVICE does not load code for ID.",
-        allow_abbrev=False,
     )
     parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")
     parser.add_argument("device", metavar="DEVICE", nargs="?", help="the target ID of a device")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

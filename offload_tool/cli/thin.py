@@ -25,7 +25,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "Of a folder or wheel, every file is thinned, and RECORD says what changed; what is signed "
         "is refused. A file or member that is nothing but code for other devices is left out; in "
         "place, it is removed.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="PATH", help="a file, folder or wheel")
     parser.add_argument(
@@ -45,7 +44,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

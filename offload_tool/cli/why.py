@@ -34,10 +34,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "was compiled the last time, of which files, whether it is what these files would give "
         "now, and what would make it stale.",
         epilog="The exit status is 1 where an output is not current.",
-        allow_abbrev=False,
     )
     parser.add_argument("outputs", nargs="+", metavar="OUTPUT", help="such as build/k.gfx942.co")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -131,6 +131,8 @@ def test_arguments_and_errors(name: str, function: Callable[..., object]) -> Non
 
 
 def _error(name: str, function: Callable[..., object]) -> type[Exception]:
-    named = function.__globals__.get(name) or getattr(errors, name, None)
+    places = (function.__globals__, vars(errors))
+    named = next((place[name] for place in places if name in place), None)
+    named = named or getattr(offload_tool, name, None)
     assert isinstance(named, type), f"{name} cannot be found by who reads of it"
     return named
