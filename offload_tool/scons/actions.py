@@ -268,13 +268,12 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
         if spec["file_type"] == "o" and entry.kind == "host" and path is not None:
             check_holds_code(path)
     method, *settings = spec["compression"]
-    compression = Compression(method, *settings) if method else None
     bundle_files(
         items,
         str(target[0]),
         file_type=spec["file_type"],
         alignment=spec["alignment"],
-        compression=compression,
+        compression=Compression(method, *settings) if method else None,
         warn=_warner(target),
     )
 
@@ -466,8 +465,8 @@ def _repack(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.operations.bundle import Compression, repack_bundle
 
     spec = _spec(env)
-    method, level, *version = spec["compression"]
-    compression = None if method is None else Compression(method, level, *version)
+    method, *settings = spec["compression"]
+    compression = Compression(method, *settings) if method else None
     repack_bundle(
         str(source[0]), str(target[0]), compression=compression, alignment=spec["alignment"]
     )

@@ -249,53 +249,6 @@ class Compile(NamedTuple):
     """As of `UsablePch.run`."""
 
 
-class _Pass:
-    """What decides about the PCH of a pass."""
-
-    def __init__(self, env: Environment, node: Node, job: CompilePass, spawn: Spawn) -> None:
-        toolchain = readers.toolchain(env)
-        self.name = job.device.filename if job.device is not None else "host"
-        self.kind: str = job.kind
-        self.stage: str = job.stage
-        self.program, self.identity = len(toolchain.clang), toolchain.identity
-        self._node, self._clang = node, [*toolchain.clang]
-        self._command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
-        self._launcher = readers.launcher(env)
-        self._is_distributed = bool(env["OFFLOAD_DIST"])
-        self._quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
-
-    def compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
-        """Return the pass as the command tells it, or why that is not understood."""
-        launcher, node = [*self._launcher], self._node
-        source = str(node.sources[0].rfile())
-        if self._is_distributed:
-            return "OFFLOAD_DIST is set: other machines compile without"
-        begin = [*launcher, *self._clang]
-        if command[: len(begin)] != begin or command[-3:] != [
-            *("-o", node.get_internal_path(), source)
-        ]:
-            return _CUSTOM
-        words = command[len(launcher) :]
-        made = without_dependency_flags(words[:-3], depfile_of(node))
-        return Compile(source, tuple(made), words, variables, tuple(launcher), self._quietly)
-
-    def refuses(self, compiled: Compile) -> str:
-        """Return why its flags allow no PCH; "" where they do."""
-        words = general_words(compiled.made, ())
-        return reason_of_flags(self.kind, words, compiled.variables)
-
-    def decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-        """Return all that decides what a PCH of given headers is, for words without a source."""
-        heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
-        return (*pch.words_without_source(made), self.identity, *heeded)
-
-    def words_declared(self) -> tuple[str, ...]:
-        """Return what `decides` does, before the command runs."""
-        words = words_of(self._node, self._command)
-        variables = {name: str(value) for name, value in self._node.get_build_env()["ENV"].items()}
-        return self.decides(words[:-3], variables)
-
-
 def pch_spawn(
     env: Environment, node: Node, job: CompilePass, like: tuple[Any, ...], spawn: Spawn
 ) -> Spawn:
@@ -308,7 +261,7 @@ def pch_spawn(
     wanted = _wanted(env)
     if not wanted:
         return spawn
-    return _PchSpawn(env, node, _Pass(env, node, job, spawn), wanted, like, spawn).run
+    return _PchSpawn(env, node, job, wanted, like, spawn).run
 
 
 def _wanted(env: Environment) -> tuple[str, ...] | bool:
@@ -335,18 +288,26 @@ class _PchSpawn:
         self,
         env: Environment,
         node: Node,
-        question: _Pass,
+        job: CompilePass,
         wanted: tuple[str, ...] | bool,
         like: tuple[Any, ...],
         spawn: Spawn,
     ) -> None:
         """Begin as `pch_spawn` does."""
-        self._question, self._spawn = question, spawn
-        self._pchs = compat.of_build(env, Pchs)
-        words = self._pchs.once(like, question.words_declared)
-        self._pchs.declare(node, lambda: Key(question.name, question.kind, wanted, words()))
-        self._check_each = env["OFFLOAD_PCH_CHECK"]
+        self._toolchain = readers.toolchain(env)
+        self._name = job.device.filename if job.device is not None else "host"
+        self._kind: str = job.kind
+        self._stage: str = job.stage
         self._node: Any = node
+        self._command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
+        self._launcher = readers.launcher(env)
+        self._is_distributed = bool(env["OFFLOAD_DIST"])
+        self._quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
+        self._spawn = spawn
+        self._pchs = compat.of_build(env, Pchs)
+        words = self._pchs.once(like, self._words_declared)
+        self._pchs.declare(node, lambda: Key(self._name, self._kind, wanted, words()))
+        self._check_each = env["OFFLOAD_PCH_CHECK"]
         if SCons.Script.GetOption("clean"):
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
 
@@ -357,7 +318,7 @@ class _PchSpawn:
         self._node.attributes.offload_pch = None
         plain = partial(self._spawn, shell, escape, name, words, variables)
         try:
-            compiled = self._question.compile_of(split_words(words), variables)
+            compiled = self._compile_of(split_words(words), variables)
             if isinstance(compiled, str):
                 return self._without(compiled, plain)
             found = self._find(compiled)
@@ -374,6 +335,37 @@ class _PchSpawn:
         self._node.attributes.offload_pch = found
         return self._checked(plain) if is_checked else 0
 
+    def _compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
+        """Return the pass as the command tells it, or why that is not understood."""
+        launcher, node = [*self._launcher], self._node
+        source = str(node.sources[0].rfile())
+        if self._is_distributed:
+            return "OFFLOAD_DIST is set: other machines compile without"
+        begin = [*launcher, *self._toolchain.clang]
+        if command[: len(begin)] != begin or command[-3:] != [
+            *("-o", node.get_internal_path(), source)
+        ]:
+            return _CUSTOM
+        words = command[len(launcher) :]
+        made = without_dependency_flags(words[:-3], depfile_of(node))
+        return Compile(source, tuple(made), words, variables, tuple(launcher), self._quietly)
+
+    def _refuses(self, compiled: Compile) -> str:
+        """Return why its flags allow no PCH; "" where they do."""
+        words = general_words(compiled.made, ())
+        return reason_of_flags(self._kind, words, compiled.variables)
+
+    def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+        """Return all that decides what a PCH of given headers is, for words without a source."""
+        heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
+        return (*pch.words_without_source(made), self._toolchain.identity, *heeded)
+
+    def _words_declared(self) -> tuple[str, ...]:
+        """Return what `_decides` does, before the command runs."""
+        words = words_of(self._node, self._command)
+        variables = {name: str(value) for name, value in self._node.get_build_env()["ENV"].items()}
+        return self._decides(words[:-3], variables)
+
     def _without(self, reason: str, plain: Callable[[], int]) -> int:
         with self._pchs.lock:
             self._pchs.statistics.reasons[reason] += 1
@@ -387,7 +379,7 @@ class _PchSpawn:
         path = recipe.search_path
         of = group.shares(path).get(source)
         if of is None:
-            return self._question.refuses(compiled) or _why_none(source, any_flags, path)
+            return self._refuses(compiled) or _why_none(source, any_flags, path)
         recipe = self._recipe(compiled, of.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
@@ -395,7 +387,7 @@ class _PchSpawn:
         if not isinstance(found, str):
             return found
         # A PCH that is there was made after this question.
-        if refused := self._question.refuses(compiled):
+        if refused := self._refuses(compiled):
             return refused
         with self._pchs.lock_of(recipe.file):
             return self._made(recipe, group, of, source)
@@ -406,22 +398,20 @@ class _PchSpawn:
         """Describe a PCH of some headers."""
         from offload_tool.manifest.output_state import Surroundings
 
-        question = self._question
-
         def surroundings() -> Surroundings:
             found = front_end(compiled.made, (), compiled.variables)
             return Surroundings(found.folders, tells_folder=found.tells_folder)
 
-        decides = (*question.decides(compiled.made, compiled.variables), str(wanted is True))
+        decides = (*self._decides(compiled.made, compiled.variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *decides])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
-            f"{PCH_FOLDER}/{question.name}.{question.kind}.{number}.pch",
-            question.stage,
+            f"{PCH_FOLDER}/{self._name}.{self._kind}.{number}.pch",
+            self._stage,
             pch.words_without_source(compiled.made),
-            question.program,
+            len(self._toolchain.clang),
             compiled.variables,
-            question.identity,
+            self._toolchain.identity,
             cache(surroundings),
             prints=prints_now,
         )
@@ -432,7 +422,7 @@ class _PchSpawn:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.is_current(recipe):
             return found
-        small = (self._question.kind, of.headers)
+        small = (self._kind, of.headers)
         if small in self._pchs.small:
             return pch.SMALL
         if recipe.file not in self._pchs.failed and group.users_of(of.headers) < FEWEST_USERS:

@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import SCons.Script
 from SCons.Subst import Literal
@@ -46,12 +47,12 @@ from offload_tool.util.frozen import replaced
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
+T = TypeVar("T")
 _SCANNERS = {"source_scanner": NO_SCANNER, "target_scanner": DEPENDENCY_SCANNER}
 _DEVICE = NodeBuilder(actions.DEVICE, PassOutput, **_SCANNERS)
 _HOST = NodeBuilder(actions.HOST, PassOutput, **_SCANNERS)
 _HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR, PassOutput, source_scanner=NO_SCANNER)
 _HOST_IR_SUFFIX = ".host.bc"
-_NO_CUID = "-cuid=0"
 
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
@@ -306,17 +307,24 @@ def _arch_list_flags(env: Environment) -> list[str]:
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return whether relocatable code of a source is made by clang's new offload driver."""
-    toolchain = readers.toolchain(env)
     job = _pass(env, unit, "host")
-    given = _substituted(env, f"{unit.language_flags} $CCFLAGS $OFFLOAD_HOST_FLAGS", unit)
-    words = [*job.flags(toolchain), *given, *last_flags(env, job)]
+    return _ask_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
+
+
+def _ask_driver(
+    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str], ask: Callable[..., T]
+) -> T:
+    """Return what the driver says of the command of a pass, with `more` flags at its end."""
+    toolchain = readers.toolchain(env)
+    own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
+    given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
+    words = [*job.flags(toolchain), *given, *more]
     # What differs from source to source without a meaning here would be asked for each.
-    flags = [_NO_CUID if word.startswith("-cuid=") else word for word in words]
-    flags = [word for word in flags if not word.startswith(("-D", "-I"))]
-    environment = {**env["ENV"], **dict(toolchain.environment)}
+    flags = [word for word in words if not word.startswith(("-cuid=", "-D", "-I"))]
     local = [word for word in job.local_flags(toolchain, unit.source.name) if word]
+    environment = {**env["ENV"], **dict(toolchain.environment)}
     with compat.at_top(env):
-        return hip.uses_new_driver([*toolchain.clang, *local, *flags], environment)
+        return ask([*toolchain.clang, *local, *flags], environment)
 
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
@@ -348,22 +356,16 @@ def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code by itself."""
-    if job.device is None or not job.language.has_headers:
+    device = job.device
+    if device is None or not job.language.has_headers:
         return []
-    like = f"libraries of {job.kind} {job.rdc} {job.device.name} {unit.language_flags}"
-    found: list[Any] = once(env, like, lambda: _find_device_libraries(env, unit, job))
+    like = f"libraries of {job.kind} {job.rdc} {device.name} {unit.language_flags}"
+
+    def find() -> list[Any]:
+        more = map(str, readers.arch_flags(env, device))
+        names = _ask_driver(env, unit, job, more, device_libraries)
+        with compat.at_top(env):
+            return [env.File(name) for name in names]
+
+    found: list[Any] = once(env, like, find)
     return found
-
-
-def _find_device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
-    assert job.device is not None  # noqa: S101 - the caller has looked
-    toolchain = readers.toolchain(env)
-    given = _substituted(env, f"{unit.language_flags} $CCFLAGS $OFFLOAD_FLAGS", unit)
-    words = [*job.flags(toolchain), *given]
-    words += map(str, readers.arch_flags(env, job.device))
-    # What differs from source to source without a meaning here would be asked for each.
-    flags = [word for word in words if not word.startswith(("-cuid=", "-D", "-I"))]
-    command = [*toolchain.clang, *job.local_flags(toolchain, unit.source.name), *flags]
-    environment = {**env["ENV"], **dict(toolchain.environment)}
-    with compat.at_top(env):
-        return [env.File(name) for name in device_libraries(command, environment)]

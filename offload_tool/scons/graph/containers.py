@@ -279,6 +279,7 @@ def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]
 
 
 _EMBED = NodeBuilder(actions.EMBED)
+_MERGE = NodeBuilder(actions.MERGE)
 _REGISTER = NodeBuilder(actions.REGISTER)
 
 
@@ -319,6 +320,12 @@ def registration_of_entries(env: Environment, named: Names, *, is_marker: bool =
     """
     names = named(".registration$OBJSUFFIX")
     return compiled_c(env, names, registration.SOURCE, is_marker=is_marker)
+
+
+def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
+    """Declare the one object of some, and of archives of objects that they ask for."""
+    variables = toolchain_variables(env, readers.toolchain(env).lld)
+    return identified(env, [declared(_MERGE, env, names, parts, **variables)])[0]
 
 
 def compiled_c(

@@ -39,13 +39,14 @@ from offload_tool.scons.graph.containers import (
     device_archive_nodes,
     embedded_bundle,
     embedded_for_all,
+    merged_object,
     object_bundle,
     package_node,
     registration_of_entries,
 )
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
-from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside, identified
+from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside
 from offload_tool.scons.languages.cuda import (
     RelocatableCuda,
     complete_object,
@@ -63,7 +64,6 @@ from offload_tool.scons.languages.kpack import (
     wrapped_call,
 )
 from offload_tool.scons.languages.openmp import openmp_image
-from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -220,7 +220,6 @@ def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
 
 
 _EMBED_PACKAGE = NodeBuilder(actions.EMBED_PACKAGE)
-_MERGE = NodeBuilder(actions.MERGE)
 
 
 def object_node(
@@ -251,10 +250,7 @@ def object_node(
         if uses_new_driver(env, unit):
             return _object_with_package(env, unit, names, devices, host)
         return object_bundle(env, names, devices, host)
-    variables = toolchain_variables(env, readers.toolchain(env).lld)
-    parts = [host, embedded_bundle(env, unit, devices)]
-    made = declared(_MERGE, env, names, parts, **variables)
-    return identified(env, [made])[0]
+    return merged_object(env, names, [host, embedded_bundle(env, unit, devices)])
 
 
 def _relocatable_cuda_object(

@@ -45,12 +45,12 @@ from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.containers import (
     compiled_c,
     embedded_for_all,
+    merged_object,
     registration_of_entries,
 )
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.device_link import Parts, link_node
-from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside, identified
-from offload_tool.scons.spawn import toolchain_variables
+from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -287,7 +287,6 @@ def packed_files(node: Any) -> tuple[Packing, str, list[tuple[str, str]]]:
 
 
 _EMBED = NodeBuilder(actions.EMBED)
-_MERGE = NodeBuilder(actions.MERGE)
 
 
 def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
@@ -325,9 +324,7 @@ def packed_object(
             "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
         )
     codes, marker = _packed_parts(env, packing, unit)
-    variables = toolchain_variables(env, readers.toolchain(env).lld)
-    parts = [marked_host(env, host), marker]
-    made = identified(env, [declared(_MERGE, env, names, parts, **variables)])[0]
+    made = merged_object(env, names, [marked_host(env, host), marker])
     made.attributes.offload_kpack = codes
     return made
 
