@@ -27,6 +27,33 @@ def test_output(flags: str) -> None:
         check_flags(flags.split())
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("-arch=sm_80", "'-arch=sm_80' among the flags: targets are those of OFFLOAD_ARCH"),
+        ("-gencode arch=compute_80", "'-gencode' among the flags: targets are those of OFFLOAD_AR"),
+        ("--offload-device-only", "which pass is run is the builder's choice"),
+        ("-Xcompiler -fPIC", "is nvcc's: flags of the host compile are OFFLOAD_HOST"),
+        ("-rdc=true", "is nvcc's: relocatable device code is OFFLOAD_RDC=True"),
+        ("--extended-lambda", "is nvcc's: clang needs no flag"),
+        ("--use_fast_math", "is nvcc's: write -ffast-math"),
+        ("-maxrregcount=64", "is nvcc's: flags of ptxas are OFFLOAD_PTXAS_FLAGS"),
+        ("-ccbin g++", "is nvcc's: clang compiles host code itself"),
+        ("-lineinfo", "is nvcc's: write -gline-tables-only"),
+        ("-E", "the compiler would make no object"),
+        ("-S", "the compiler would make no object"),
+        ("--version", "the compiler would make no object"),
+    ],
+)
+def test_flags_of_others(flags: str, message: str) -> None:
+    """What other tools call so, or what makes no object, is refused with what to write."""
+    words = flags.split()
+    with pytest.raises(UsageError) as error:
+        check_flags(words)
+    assert str(error.value).startswith(f"'{words[0]}' among the flags")
+    assert message in str(error.value)
+
+
 @pytest.mark.parametrize("flags", ["-include /dev/stdin", "-include/dev/fd/63"])
 def test_open_file(flags: str) -> None:
     """What is open already may be something else for the compiler."""

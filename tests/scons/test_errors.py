@@ -32,25 +32,9 @@ WRONG = {
         "env['OFFLOAD_ARCH_FLAGS'] = {'gfx90z': '-O1'}\n" + BUNDLE,
         ["gfx90z"],
     ),
-    "flags-no-dictionary": (
-        "env['OFFLOAD_ARCH_FLAGS'] = ['-O1']\n" + BUNDLE,
-        ["OFFLOAD_ARCH_FLAGS: expected a dictionary"],
-    ),
-    "flag-without-its-value": (
-        "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '-nogpulib', '-Xclang']\n" + BUNDLE,
-        ["'-Xclang' at the end of the flags wants a value"],
-    ),
     "alignment": (
         "env['OFFLOAD_BUNDLE_ALIGN'] = 0\n" + BUNDLE,
         ["OFFLOAD_BUNDLE_ALIGN: expected a positive integer, found 0"],
-    ),
-    "compression": (
-        "env['OFFLOAD_COMPRESS'] = 'gzip'\n" + BUNDLE,
-        ["OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found 'gzip'"],
-    ),
-    "compression-level": (
-        "env['OFFLOAD_COMPRESS_LEVEL'] = 'best'\n" + BUNDLE,
-        ["OFFLOAD_COMPRESS_LEVEL: expected an integer, found 'best'"],
     ),
     "no-offload-source": (
         "env.OffloadDeviceObject('runtime.c')\n",
@@ -145,20 +129,6 @@ WRONG = {
         "env.Append(OFFLOAD_FLAGS='--offload-arch=gfx942')\n" + BUNDLE,
         ["'--offload-arch=gfx942' among the flags: targets are those of OFFLOAD_ARCH"],
     ),
-    "target-by-nvccs-flag": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-arch=sm_80')\n",
-        ["'-arch=sm_80' among the flags: targets are those of OFFLOAD_ARCH"],
-    ),
-    "pass-by-a-flag": (
-        "env.Append(CCFLAGS='--offload-device-only')\n" + BUNDLE,
-        ["'--offload-device-only' among the flags: which pass is run is the builder's choice"],
-    ),
-    "host-flags-of-nvcc": (
-        "env.Append(CCFLAGS=['-Xcompiler', '-fPIC'])\n" + BUNDLE,
-        [
-            "'-Xcompiler' among the flags: is nvcc's: flags of the host compile are OFFLOAD_HOST",
-        ],
-    ),
     "name-of-a-product": (
         "env['OFFLOAD_ARCH'] = 'MI300X'\n" + BUNDLE,
         ["unknown processor 'MI300X', did you mean 'gfx942'?"],
@@ -187,10 +157,6 @@ WRONG = {
         "env.OffloadBundle('k.hip', OFFLOAD_ARCHITECTURES='gfx906')\n",
         ["unknown construction variable OFFLOAD_ARCHITECTURES; did you mean OFFLOAD_ARCH?"],
     ),
-    "removed-variable": (
-        "env.OffloadBundle('k.hip', OFFLOAD_RESIDENT=True)\n",
-        ["OFFLOAD_RESIDENT is gone; leave it out"],
-    ),
     "lower-case-variable": (
         "env.OffloadBundle('k.hip', offload_arch='gfx906')\n",
         ["offload_arch among the variables of a builder means nothing; write OFFLOAD_ARCH"],
@@ -203,21 +169,9 @@ WRONG = {
         "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', NVCCFLAGS='-O3')\n",
         ["NVCCFLAGS among the variables of a builder means nothing; write OFFLOAD_FLAGS"],
     ),
-    "number-for-a-target": (
-        "env.OffloadBundle('k.hip', OFFLOAD_ARCH=906)\n",
-        ["OFFLOAD_ARCH: expected a text, a node, or a list of them, found 906"],
-    ),
-    "dictionary-of-targets": (
-        "env.OffloadBundle('k.hip', OFFLOAD_ARCH={'gfx906': '-O3'})\n",
-        ["OFFLOAD_ARCH: expected a text, a node, or a list of them, found {'gfx906': '-O3'}"],
-    ),
     "no-target-at-all": (
         "env.OffloadBundle('k.hip', OFFLOAD_ARCH=None)\n",
         ["OFFLOAD_ARCH is empty"],
-    ),
-    "upper-case-target": (
-        "env.OffloadBundle('k.hip', OFFLOAD_ARCH='GFX906')\n",
-        ["unknown processor 'GFX906', did you mean 'gfx906'"],
     ),
     "target-without-underscore": (
         "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm80')\n",
@@ -239,81 +193,9 @@ WRONG = {
         "env.OffloadBundle('k.hip', OFFLOAD_ARCH='hip-amdgcn-amd-amdhsa--gfx906')\n",
         ["did you mean 'gfx906'?"],
     ),
-    "gencode": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='-gencode arch=compute_80')\n",
-        ["'-gencode' among the flags: targets are those of OFFLOAD_ARCH"],
-    ),
-    "relocatable-code-of-nvcc": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='-rdc=true')\n",
-        ["'-rdc=true' among the flags: is nvcc's: relocatable device code is OFFLOAD_RDC=True"],
-    ),
-    "lambdas-of-nvcc": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='--extended-lambda')\n",
-        ["'--extended-lambda' among the flags: is nvcc's: clang needs no flag"],
-    ),
-    "fast-math-of-nvcc": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='--use_fast_math')\n",
-        ["'--use_fast_math' among the flags: is nvcc's: write -ffast-math"],
-    ),
-    "registers-of-nvcc": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-maxrregcount=64')\n",
-        ["'-maxrregcount=64' among the flags: is nvcc's: flags of ptxas are OFFLOAD_PTXAS_FLAGS"],
-    ),
-    "host-compiler-of-nvcc": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-ccbin g++')\n",
-        ["'-ccbin' among the flags: is nvcc's: clang compiles host code itself"],
-    ),
-    "lines-of-nvcc": (
-        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-lineinfo')\n",
-        ["'-lineinfo' among the flags: is nvcc's: write -gline-tables-only"],
-    ),
-    "preprocessor-alone": (
-        "env.OffloadBundle('k.hip', CCFLAGS='-E')\n",
-        ["'-E' among the flags: the compiler would make no object"],
-    ),
-    "assembly-alone": (
-        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='-S')\n",
-        ["'-S' among the flags: the compiler would make no object"],
-    ),
-    "version-of-the-compiler": (
-        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='--version')\n",
-        ["'--version' among the flags: the compiler would make no object"],
-    ),
-    "output-by-a-flag": (
-        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='-o k.co')\n",
-        ["'-o' among the flags: the output has its name already"],
-    ),
-    "folder-as-a-source": (
-        "env.OffloadBundle('.')\n",
-        ["'.' is a folder; give the files in it, such as Glob('./*')"],
-    ),
-    "none-as-a-source": (
-        "env.OffloadBundle('b', None)\n",
-        ["OffloadBundle of 'b': expected names of files, or nodes, as sources, found None"],
-    ),
-    "number-as-a-source": (
-        "env.OffloadProgram('p', 3)\n",
-        ["OffloadProgram of 'p': expected names of files, or nodes, as sources, found 3"],
-    ),
-    "empty-glob": (
-        "env.OffloadProgram('p', Glob('*.hipp'))\n",
-        ["OffloadProgram of 'p': no source was given; does a pattern of Glob() match nothing?"],
-    ),
     "header-as-a-source": (
         "env.OffloadObject('k.h')\n",
         ["'k.h': expected an offload source (.hip, .cu)", "set OFFLOAD_KIND"],
-    ),
-    "wrong-boolean": (
-        "env.OffloadObject('k.hip', OFFLOAD_RDC='maybe')\n",
-        ["OFFLOAD_RDC: expected True or False, found 'maybe'"],
-    ),
-    "wrong-list-of-headers": (
-        "env.OffloadObject('k.hip', OFFLOAD_PCH=5)\n",
-        ["OFFLOAD_PCH: expected True, False or a list of headers, found 5"],
-    ),
-    "number-for-flags-of-a-target": (
-        "env.OffloadBundle('k.hip', OFFLOAD_ARCH_FLAGS={'gfx906': {}})\n",
-        ["OFFLOAD_ARCH_FLAGS: expected a dictionary {target ID: flags}"],
     ),
     "tool-without-a-linker": (
         "bare = Environment(tools=['offload'], toolpath=[PyPackageDir('offload_tool.scons')])\n"
@@ -336,10 +218,6 @@ WRONG = {
         "env.OffloadStaticLibrary('l')\n",
         ["OffloadStaticLibrary needs a target name; write OffloadStaticLibrary('name', sources)"],
     ),
-    "call-without-arguments": (
-        "env.OffloadProgram()\n",
-        ["OffloadProgram: expected names of files, or nodes, as sources, found None"],
-    ),
     "other-compiler": (
         "env.OffloadObject('k.hip', OFFLOAD_CLANG='gcc')\n",
         ["gcc --version does not name a clang version; set OFFLOAD_CLANG to a clang"],
@@ -347,10 +225,6 @@ WRONG = {
     "kpack-of-a-program-without": (
         "env.OffloadKpack(env.OffloadProgram('p', ['k.hip']))\n",
         ["'p' was built without OFFLOAD_KPACK; set it there to have kpack archives"],
-    ),
-    "name-of-the-summary": (
-        "env.OffloadBundle('k.hip', OFFLOAD_SUMMARY='x.txt')\n",
-        ["OFFLOAD_SUMMARY: expected True, False or the name of a .json file", "'x.txt'"],
     ),
 }
 

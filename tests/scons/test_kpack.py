@@ -141,8 +141,7 @@ def test_every_kernel_gets_its_own_code(kpacked: Project, name: str) -> None:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("flag", ["-flto", "-flto=thin"])
-@pytest.mark.parametrize("rdc", [False, True])
+@pytest.mark.parametrize(("flag", "rdc"), [("-flto", True), ("-flto=thin", False)])
 def test_lto(kpacked: Project, flag: str, rdc: bool) -> None:
     """With link-time optimisation, where no wrapper can be changed, kernels get their own code."""
     kpacked.sconstruct(
@@ -167,8 +166,13 @@ RELOCATABLE = {
 }
 
 
-@pytest.mark.parametrize("driver", ["--no-offload-new-driver", "--offload-new-driver"])
-@pytest.mark.parametrize("name", RELOCATABLE)
+@pytest.mark.parametrize(
+    ("name", "driver"),
+    [
+        *((name, "--offload-new-driver") for name in RELOCATABLE),
+        ("library", "--no-offload-new-driver"),
+    ],
+)
 def test_relocatable_code(kpacked: Project, tmp_path: Path, name: str, driver: str) -> None:
     """Relocatable code of both offload drivers is linked per target, and found apart."""
     clang = flagged_clang(tmp_path, driver)
