@@ -260,10 +260,17 @@ def is_relocatable(env: Environment, unit: Unit) -> bool:
     return env["OFFLOAD_RDC"] and not LANGUAGES[unit.kind].has_host_ir
 
 
+_HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
+
+
+def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
+    """Return the words of a text in which variables are replaced."""
+    return [str(word) for line in env.subst_list(text, source=source) for word in line]
+
+
 def machine_flags(env: Environment) -> list[str]:
     """Return those flags of host passes that may say for which machine they compile."""
-    given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
-    words = [str(word) for line in given for word in line]
+    words = substituted(env, _HOST_FLAGS)
     return [
         word
         for before, word in zip(["", *words], words, strict=False)
@@ -288,15 +295,14 @@ def link_flags(env: Environment) -> list[str]:
 
     As a user of the compiler's driver would write them in both places.
     """
-    given = env.subst_list("$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")[0]
-    there = {str(word) for word in env.subst_list("$LINKFLAGS $SHLINKFLAGS")[0]}
-    words = dict.fromkeys(map(str, given))
+    there = substituted(env, "$LINKFLAGS $SHLINKFLAGS")
+    words = dict.fromkeys(substituted(env, _HOST_FLAGS))
     return [word for word in words if is_one_of(word, LINKED) and word not in there]
 
 
 def device_link_flags(env: Environment) -> list[str]:
     """Return ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
-    return [str(word) for line in env.subst_list("$OFFLOAD_LINK_FLAGS") for word in line]
+    return substituted(env, "$OFFLOAD_LINK_FLAGS")
 
 
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
@@ -552,7 +558,7 @@ def _device_words(env: Environment) -> tuple[str, ...]:
     :raises UsageError: see `check_flags`.
     """
     text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
-    words = [word for word in map(str, env.subst_list(text)[0]) if word not in ("$(", "$)")]
+    words = [word for word in substituted(env, text) if word not in ("$(", "$)")]
     check_flags(words, rdc=env["OFFLOAD_RDC"])
     return trial_flags(words)
 
@@ -582,8 +588,7 @@ def place(env: Environment, name: str) -> str:
 
 
 def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
-    words = env.subst_list(" ".join(f"${name}" for name in _FLAG_VARIABLES))[0]
-    flags = relevant_flags(map(str, words))
+    flags = relevant_flags(substituted(env, " ".join(f"${name}" for name in _FLAG_VARIABLES)))
     return tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds)
 
 

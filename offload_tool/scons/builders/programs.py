@@ -223,8 +223,7 @@ def placement_flags(
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
-    given = env.Override({"_OFFLOAD_PLACEMENT": ""}).subst_list("$LINKFLAGS $SHLINKFLAGS")
-    words = [str(word) for line in given for word in line]
+    words = readers.substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), "$LINKFLAGS $SHLINKFLAGS")
     if any(does(part, LINKER_SCRIPT) for word in words for part in word.split(",")):
         return []
     chosen = [word.partition("=")[2] for word in words if word.startswith("-fuse-ld=")]

@@ -329,8 +329,7 @@ def _ask_driver(
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
     with compat.at_top(env):
-        given = env.subst_list(text, source=unit.source)
-        return [str(word) for line in given for word in line]
+        return readers.substituted(env, text, unit.source)
 
 
 def _cache_key(

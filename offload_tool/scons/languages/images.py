@@ -111,7 +111,7 @@ def linkable_nodes(
         if packing is not None:
             check_kind(unit)
         if unit.kind == "cuda":
-            _add_cuda_unit(env, linked, parts, unit, shared=shared)
+            _add_cuda(env, linked, parts, unit, shared=shared)
             continue
         unit, host = with_host(env, unit, shared=shared)
         if unit.kind == "openmp" or readers.is_relocatable(env, unit):
@@ -135,15 +135,25 @@ def linkable_nodes(
     return linked
 
 
-def _add_cuda_unit(
+def _add_cuda(
     env: Environment, linked: Linked, parts: dict[str, Parts], unit: Unit, *, shared: bool
 ) -> None:
-    """Add a source of CUDA code to what is linked."""
-    if readers.is_relocatable(env, unit):
-        _add_cuda(env, parts.setdefault("cuda", Parts()), unit, shared=shared)
-        return
+    """Add a source of CUDA code to what is linked; relocatable code to what is linked together."""
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
-    linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+    if not readers.is_relocatable(env, unit):
+        linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+        return
+    part = parts.setdefault("cuda", Parts())
+    code = relocatable_code(env, unit, shared=shared)
+    fatbin = code.ptx_fatbin(env)
+    if code.has_entries:
+        part.add(code.host, code.modules)
+        part.cuda.sources.append(fatbin)
+        return
+    names = code.unit.files(env, f".rdc{suffix}")
+    whole = complete_object(env, names, code.host, fatbin, relocatable=True)
+    part.add(whole, code.modules)
+    part.cuda.queries.append(whole)
 
 
 def _add_given_code(
@@ -175,22 +185,6 @@ def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> lis
     bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
     embedded = embedded_for_all(env, named, bundle, part.hosts)
     return [embedded, registration_of_entries(env, named)]
-
-
-def _add_cuda(env: Environment, part: Parts, unit: Unit, *, shared: bool) -> None:
-    """Add a source of relocatable CUDA code to what is linked together."""
-    code = relocatable_code(env, unit, shared=shared)
-    fatbin = code.ptx_fatbin(env)
-    if code.has_entries:
-        part.add(code.host, code.modules)
-        part.cuda.sources.append(fatbin)
-        return
-    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
-    whole = complete_object(
-        env, code.unit.files(env, f".rdc{suffix}"), code.host, fatbin, relocatable=True
-    )
-    part.add(whole, code.modules)
-    part.cuda.queries.append(whole)
 
 
 def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Node]) -> None:

@@ -156,8 +156,8 @@ def check_kind(unit: Unit) -> None:
 
 def uses_lto(env: Environment) -> bool:
     """Return whether host objects are bitcode."""
-    words = env.subst_list("$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")[0]
-    given = [str(word) for word in words if str(word).startswith(("-flto", "-fno-lto"))]
+    words = readers.substituted(env, "$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
+    given = [word for word in words if word.startswith(("-flto", "-fno-lto"))]
     return bool(given) and given[-1] != "-fno-lto"
 
 
