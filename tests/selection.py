@@ -76,6 +76,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_cuda_rdc.py": ("test_one_image_of_all_sources",),
     "tests/scons/test_dependencies.py": (
         "test_generated_headers_of_generated_headers",
+        "test_sconstruct_head_is_what_users_write",
         "test_variant_folder[[]False]",
     ),
     "tests/scons/test_errors.py": (
@@ -102,7 +103,6 @@ NAMED: dict[str, tuple[str, ...]] = {
     ),
     "tests/scons/test_precompiled.py": ("test_why_not", "test_copied_checkout"),
     "tests/scons/test_rdc.py": ("test_image_is_what_clang_links",),
-    "tests/scons/test_rebuilds.py": ("test_sconstruct_head_is_what_users_write",),
     "tests/scons/test_report_node.py": ("test_report",),
     "tests/scons/test_sources.py": ("test_wrong_sources",),
     "tests/scons/test_unseen_inputs.py": (
