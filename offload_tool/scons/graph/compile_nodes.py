@@ -53,6 +53,7 @@ _DEVICE = NodeBuilder(actions.DEVICE, PassOutput, **_SCANNERS)
 _HOST = NodeBuilder(actions.HOST, PassOutput, **_SCANNERS)
 _HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR, PassOutput, source_scanner=NO_SCANNER)
 _HOST_IR_SUFFIX = ".host.bc"
+_NO_CUID = "-cuid=0"
 
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
@@ -320,7 +321,8 @@ def _ask_driver(
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
     words = [*job.flags(toolchain), *given, *more]
     # What differs from source to source without a meaning here would be asked for each.
-    flags = [word for word in words if not word.startswith(("-cuid=", "-D", "-I"))]
+    flags = [_NO_CUID if word.startswith("-cuid=") else word for word in words]
+    flags = [word for word in flags if not word.startswith(("-D", "-I"))]
     local = [word for word in job.local_flags(toolchain, unit.source.name) if word]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     with compat.at_top(env):
