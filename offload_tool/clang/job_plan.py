@@ -264,7 +264,6 @@ def job_in(words: list[str]) -> DriverJob:
 
 
 def _of_links(words: Iterable[str]) -> Iterator[str]:
-    """Yield the words that ``clang-linker-wrapper`` hands on to linkers."""
     for word in words:
         if word.startswith(_TO_LINKERS):
             value = word.removeprefix(_TO_LINKERS)

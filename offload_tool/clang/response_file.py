@@ -55,8 +55,6 @@ class Expansion(NamedTuple):
 
 @frozen
 class _Level:
-    """A list of arguments being expanded, and the file it comes from."""
-
     words: Iterator[str]
     name: str = ""
     identity: _Identity | None = None

@@ -67,7 +67,6 @@ def searched_folders(report: str, program: str) -> list[str]:
 
 
 def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
-    """Yield the folders in which a command of the front end looks for headers."""
     root = next(reversed([*option_values(job, "-isysroot")]), "")
     prefix = ""
     for option, value in itertools.pairwise(job):

@@ -299,7 +299,6 @@ def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> Non
 
 
 def _host_entries(path: StrPath) -> set[str]:
-    """Return the names of the entries in host IR."""
     return {
         name[1:].removeprefix(prefix)
         for name in _bitcode_symbols(path, "host IR")
@@ -343,7 +342,6 @@ def _is_bitcode_file(path: StrPath) -> bool:
 
 
 def _described(data: memoryview) -> str:
-    """Return in a few words what a file is that should be something else."""
     from offload_tool.formats.bitcode.symbol_table import is_bitcode
     from offload_tool.formats.bundle.binary import is_bundle
 
@@ -359,7 +357,6 @@ def _described(data: memoryview) -> str:
 
 
 def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
-    """Return the names that an object of a CPU as OpenMP device defines."""
     with _read(path, f"a device module for {device.name}") as elf:
         machine, symbols = elf.header.e_machine, list(elf.named_symbols())
     defined = [symbol for symbol in symbols if symbol.defined]
@@ -401,7 +398,6 @@ def _read(path: StrPath, expected: str) -> Iterator[ElfTables]:
 
 
 def _defined(elf: ElfTables) -> dict[str, None]:
-    """Return the names of the symbols that are defined, in their order."""
     return {symbol.name: None for symbol in elf.named_symbols() if symbol.defined}
 
 

@@ -101,10 +101,6 @@ def check_token(url: str, token: str) -> bool:
 
 
 def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tuple[int, bytes]:
-    """Return the status and the body of an answer.
-
-    :raises SchedulerError: there is none.
-    """
     # Imported here: slow, and most compiles ask nothing.
     import http.client
     import urllib.error

@@ -287,10 +287,6 @@ def _environment(path: Path) -> Iterable[tuple[str, str]]:
 
 
 def _typed(values: Any, types: Iterable[type]) -> list[Any]:
-    """Return `values` if they have these types.
-
-    :raises TypeError: they do not.
-    """
     wanted = list(types)
     if not isinstance(values, list) or [type(value) for value in values] != wanted:
         raise TypeError
@@ -416,7 +412,6 @@ def _environment_text(folder: Path) -> str:
 
 
 def _quoted(text: StrPath) -> str:
-    """Return a TOML string."""
     return json.dumps(os.fspath(text), ensure_ascii=False)
 
 

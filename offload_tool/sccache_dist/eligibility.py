@@ -95,8 +95,6 @@ def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> Remot
 
 @dataclass(frozen=True, slots=True)
 class _Implied:
-    """What the driver adds by itself."""
-
     headers: tuple[str, ...] = ()
     """Options that name the folders of the HIP runtime's headers."""
     libraries: str = ""

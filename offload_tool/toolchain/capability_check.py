@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from offload_tool.clang.driver import Answer, ask, jobs_of, question
+from offload_tool.clang.driver import Answer, ask, jobs_of, plan_of
 from offload_tool.clang.environment import folder_meant
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
@@ -295,10 +295,12 @@ def _reason(
 def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
     devices = [f"--offload-arch={target}" for target in targets]
     last = "-S" if "cuda" in words else "-c"  # CUDA's passes end with PTX, before ptxas
-    answer = _run(question([*words, *devices, last, os.devnull]), environ)
+    variables = {name: value for name, value in environ.items() if name not in _HIDDEN}
+    answer = plan_of([*words, *devices, last, os.devnull], variables)
+    _check_answer(answer)
     _check_programs(answer, environ)
     one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
-    _run([*words, *one], environ)
+    _check_answer(ask([*words, *one], variables))
 
 
 def _pass_flags(job: Job) -> list[str]:
@@ -308,10 +310,6 @@ def _pass_flags(job: Job) -> list[str]:
 
 
 def _check_programs(answer: Answer, environ: Mapping[str, str]) -> None:
-    """Look for the programs that the compiler would run, such as ``llvm-spirv``.
-
-    :raises CompilerError: one is not there.
-    """
     import shutil
 
     for job in jobs_of(answer):
@@ -319,21 +317,13 @@ def _check_programs(answer: Answer, environ: Mapping[str, str]) -> None:
             raise CompilerError(f"runs '{job[0]}', which is not there; install it")
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> Answer:
-    """Return what the compiler says.
-
-    :raises CompilerError: it fails; the message is its first error.
-    """
-    answer = ask(command, {name: environ[name] for name in environ if name not in _HIDDEN})
+def _check_answer(answer: Answer) -> None:
     if answer.status:
         match = _ERROR.search(answer.errors)
         raise CompilerError(_ADVICE.sub("", match["text"]) if match else answer.reason)
-    return answer
 
 
 def _resources(asked: _Asked) -> str:
-    """Return the folder of the compiler's own headers and libraries."""
-
     def find() -> str:
         answer = ask([*asked.command, "-print-resource-dir"], dict(asked.environ))
         return answer.output.strip() if answer.status == 0 else ""

@@ -153,7 +153,6 @@ def package_state(package: str = PACKAGE) -> str:
 
 
 def _look(path: str) -> list[int] | None:
-    """Return what changes when the file or folder at `path` does; None where there is none."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -216,7 +215,6 @@ def _asked_in(environment: Mapping[str, str]) -> list[str]:
 
 
 def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Return the files and folders on which all answers of a command depend."""
     from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, ROOT, values
     from offload_tool.clang.response_file import expand_command
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
@@ -248,7 +246,6 @@ def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Itera
 
 
 def _looked_up(word: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the names under which a program is looked for, in this order."""
     if "/" in word:
         return [word]
     return [f"{folder}/{word}" for folder in _folders(environment, "PATH")]

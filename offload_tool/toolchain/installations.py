@@ -108,7 +108,6 @@ def rocm_roots(environ: Mapping[str, str], named: str = "") -> list[str]:
 
 
 def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the folders that may be a ROCm installation, each once."""
     places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][0]]
     places += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
     others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
@@ -232,7 +231,6 @@ def _has(folder: str, name: str) -> bool:
 
 
 def _newest(folder: str, pattern: str) -> list[str]:
-    """Return what `pattern` matches in a folder, the highest numbers first."""
     if "*" not in pattern:
         return [f"{folder}/{pattern}"]
     found = map(str, Path(folder).glob(pattern))
@@ -242,7 +240,6 @@ def _newest(folder: str, pattern: str) -> list[str]:
 
 
 def _wheels(patterns: Iterable[str]) -> list[str]:
-    """Return the folders of that name in the folders of this Python's packages."""
     places = _package_folders()
     return [path for pattern in patterns for place in places for path in _newest(place, pattern)]
 

@@ -158,8 +158,6 @@ def probe(
 
 
 class _Facts(NamedTuple):
-    """What a compiler was asked, besides its version."""
-
     amdgpu: bool
     lld: str
     """As the compiler would run it: a path, or the bare name where it is not beside it."""

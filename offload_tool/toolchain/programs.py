@@ -150,7 +150,6 @@ def program_places(program: str, library_path: str = "") -> list[str]:
 
 
 def _facts(program: str, library_path: str) -> dict[str, Any]:
-    """Return identity and places of a program; remembered while all files look the same."""
     real = os.path.realpath(program)
     question = ["program", real, library_path]
     if library_path and not all(map(os.path.isabs, library_path.split(os.pathsep))):

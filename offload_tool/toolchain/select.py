@@ -107,7 +107,6 @@ def _wanted(jobs: tuple[Job, ...]) -> str:
 
 
 def _advice(jobs: tuple[Job, ...]) -> str:
-    """Return what to install or to set."""
     needed = dict.fromkeys(
         _ADVICE[job.kind]
         for job in jobs
@@ -243,7 +242,6 @@ def _on_path(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain_major(file: Path) -> int:
-    """Return the major version of a program called plain ``clang``; 0 where it has none."""
     try:
         return int(version_of((str(file),))["version"].split(".")[0])
     except CompilerError:

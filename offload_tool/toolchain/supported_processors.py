@@ -133,7 +133,6 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
 
 
 def _beside(toolchain: Toolchain, name: str) -> str | None:
-    """Return a program of the compiler's folder."""
     try:
         found = output_of((*toolchain.clang,), f"-print-prog-name={name}").strip()
     except CompilerError:
@@ -142,7 +141,6 @@ def _beside(toolchain: Toolchain, name: str) -> str | None:
 
 
 def _readable(words: Sequence[str], kind: str) -> list[str]:
-    """Return the target IDs among words, each once."""
     found = dict.fromkeys(word for word in words if word.startswith(_PROCESSORS[kind]))
     for word in found:
         try:
