@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Reproducible in CI: the same examples in every run, no deadline on a shared machine.
 settings.register_profile(
-    "offload", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "full", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("offload")
+settings.register_profile("default set", settings.get_profile("full"), max_examples=25)
 
 
 SLOW_FIRST = (
@@ -50,6 +50,13 @@ def _names_tests(config: pytest.Config) -> bool:
     """Return True if the command line names files or tests: all of these run."""
     on_worker: dict[str, bool] = getattr(config, "workerinput", {})
     return on_worker.get("names_tests", config.args_source is pytest.Config.ArgsSource.ARGS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer random examples in the default set than in the full one, by names and in CI."""
+    is_full = config.option.markexpr == "full" or bool(os.environ.get("CI"))
+    is_full = is_full or _names_tests(config)
+    settings.load_profile("full" if is_full else "default set")
 
 
 @pytest.hookimpl(optionalhook=True)
