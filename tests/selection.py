@@ -159,18 +159,19 @@ SLOW: dict[str, tuple[str, ...]] = {
 def chosen(names: Iterable[str]) -> set[str]:
     """Return those of the tests, given by their node IDs, that are in the default set."""
     found, cases = set(), Counter[str]()
+    of_file = {}
     for name in names:
         file, _, test = name.partition("::")
-        named = _first_fitting(NAMED, file)
+        if file not in of_file:
+            of_file[file] = [_first_fitting(rules, file) for rules in (NAMED, MOST_CASES, SLOW)]
+        named, most, slow = of_file[file]
         if named is not None:
             is_chosen = any(fnmatchcase(test, pattern) for pattern in named)
         else:
-            most = _first_fitting(MOST_CASES, file)
             function = name.partition("[")[0]
             cases[function] += 1
             is_chosen = most is None or cases[function] <= most
-        slow = _first_fitting(SLOW, file) or ()
-        if is_chosen and not any(fnmatchcase(test, pattern) for pattern in slow):
+        if is_chosen and not any(fnmatchcase(test, pattern) for pattern in slow or ()):
             found.add(name)
     return found
 
