@@ -54,11 +54,12 @@ def _write_hda(path: Path, count: int, images: list[bytes]) -> None:
     names = [NewMember(f"member{index}.o", plan.size) for index, plan in enumerate(plans)]
     archive = plan_archive(names)
     with path.open("wb") as file:
-        for before, plan in zip(archive.before, plans, strict=True):
+        *headers, end = archive.headers()
+        for before, plan in zip(headers, plans, strict=True):
             file.write(before + plan.header)
             for entry, image in zip(plan.entries, images, strict=True):
                 file.write(image.ljust(entry.size, b"\0"))
-        file.write(archive.end)
+        file.write(end)
 
 
 def main(folder: Path, llvm: str) -> None:
@@ -85,8 +86,9 @@ def _measure_many(folder: Path, llvm: str) -> None:
     bundle = plan.header.ljust(plan.size, b"x")
     archive = plan_archive([NewMember(f"m{index}.o", plan.size) for index in range(MANY)])
     with (folder / "many.a").open("wb") as file:
-        file.writelines(before + bundle for before in archive.before)
-        file.write(archive.end)
+        *headers, end = archive.headers()
+        file.writelines(before + bundle for before in headers)
+        file.write(end)
     arguments = ["-type=a", "-unbundle", f"-targets={IDS[0]}", "-input=many.a", "-output=one.a"]
     theirs, ours = compare([[llvm, *arguments], [*OURS, *arguments]], folder, runs=1)
     print(f"\narchive of {MANY} small members (aim: 6 s)")

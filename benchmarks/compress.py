@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.measure import Figures, compare
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.bundle.compressed import compress_bundle
-from offload_tool.formats.codec.stream import Method
+from offload_tool.formats.codec import Method
 from offload_tool.io import replace_file
 
 IDS = (

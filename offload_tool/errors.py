@@ -7,6 +7,7 @@ expected, what was found, and what to do. Callers that want to stop cleanly catc
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,16 @@ from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
     from os import PathLike
+
+_MEMORY = "this needs more memory than there is"
+_FILES = "this needs more open files than there may be (ulimit -n)"
+_OF_NUMBERS = {errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
+_OF_WORDS = {
+    "failed to map segment from shared object": _MEMORY,  # glibc's loader, of a module
+    "cannot allocate memory": _MEMORY,
+    "not enough memory": _MEMORY,  # libzstd
+    "can't start new thread": _MEMORY,
+}
 
 
 class OffloadError(Exception):
@@ -136,3 +147,26 @@ class CompilerError(OffloadError):
 
 class CodeObjectError(OffloadError):
     """A compiler reported success but its output is not what was asked for."""
+
+
+def shortage(error: BaseException) -> str | None:
+    """Return the line for a user if `error`, or what it was raised from, is a shortage.
+
+    A shortage of memory, or of another of the machine's resources, comes in many forms: Python,
+    the kernel, the dynamic loader and libzstd each have their own.
+    """
+    seen: set[int] = set()
+    reason: BaseException | None = error
+    while reason is not None and id(reason) not in seen:
+        seen.add(id(reason))
+        if isinstance(reason, MemoryError):
+            return _MEMORY
+        number = reason.errno if isinstance(reason, OSError) else None
+        if number in _OF_NUMBERS:
+            return _OF_NUMBERS[number]
+        text = str(reason).lower()
+        for words, line in _OF_WORDS.items():
+            if words in text:
+                return line
+        reason = reason.__cause__ or reason.__context__
+    return None

@@ -144,7 +144,7 @@ def _size_of(name: str) -> int:
 
 def _read_once(name: str) -> _Found | None:
     """Return the arguments in a file and its identity, or None if there is none."""
-    from offload_tool.io.open_regular import open_regular, read_all
+    from offload_tool.io.input_file import open_regular, read_all
 
     try:
         descriptor, _ = open_regular(name or ".")
@@ -179,7 +179,7 @@ def _read_known(name: str) -> _Found | None:
     if known is not None and known[:2] == (look, identity):
         return known[2], identity
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode) and name != os.devnull:
-        from offload_tool.io.open_regular import describe_file
+        from offload_tool.io.input_file import describe_file
 
         raise UsageError(f"'@{name}' {describe_file(status)}; write the arguments into one")
     found = _read_once(name)

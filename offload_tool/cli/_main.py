@@ -27,10 +27,9 @@ from offload_tool.cli.printing import (
     print_lines,
     reserve_streams,
 )
-from offload_tool.errors import OffloadError
+from offload_tool.errors import OffloadError, shortage
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.io.signals import Stopped, check_stopped, stopping
-from offload_tool.util.shortage import shortage
 
 _ENDED_BY_SIGNAL = 128
 

@@ -55,7 +55,7 @@ class PackedFrame:
 
         :raises FormatError: they are damaged.
         """
-        from offload_tool.formats.codec.stream import ZstdStream
+        from offload_tool.formats.codec import ZstdStream
 
         end = self.image.offset + self.image.stored_size
         stream = ZstdStream(source.data[:end], self.image.offset, None, self.label)
@@ -241,8 +241,7 @@ def decompressed(
     :raises FormatError: it is damaged.
     :raises UnsupportedError: it is of a version or sort that is not read.
     """
-    from offload_tool.formats.bundle.compressed import read_compressed_header
-    from offload_tool.formats.bundle.decompress import decompress
+    from offload_tool.formats.bundle.compressed import decompress, read_compressed_header
 
     data = source.data[:end]
     header = read_compressed_header(data, position, path=path)

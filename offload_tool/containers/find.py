@@ -65,7 +65,7 @@ from offload_tool.formats.cuda.fatbin import (
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
-from offload_tool.formats.objects.coff_edit import CoffSection
+from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
     ET_REL,

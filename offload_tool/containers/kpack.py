@@ -31,7 +31,7 @@ from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
 from offload_tool.io.limits import allowed_outside, current
-from offload_tool.io.open_regular import is_within
+from offload_tool.io.paths import is_within
 
 if TYPE_CHECKING:
     from offload_tool.containers.walk import Neighbours, Place

@@ -31,7 +31,7 @@ from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.objects.ar import ArchiveMember
-    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.coff import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
 
 _ELF_HEADER = 64  # bytes

@@ -67,8 +67,12 @@ class PassingContent:
     """
 
     def __init__(self, source: InputFile, position: int, *, path: StrPath) -> None:
-        from offload_tool.formats.bundle.compressed import CompressionReport, read_compressed_header
-        from offload_tool.formats.bundle.decompress import Passing, decompress
+        from offload_tool.formats.bundle.compressed import (
+            CompressionReport,
+            Passing,
+            decompress,
+            read_compressed_header,
+        )
 
         data = source.data
         header = read_compressed_header(data, position, path=path)

@@ -32,21 +32,21 @@ from offload_tool.errors import (
     UnexpectedError,
     UnsupportedError,
     UsageError,
+    shortage,
 )
 from offload_tool.formats.magic import BUNDLE, DOS
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import allowed_outside, current, running
-from offload_tool.io.open_regular import is_within
+from offload_tool.io.paths import is_within
 from offload_tool.io.spool import Spool
-from offload_tool.util.shortage import shortage
 
 if TYPE_CHECKING:
     import zipfile
     from contextlib import AbstractContextManager
 
-    from offload_tool.formats.bitcode.embedded_objects import EmbeddedObject
+    from offload_tool.formats.bitcode.module import EmbeddedObject
     from offload_tool.formats.objects.ar import ArchiveMember, ArchiveReader
-    from offload_tool.formats.objects.coff_edit import CoffSection
+    from offload_tool.formats.objects.coff import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
 
 _T = TypeVar("_T")
@@ -448,7 +448,7 @@ class Walk(Generic[_T]):
         )
 
     def _in_coff(self, place: Place, *, named: bool) -> Iterator[_T]:
-        from offload_tool.formats.objects.coff_edit import read_coff_sections
+        from offload_tool.formats.objects.coff import read_coff_sections
 
         data = place.source.data
         try:
@@ -515,7 +515,7 @@ class Walk(Generic[_T]):
                         yield found
 
     def _in_bitcode(self, place: Place) -> Iterator[_T]:
-        from offload_tool.formats.bitcode.embedded_objects import find_embedded_objects
+        from offload_tool.formats.bitcode.module import find_embedded_objects
 
         source = place.source
         for embedded in find_embedded_objects(

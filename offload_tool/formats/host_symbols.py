@@ -128,7 +128,7 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
     :raises FormatError: as `bitcode_symbols`.
     """
     # Few host objects are bitcode, and it takes many modules to read.
-    from offload_tool.formats.bitcode.symbol_table import bitcode_symbols, bitcode_undefined
+    from offload_tool.formats.bitcode.module import bitcode_symbols, bitcode_undefined
 
     undefined, defined = (
         set(names.decode("utf-8", "surrogateescape").split("\0"))

@@ -62,7 +62,7 @@ from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from offload_tool.formats.codec.stream import Method
+    from offload_tool.formats.codec import Method
     from offload_tool.io import FileRange, OutputFile, StrPath
     from offload_tool.io.write_plan import FilePlan
 
@@ -294,7 +294,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
     :raises FormatError: the compressed data are damaged.
     :raises FileError: there is no room for temporary files.
     """
-    from offload_tool.formats.bundle.decompress import decompress_range
+    from offload_tool.formats.bundle.compressed import decompress_range
 
     packed = binary.packed
     if packed is None:
@@ -545,7 +545,7 @@ def write_compressed_offload_binary(
     `output` is seekable. The size, in bytes, is with the zeros at the end. Nothing is
     copied into memory as a whole.
     """
-    from offload_tool.formats.codec.stream import compress, split
+    from offload_tool.formats.codec import compress, split
 
     start = output.position
     header_size = _HEADER.size + _SIZE.size

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
-from offload_tool.io import mapped_file
-from offload_tool.io.input_file import InputFile
+from offload_tool.io.input_file import InputFile, check_maps
 from offload_tool.io.limits import running
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
 from offload_tool.io.paths import STDOUT, naming
@@ -71,7 +70,7 @@ def replace_all(
         # Only when nothing can fail any more for want of room, the first is replaced.
         for replacement in replacements:
             replacement.complete(keep_equal=keep_equal)
-        mapped_file.check_maps()
+        check_maps()
         check_stopped()
         with shielded():
             for replacement in replacements:

@@ -49,11 +49,6 @@ def digest_of(data: bytes) -> str:
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 
 
-def _new_digest() -> blake2b:
-    """Return a digest of nothing, to be told more bytes."""
-    return blake2b(digest_size=_DIGEST_BYTES)
-
-
 def is_of_system(folder: str) -> bool:
     """Return whether a folder is the system's."""
     return folder.startswith(_SYSTEM)
@@ -165,11 +160,10 @@ class Fingerprints:
         if folder in self._system:
             return self._system[folder]
         look = look_at(folder)
+        found = self._names(folder, look)
         if self.looks_once(folder):
-            found = self._names(folder, look)
             self._system[folder] = found
-            return found
-        return self._names(folder, look)
+        return found
 
     def looks_once(self, folder: str) -> bool:
         """Return whether a folder is one that is looked at once."""
@@ -219,7 +213,7 @@ class Fingerprints:
 
 def _read(path: str) -> str:
     """Return the digest of a file's content; "" where it cannot be read or has none."""
-    digest = _new_digest()
+    digest = blake2b(digest_size=_DIGEST_BYTES)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb", buffering=0) as file:

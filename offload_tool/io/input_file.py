@@ -1,25 +1,155 @@
-"""Files that are read: mapped, so that memory does not grow with their size."""
+"""Files that are read: opened by this module or not at all, and mapped.
+
+A regular file is opened. So is what the process was given open already (``/dev/stdin``,
+``/dev/fd/63`` of a shell's ``<(...)``), and ``/dev/null``, which build tools give for an empty
+file. Anything else, which could block for ever or never end, is refused by what it is.
+
+Small files are read, large ones mapped, so that memory does not grow with their size. A file that
+becomes shorter while it is mapped has no bytes behind its new end: reading them ends the process
+with SIGBUS, as it does LLVM's tools. No output is completed then: `check_maps` compares sizes
+before, so that a file that was cut after it was read is an error, too.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+import re
+import stat
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import FileError
-from offload_tool.io import mapped_file
-from offload_tool.io.open_regular import open_regular, read_all
+from offload_tool.io.limits import Limits, running
+from offload_tool.io.paths import StrPath
 
-if TYPE_CHECKING:
-    from offload_tool.io.paths import StrPath
+SHORTER = "became shorter while it was read; try again"
+SMALL = 1 << 18
+"""Bytes up to which a file is read instead."""
+_maps: dict[weakref.ref[mmap.mmap], StrPath] = {}
+_GIVEN = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
+_NULL = os.makedev(1, 3)
+_KINDS = (
+    (stat.S_ISDIR, "Is a directory"),
+    (stat.S_ISFIFO, "is a FIFO; expected a regular file"),
+    (stat.S_ISSOCK, "is a socket; expected a regular file"),
+    (stat.S_ISCHR, "is a device; expected a regular file"),
+    (stat.S_ISBLK, "is a block device; expected a regular file"),
+)
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # lest a FIFO that was just put there blocks
+_CHUNK = 1 << 20
+_BLOCK = 512
+"""Bytes of what st_blocks counts."""
+
+
+def describe_file(status: os.stat_result) -> str:
+    """Return what is no regular file, and what was expected."""
+    for is_kind, text in _KINDS:
+        if is_kind(status.st_mode):
+            return text
+    return "expected a regular file"
+
+
+def open_regular(path: StrPath) -> tuple[int, int]:
+    """Open a file; return its descriptor and its size in bytes: -1 is what has none, a pipe.
+
+    What it brings to the run's budget is noted.
+
+    :raises FileError: it is neither a regular file nor given, or cannot be opened.
+    """
+    try:
+        status = os.stat(path)
+        _check(path, status)
+        descriptor = os.open(path, _FLAGS)
+        try:
+            status = os.fstat(descriptor)
+            _check(path, status)
+            if not stat.S_ISREG(status.st_mode):
+                os.set_blocking(descriptor, True)
+                return descriptor, -1
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise FileError(path, error) from error
+    budget = running()
+    if budget is not None:
+        # Holes are no bytes that something could be packed into.
+        used = status.st_blocks * _BLOCK or status.st_size
+        identity = status.st_dev, status.st_ino
+        budget.opened(min(status.st_size, used), identity, status.st_size)
+    return descriptor, status.st_size
+
+
+def _check(path: StrPath, status: os.stat_result) -> None:
+    """Refuse what is neither a regular file nor open already, nor empty."""
+    if stat.S_ISREG(status.st_mode) or re.fullmatch(_GIVEN, os.fspath(path)):
+        return
+    if not (stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL):
+        raise FileError(path, describe_file(status))
+
+
+def read_all(path: StrPath, descriptor: int) -> bytes:
+    """Read what is open to its end, up to the limit of a run: what has no size, say.
+
+    :raises FileError: it cannot be read, or does not end.
+    """
+    budget = running()
+    most = (budget.limits if budget is not None else Limits()).unpacked
+    chunks, size = [], 0
+    try:
+        while chunk := os.read(descriptor, _CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > most:
+                message = f"expected at most {most} bytes where there is no file, found more"
+                raise FileError(path, f"{message}; give a file, or raise OFFLOAD_MAX_UNPACKED")
+    except OSError as error:
+        raise FileError(path, error) from error
+    if budget is not None and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        budget.opened(size)
+    return b"".join(chunks)
+
+
+def load(path: StrPath, descriptor: int, size: int) -> memoryview:
+    """Return the first `size` bytes of an open file, read or mapped; `descriptor` stays open.
+
+    :raises FileError: the file has not so many bytes any more, or cannot be mapped.
+    """
+    try:
+        if size <= SMALL:
+            data = os.pread(descriptor, size, 0)
+            if len(data) < size:
+                raise FileError(path, SHORTER)
+            return memoryview(data)
+        mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    except ValueError as error:
+        raise FileError(path, SHORTER) from error
+    except OSError as error:
+        raise FileError(path, error) from error
+    # No callback: what a signal raises in one would be lost.
+    for reference in [reference for reference in _maps if reference() is None]:
+        del _maps[reference]
+    _maps[weakref.ref(mapped)] = path
+    return memoryview(mapped)
+
+
+def check_maps() -> None:
+    """Refuse to go on where a file that is mapped now has become shorter.
+
+    :raises FileError: one has.
+    """
+    for reference, path in list(_maps.items()):
+        kept = reference()
+        if kept is not None and kept.size() < len(kept):
+            raise FileError(path, SHORTER)
 
 
 class InputFile:
     """A file opened for reading; `data` is its content, mapped (bytes on disk stay there).
 
-    Use as a context manager; see `offload_tool.io.open_regular` for what is opened. What is not a
-    regular file (standard input) is read into memory.
+    Use as a context manager. What is not a regular file (standard input) is read into memory.
 
     :raises FileError: it cannot be opened or read, or is of no kind that can be.
     """
@@ -103,7 +233,7 @@ class InputFile:
                 return self._data
             if self._descriptor is None or not self._size:  # an empty file cannot be mapped
                 return memoryview(b"")
-            self._data = mapped_file.load(self.path, self._descriptor, self._size)
+            self._data = load(self.path, self._descriptor, self._size)
         return self._data
 
     def __len__(self) -> int:
@@ -124,23 +254,8 @@ class InputFile:
             except OSError as error:
                 raise FileError(self.path, error) from error
         if len(found) < size:
-            raise FileError(self.path, mapped_file.SHORTER)
+            raise FileError(self.path, SHORTER)
         return found
-
-    def read_into(self, room: memoryview, offset: int) -> None:
-        """Fill `room` with the bytes from `offset` on, as `read` reads them.
-
-        :raises FileError: the file became shorter since it was opened.
-        """
-        if self._descriptor is None:
-            room[:] = self.read(offset, len(room))
-            return
-        try:
-            count = os.preadv(self._descriptor, [room], offset)
-        except OSError as error:
-            raise FileError(self.path, error) from error
-        if count < len(room):
-            raise FileError(self.path, mapped_file.SHORTER)
 
     def grow(self) -> None:
         """Take in what was added to the file since it was opened."""
@@ -175,7 +290,7 @@ class InputFile:
         shorter = descriptor is not None and os.fstat(descriptor).st_size < size
         self.close()
         if shorter and (error is None or isinstance(error, Exception)):
-            raise FileError(self.path, mapped_file.SHORTER) from error  # whatever that led to
+            raise FileError(self.path, SHORTER) from error  # whatever that led to
 
 
 class FileRange(NamedTuple):

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import LimitError, UsageError
@@ -128,7 +128,7 @@ class Budget:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
-        self._lock = Lock()
+        self._lock = RLock()
         self._read = self._unpacked = self._written = self._members = 0
         self._few = max(self.limits.members // _PART, _FEW_MEMBERS)
         self._unpack = _Share(self.limits.unpacked, UNPACKED_RATIO)
@@ -165,7 +165,7 @@ class Budget:
         :raises LimitError: that is more than is left.
         """
         with self._lock:
-            self._check_unpack(size, path)
+            self.check_unpack(size, path)
             self._unpack.take(size)
             self._reread.bring(size)
             self._unpacked += size
@@ -176,10 +176,7 @@ class Budget:
         :raises LimitError: it would.
         """
         with self._lock:
-            self._check_unpack(size, path)
-
-    def _check_unpack(self, size: int, path: str | PathLike[str] | None) -> None:
-        left = self._unpack.left
+            left = self._unpack.left
         if size > left:
             message = f"unpacking needs {size} bytes, and {left} are left of this run's limit"
             raise LimitError(message, "OFFLOAD_MAX_UNPACKED", path)
@@ -190,7 +187,7 @@ class Budget:
         :raises LimitError: that is more than is left.
         """
         with self._lock:
-            self._check_write(size, path)
+            self.check_write(size, path)
             self._written += size
 
     def check_write(self, size: int, path: str | PathLike[str] | None = None) -> None:
@@ -199,11 +196,8 @@ class Budget:
         :raises LimitError: it would.
         """
         with self._lock:
-            self._check_write(size, path)
-
-    def _check_write(self, size: int, path: str | PathLike[str] | None) -> None:
-        known = self._read + self._unpacked
-        beyond = self._written + size - WRITTEN_RATIO * known
+            known = self._read + self._unpacked
+            beyond = self._written + size - WRITTEN_RATIO * known
         if beyond > self.limits.written:
             message = f"expected at most {self.limits.written} bytes to write beyond "
             message += f"{WRITTEN_RATIO} times the {known} that were read, found {beyond}"

@@ -79,72 +79,48 @@ class OutputFile:
     def append(self, pieces: Iterable[bytes | memoryview | FileRange | int]) -> None:
         """Append many pieces; small ones are gathered, so that there are few system calls.
 
-        A number stands for so many zeros.
+        A number stands for so many zeros. Small ranges that lie close behind one another in a
+        file are read many at a time.
 
         :raises FileError: an input became shorter since it was opened.
         """
-        room = memoryview(bytearray(_GATHERED))
-        ahead = _ReadAhead()
-        used = 0
-        for piece in pieces:
-            if isinstance(piece, int):
-                size = piece
-            else:
-                size = piece.size if isinstance(piece, FileRange) else len(piece)
-            if used + size > _GATHERED or size > _SMALL:
-                self.write(room[:used])
-                used = 0
-            if size > _SMALL:
-                if isinstance(piece, int):
-                    self.pad_to(self.position + size)
-                elif isinstance(piece, FileRange):
-                    self.copy(*piece)
-                else:
-                    self.write(piece)
-            elif size:
-                part = room[used : used + size]
-                if isinstance(piece, FileRange):
-                    ahead.fill(part, piece.source, piece.offset)
-                else:
-                    part[:] = bytes(size) if isinstance(piece, int) else piece
-                used += size
-        self.write(room[:used])
-
-    def append_behind(self, rows: Iterable[tuple[bytes, InputFile | None, int, int]]) -> None:
-        """Append bytes, and `size` bytes of a source from an offset, for each row.
-
-        It is `append` for so many small ranges that a piece for each would take longer to make
-        than to copy. Without a source, there are only the bytes.
-
-        :raises FileError: a source became shorter since it was opened.
-        """
         parts: list[bytes | memoryview] = []
         used = 0
-        kept: bytes | memoryview = b""  # of the source, from `start` on
+        kept: bytes | memoryview = b""  # of the source `last`, from `start` to `end`
         last, start, end = None, 0, 0
-        for before, source, offset, size in rows:
-            parts.append(before)
-            used += len(before) + size
-            if source is None:
-                continue
+        for piece in pieces:
+            if isinstance(piece, FileRange):
+                source, offset, size = piece
+            else:
+                size = piece if isinstance(piece, int) else len(piece)
             if size > _SMALL:
-                self.write(b"".join(parts))
-                parts.clear()
+                self._flush(parts)
                 used = 0
-                self.copy(source, offset, size)
+                if isinstance(piece, FileRange):
+                    self.copy(*piece)
+                elif isinstance(piece, int):
+                    self.pad_to(self.position + size)
+                else:
+                    self.write(piece)
                 continue
-            if source is not last or offset < start or offset + size > end:
-                is_close = source is last and start <= offset < end + _CLOSE
-                ahead = min(_GATHERED, len(source) - offset) if is_close else size
-                kept = source.read(offset, max(ahead, size))
-                last, start, end = source, offset, offset + len(kept)
-            at = offset - start
-            parts.append(kept[at : at + size])
+            if isinstance(piece, FileRange):
+                if source is not last or offset < start or offset + size > end:
+                    is_close = source is last and start <= offset < end + _CLOSE
+                    ahead = min(_GATHERED, len(source) - offset) if is_close else size
+                    kept = source.read(offset, max(ahead, size))
+                    last, start, end = source, offset, offset + len(kept)
+                parts.append(kept[offset - start : offset - start + size])
+            else:
+                parts.append(bytes(size) if isinstance(piece, int) else piece)
+            used += size
             if used > _GATHERED:
-                self.write(b"".join(parts))
-                parts.clear()
+                self._flush(parts)
                 used = 0
+        self._flush(parts)
+
+    def _flush(self, parts: list[bytes | memoryview]) -> None:
         self.write(b"".join(parts))
+        parts.clear()
 
     @property
     def seekable(self) -> bool:
@@ -242,32 +218,3 @@ class OutputFile:
             done += count
             self.position += count
         return done
-
-
-class _ReadAhead:
-    """Reads small ranges that lie close behind one another in a file many at a time."""
-
-    def __init__(self) -> None:
-        self._source: InputFile | None = None
-        self._start = self._end = 0
-        """Of what is kept of the source."""
-        self._kept = memoryview(b"")
-        self._room = memoryview(b"")
-
-    def fill(self, room: memoryview, source: InputFile, offset: int) -> None:
-        """Fill `room`, at most `_SMALL` bytes, with those of `source` from `offset` on."""
-        end = offset + len(room)
-        if source is not self._source or offset < self._start or end > self._end:
-            is_close = source is self._source and self._start <= offset < self._end + _CLOSE
-            self._source, self._start, self._end = source, offset, end
-            if not is_close:
-                source.read_into(room, offset)
-                self._start = end
-                return
-            if not self._room:
-                self._room = memoryview(bytearray(_GATHERED))
-            self._end = max(end, min(offset + _GATHERED, len(source)))
-            self._kept = self._room[: self._end - offset]
-            source.read_into(self._kept, offset)
-        start = offset - self._start
-        room[:] = self._kept[start : start + len(room)]

@@ -49,3 +49,9 @@ def remove(name: str) -> None:
     """Remove a file, if it is there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name)
+
+
+def is_within(path: StrPath, folder: StrPath) -> bool:
+    """Return whether a file is in a folder or one below it, wherever links lead."""
+    inside = os.path.realpath(folder)
+    return os.path.commonpath([inside, os.path.realpath(path)]) == inside

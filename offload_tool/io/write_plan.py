@@ -151,20 +151,12 @@ class FilePlan(NamedTuple):
             position = piece.position + piece.size
         yield self.size - position
 
-    def chunks(self) -> Iterator[bytes | memoryview]:
-        """Yield the file's bytes, in order, mapped where they are in files."""
+    def chunks(self, *, mapped: bool = True) -> Iterator[bytes | memoryview]:
+        """Yield the file's bytes, in order; those in files are mapped, or read piece by piece."""
         for part in self._parts():
-            if isinstance(part, FileRange):
+            if isinstance(part, FileRange) and mapped:
                 yield part.data
-            elif isinstance(part, int):
-                yield from (_ZEROS[: part - at] for at in range(0, part, len(_ZEROS)))
-            else:
-                yield part
-
-    def blocks(self) -> Iterator[bytes | memoryview]:
-        """Yield the file's bytes, in order and piece by piece, read anew: this maps nothing."""
-        for part in self._parts():
-            if isinstance(part, FileRange):
+            elif isinstance(part, FileRange):
                 for at in range(0, part.size, len(_ZEROS)):
                     size = min(part.size - at, len(_ZEROS))
                     yield part.source.read(part.offset + at, size)

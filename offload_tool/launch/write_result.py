@@ -6,7 +6,7 @@ on LLVM's version.
 
 **The host object** holds what the device passes make, and yet its pass runs beside them. The
 compiler is given a placeholder to put into it. The object gets the true content when that is there,
-in the layout that the compiler would have chosen (`resize_section`): the host pass waits for no
+in the layout that the compiler would have chosen (`splice_images`): the host pass waits for no
 target, and its result depends on none.
 
 **The depfile** has what all passes have read. The driver lets the host pass alone write one, so a
@@ -118,7 +118,7 @@ def embed_now(made: str, images: str, output: str) -> None:
     :raises ContentError: the compiler has laid it out in a way that is not known.
     :raises FileError: a file cannot be read or written.
     """
-    from offload_tool.formats.objects.elf.resize_section import plan_with_content
+    from offload_tool.formats.objects.splice_images import plan_with_content
     from offload_tool.io import InputFile, replace_file
 
     with open(PLACEHOLDER_FILE, "rb") as file:

@@ -82,7 +82,7 @@ def link_bitcode(
 
 
 def _suffix(source: InputFile, label: str) -> str:
-    from offload_tool.formats.bitcode.symbol_table import is_bitcode
+    from offload_tool.formats.bitcode.module import is_bitcode
 
     if not is_bitcode(source.data):
         raise CodeObjectError(

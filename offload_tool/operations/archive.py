@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.objects.ar import NewMember, plan_archive
-from offload_tool.formats.objects.ar_symbols import member_symbols
+from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.write_plan import reopened
 

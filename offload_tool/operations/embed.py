@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UsageError
-from offload_tool.formats.bitcode.symbol_table import is_bitcode
+from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.hip.fatbin_section import (

@@ -9,7 +9,7 @@
 A library asks for code as the runtime does: by the paths of its marker, which are compared with
 the archives' names, and by its keys. A bundle has an empty host entry, and an image for each
 target ID, uncompressed, as clang writes it. It stands behind everything else of the file (see
-`append_segment`), because what was cut out leaves no trace of its bytes.
+`segments`), because what was cut out leaves no trace of its bytes.
 
 Refused are hosts of which code is missing, and archives with code that nobody asks for.
 """

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from offload_tool.containers.walk import Place, open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError
-from offload_tool.formats.bitcode.symbol_table import is_bitcode
+from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, wrappers_of
 from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_arguments
 from offload_tool.formats.kpack.archive import ZSTD, NewKpackImage, write_kpack

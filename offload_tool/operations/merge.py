@@ -25,8 +25,7 @@ from offload_tool.containers.file_format import FileFormat, recognise, text_comm
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
 from offload_tool.containers.walk import CopyPolicy, Place, open_members
 from offload_tool.errors import FormatError, OffloadError, UsageError
-from offload_tool.formats.bundle.alignment import find_alignment
-from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
+from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
 from offload_tool.formats.cuda.fatbin import CudaImage
 from offload_tool.formats.objects.ar import NewMember, plan_archive
@@ -268,7 +267,7 @@ class _Merger:
     # -- archives --------------------------------------------------------------------
 
     def _merge_archives(self, inputs: Sequence[Place]) -> FilePlan:
-        from offload_tool.formats.objects.ar_symbols import member_symbols
+        from offload_tool.formats.objects.ar import member_symbols
 
         archives = [dict(_members(item)) for item in inputs]
         for item, members in zip(inputs, archives, strict=True):

@@ -29,7 +29,7 @@ from offload_tool.io.write_plan import FilePlan, reopened
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from offload_tool.formats.codec.stream import Method
+    from offload_tool.formats.codec import Method
     from offload_tool.io.spool import Spool
 
 Generation: TypeAlias = "Literal[22, 23]"

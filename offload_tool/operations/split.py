@@ -53,7 +53,7 @@ from offload_tool.formats.kpack.archive import (
 from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, pack_marker
 from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_marked
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
-from offload_tool.formats.objects.elf.shrink_section import Replacement
+from offload_tool.formats.objects.elf.segments import Replacement
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.compatibility import SPIRV_PROCESSOR
 from offload_tool.formats.target.target_id import TargetID

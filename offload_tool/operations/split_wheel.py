@@ -85,7 +85,7 @@ class DeviceWheels:
         files = dict(archives)
         files[f"{wheel.dist_info}/METADATA"] = FilePlan.of([metadata])
         files[f"{wheel.dist_info}/WHEEL"] = FilePlan.of([self.tags])
-        digests = {path: digest(plan.blocks()) for path, plan in files.items()}
+        digests = {path: digest(plan.chunks(mapped=False)) for path, plan in files.items()}
         record = f"{wheel.dist_info}/{RECORD}"
         files[record] = FilePlan.of([new_record(digests, record)])
         members = []

@@ -8,7 +8,7 @@ do host entries. What is made::
     offload binary            whole binaries go; one of several images is laid out anew, and
                               compressed again if it was
     archive                   member by member, with a new symbol index
-    ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`shrink_section`)
+    ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`segments`)
     CUDA's sections
     kpack archive             its other code objects, as they are compressed
     CUDA fat binary           its other entries, as they are; PTX and NVVM stay, because devices
@@ -49,8 +49,7 @@ from offload_tool.containers.walk import (
     open_members,
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.bundle.alignment import find_alignment
-from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
+from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.text import start_marker
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, plan_archive
@@ -73,7 +72,7 @@ from offload_tool.operations.tree import (
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf.shrink_section import Replacement
+    from offload_tool.formats.objects.elf.segments import Replacement
 
 _ET_REL = 1
 _SECTION_PREFIX = MAGIC
@@ -283,7 +282,7 @@ class _Thinner:
     # -- formats of files --------------------------------------------------------------
 
     def _plan_archive(self, archive: Place) -> FilePlan | None:
-        from offload_tool.formats.objects.ar_symbols import member_symbols
+        from offload_tool.formats.objects.ar import member_symbols
 
         new, plans, contents = [], [], []
         policy = CopyPolicy("thin the files that are its members")
@@ -434,7 +433,7 @@ class _Thinner:
             raise _both_kinds(label)
         if not changed:
             return plan
-        from offload_tool.formats.objects.elf.shrink_section import plan_shrunk_elf
+        from offload_tool.formats.objects.elf.segments import plan_shrunk_elf
 
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
@@ -449,7 +448,7 @@ def _both_kinds(label: str) -> UnsupportedError:
 
 
 def _replacement(source: InputFile, found: FoundContainer, new: FilePlan | None) -> Replacement:
-    from offload_tool.formats.objects.elf.shrink_section import Replacement
+    from offload_tool.formats.objects.elf.segments import Replacement
 
     plan = new or FilePlan.of([source.range(found.offset, found.size)])
     return Replacement(found.offset, found.size, plan)
@@ -462,7 +461,7 @@ def _shorter_section(
     rows: Sequence[tuple[FoundContainer, FilePlan | None]],
 ) -> Replacement:
     """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
-    from offload_tool.formats.objects.elf.shrink_section import Replacement
+    from offload_tool.formats.objects.elf.segments import Replacement
 
     section = tables.sections[number]
     plan = FilePlan.of(
@@ -540,7 +539,7 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
         return _thin_text(source, found, kept)
     names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
     if file_format is FileFormat.COFF:
-        from offload_tool.formats.objects.coff_edit import plan_coff as plan_sections
+        from offload_tool.formats.objects.coff import plan_coff as plan_sections
     else:
         from offload_tool.formats.objects.elf.edit_sections import plan_elf as plan_sections
 

@@ -284,13 +284,13 @@ class TreeWriter:
         """Replace the content of a file of the tree."""
         self.is_changed = True
         if self.records:
-            self.changed[file.name] = digest(plan.blocks())
+            self.changed[file.name] = digest(plan.chunks(mapped=False))
         self._put(file, plan)
 
     def add(self, name: str, plan: FilePlan) -> None:
         """Add a new file."""
         if self.records:
-            self.added[name] = digest(plan.blocks())
+            self.added[name] = digest(plan.chunks(mapped=False))
         self._add(name, plan)
 
     def leave_out(self, file: TreeFile) -> None:
@@ -441,7 +441,7 @@ class WheelWriter(FileWriter):
 def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMember:
     """Pack a new member of a zip file into a spool."""
     start = spool.out.position
-    packed = pack_member(spool.out, row, plan.blocks())
+    packed = pack_member(spool.out, row, plan.chunks(mapped=False))
     return packed_member(packed, spool.since(start))
 
 

@@ -29,13 +29,14 @@ from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
 from offload_tool.formats.magic import COMPRESSED_BUNDLE
 from offload_tool.formats.objects.ar import (
+    OBJECTS_BEGIN,
     ArchiveMember,
     ArchiveReader,
     GrowingArchive,
     behind,
     is_archive,
+    member_symbols,
 )
-from offload_tool.formats.objects.ar_symbols import OBJECTS_BEGIN, member_symbols
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import (
     BundleEntryID,

@@ -33,8 +33,8 @@ from offload_tool.containers.walk import OFFLOADING_SECTION
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import plan_entries, read_cuda_fatbin
 from offload_tool.formats.cuda.object_section import RELOCATABLE_SECTION
-from offload_tool.formats.objects.ar import NewMember, plan_archive
-from offload_tool.io import FileRange, StrPath, replace_file
+from offload_tool.formats.objects.ar import GrowingArchive
+from offload_tool.io import StrPath, replace_file
 from offload_tool.io.spool import Spool
 
 _PROCESSOR = re.compile(r"(sm|compute|lto)_(\d+)([af]?)")
@@ -61,22 +61,17 @@ def unbundle_cuda_library(
     :raises FormatError: a broken file.
     :raises FileError: a file cannot be read or written.
     """
-    members: list[NewMember] = []
-    contents: list[FileRange] = []
+    archive = GrowingArchive()
     with Spool() as spool:
         for part in _parts(path, processor):
             start = spool.out.position
             for piece in part.pieces:
                 spool.out.write(piece)
-            contents.append(spool.since(start))
-            members.append(NewMember(part.name, contents[-1].size))
-        if not members and not allow_missing:
+            archive.add(part.name.encode("utf-8", "surrogateescape"), *spool.since(start), None)
+        if not archive and not allow_missing:
             raise OffloadError(f"'{path}': no member has relocatable CUDA code for {processor}")
-        layout = plan_archive(members)
         with replace_file(output, keep_equal=True) as out:
-            for before, content in zip(layout.before, contents, strict=True):
-                out.append([before, content])
-            out.write(layout.end)
+            archive.write_to(out)
 
 
 def _parts(path: StrPath, processor: str) -> Iterator[_Part]:

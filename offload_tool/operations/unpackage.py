@@ -303,8 +303,7 @@ class _ImageOutputs:
         return name
 
     def _member(self, match: _Selected) -> NewMember:
-        from offload_tool.formats.objects.ar import NewMember
-        from offload_tool.formats.objects.ar_symbols import member_symbols
+        from offload_tool.formats.objects.ar import NewMember, member_symbols
 
         name = self._member_name(match)
 

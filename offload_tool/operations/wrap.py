@@ -185,7 +185,7 @@ def check_readable(images: Sequence[StrPath]) -> None:
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
     """Return the ELF file with OpenMP's notes, in a temporary file without a name."""
-    from offload_tool.formats.objects.elf.openmp_notes import plan_elf_with_notes
+    from offload_tool.formats.objects.device_elf import plan_elf_with_notes
     from offload_tool.formats.objects.elf.reader import is_elf_header
 
     if not is_elf_header(file.data):

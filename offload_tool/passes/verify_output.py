@@ -132,7 +132,7 @@ def check_holds_code(path: StrPath) -> None:
 
 
 def _check_host_bitcode(path: StrPath, cuid: str) -> None:
-    from offload_tool.formats.bitcode.symbol_table import bitcode_triple
+    from offload_tool.formats.bitcode.module import bitcode_triple
 
     defined = _bitcode_symbols(path, "a host object")
     with InputFile(path) as source:
@@ -310,7 +310,7 @@ def _host_entries(path: StrPath) -> set[str]:
 def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
     """Return the names that a module of bitcode defines; it must be for `arch`, if that is told."""
     # Imported here and above: each command that compiles checks one sort of output only.
-    from offload_tool.formats.bitcode.symbol_table import (
+    from offload_tool.formats.bitcode.module import (
         bitcode_symbols,
         bitcode_triple,
         is_bitcode,
@@ -335,14 +335,14 @@ def _names(names: bytes) -> set[str]:
 
 
 def _is_bitcode_file(path: StrPath) -> bool:
-    from offload_tool.formats.bitcode.symbol_table import is_bitcode
+    from offload_tool.formats.bitcode.module import is_bitcode
 
     with InputFile(path) as source:
         return is_bitcode(source.data)
 
 
 def _described(data: memoryview) -> str:
-    from offload_tool.formats.bitcode.symbol_table import is_bitcode
+    from offload_tool.formats.bitcode.module import is_bitcode
     from offload_tool.formats.bundle.binary import is_bundle
 
     if not len(data):

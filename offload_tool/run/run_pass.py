@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
-from offload_tool.io.open_regular import open_regular
+from offload_tool.io.input_file import open_regular
 from offload_tool.io.paths import beside, remove
 from offload_tool.io.signals import end_processes, shielded
 from offload_tool.manifest import MANIFEST

@@ -19,9 +19,9 @@ from offload_tool.formats.bundle.compressed import (
     CompressedHeader,
     CompressionReport,
     compress_bundle,
+    decompress,
     read_compressed_header,
 )
-from offload_tool.formats.bundle.decompress import decompress
 from offload_tool.io import replace_file
 from tests.formats.compressed import ZLIB, compressed
 

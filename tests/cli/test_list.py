@@ -11,7 +11,7 @@ import pytest
 
 from offload_tool import BundleEntryID, Compression, bundle_files
 from offload_tool.cli import main
-from offload_tool.formats.codec.stream import Method
+from offload_tool.formats.codec import Method
 from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
 from tests.formats.object_files import make_elf
 from tests.operations.fatbins import HOST, make_bundle

@@ -9,7 +9,7 @@ import pytest
 
 from offload_tool.containers.entries import binary_bundle
 from offload_tool.containers.file_format import FileFormat, find_strays, next_content, recognise
-from offload_tool.formats.bitcode.symbol_table import is_bitcode
+from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.bundle.binary import is_bundle, plan_bundle
 from offload_tool.formats.bundle.compressed import is_compressed_bundle
 from offload_tool.formats.cuda.fatbin import is_cuda_fatbin

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.write_plan import FilePlan, Source
 
@@ -53,6 +54,13 @@ def write_file(path: Path, plan: FilePlan, host: Path, contents: Sequence[Source
     """Write a plan with the host as file, as the tools do."""
     with InputFile(host) as file, replace_file(path) as out:
         plan.bound(file, contents).write_to(out)
+
+
+def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return an archive of these members, without a symbol index."""
+    *headers, end = plan_archive([NewMember(name, len(data)) for name, data in members]).headers()
+    rows = zip(headers, members, strict=True)
+    return b"".join(header + data for header, (_, data) in rows) + end
 
 
 def run(*command: str | Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
-from offload_tool.formats.codec.stream import Method
+from offload_tool.formats.codec import Method
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.offload_binary import (
     ImageKind,

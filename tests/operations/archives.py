@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offload_tool.formats.objects.ar import NewMember, plan_archive
+from tests.formats.object_files import archive_bytes
 
 
 def thin_archive(path: Path, names: list[str]) -> Path:
@@ -24,7 +24,5 @@ def thin_archive(path: Path, names: list[str]) -> Path:
 
 def archive_of(path: Path, members: dict[str, bytes]) -> Path:
     """Write an archive of these contents, by the members' names."""
-    layout = plan_archive([NewMember(name, len(data)) for name, data in members.items()])
-    parts = zip(layout.before, members.values(), strict=True)
-    path.write_bytes(b"".join(before + data for before, data in parts) + layout.end)
+    path.write_bytes(archive_bytes([*members.items()]))
     return path

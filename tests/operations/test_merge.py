@@ -10,9 +10,9 @@ import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.objects.ar import NewMember, iter_members, plan_archive
+from offload_tool.formats.objects.ar import iter_members
 from offload_tool.operations.merge import MergeError, merge_files
-from tests.formats.object_files import make_code_object, make_coff, make_elf
+from tests.formats.object_files import archive_bytes, make_code_object, make_coff, make_elf
 from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_finding import archive
 
@@ -124,10 +124,8 @@ def test_members_of_one_name(tmp_path: Path) -> None:
             make_bundle(tmp_path / "m", {HOST: bytes([number]), target: b"x"}).read_bytes()
             for number in (1, 2)
         ]
-        layout = plan_archive([NewMember("m.bc", len(content)) for content in contents])
         paths.append(tmp_path / f"{target}.a")
-        data = b"".join(a + b for a, b in zip(layout.before, contents, strict=True)) + layout.end
-        paths[-1].write_bytes(data)
+        paths[-1].write_bytes(archive_bytes([("m.bc", content) for content in contents]))
     merge_files(paths, tmp_path / "out")
     images = list_images(tmp_path / "out")
     assert [(i.index, i.target_id) for i in images] == [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.bitcode.symbol_table import bitcode_symbols
+from offload_tool.formats.bitcode.module import bitcode_symbols
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes import openmp

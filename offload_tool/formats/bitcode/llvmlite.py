@@ -11,8 +11,7 @@ import threading
 from functools import cache
 from typing import Any
 
-from offload_tool.errors import UsageError
-from offload_tool.util.shortage import shortage
+from offload_tool.errors import UsageError, shortage
 
 _lock = threading.Lock()
 _JUMP_TABLES = "-min-jump-table-entries=4"

@@ -34,8 +34,11 @@ from collections.abc import Iterator, Sequence
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.bitstream import (
     ARRAY,
+    BLOCKINFO,
+    FIRST,
     FIXED,
     LITERAL,
+    SETBID,
     VBR,
     Block,
     Definition,
@@ -54,13 +57,11 @@ MAX_IMAGE_SIZE = (1 << 32) - 1
 
 _WRAPPER = struct.Struct("<4sIIII")
 _WRAPPED_ALIGNMENT = 16
-_BLOCKINFO, _MODULE, _CONSTANTS, _FUNCTION, _VALUE_SYMTAB, _TYPES = 0, 8, 11, 12, 14, 17
-_SETBID = 1
+_MODULE, _CONSTANTS, _FUNCTION, _VALUE_SYMTAB, _TYPES = 8, 11, 12, 14, 17
 _NUMENTRY, _ARRAY, _STRUCT_NAME = 1, 11, 19
 _SETTYPE, _NULL, _STRING = 1, 2, 8
 _VSTOFFSET = 13
 _FNENTRY = 3
-_FIRST = 4
 
 
 def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
@@ -128,10 +129,10 @@ def _set_array_types(types: Block, sizes: Sequence[int]) -> dict[int, int]:
 def _blockinfo_abbreviations(module: Block) -> int:
     """Count the abbreviations that BLOCKINFO gives to blocks of constants."""
     count = 0
-    for block in module.blocks(_BLOCKINFO):
+    for block in module.blocks(BLOCKINFO):
         described = -1
         for item in block.items:
-            if isinstance(item, Record) and item.code == _SETBID:
+            if isinstance(item, Record) and item.code == SETBID:
                 described = item.operands[0]
             elif isinstance(item, Definition) and described == _CONSTANTS:
                 count += 1
@@ -143,7 +144,7 @@ def _set_constants(
 ) -> Iterator[int]:
     """Replace the zeros of images' types in `block`; return the images' numbers."""
     own = sum(isinstance(item, Definition) for item in block.items)
-    filler = _FIRST + known + own
+    filler = FIRST + known + own
     string = filler + 1
     if string >> block.width:
         raise FormatError("no abbreviation IDs are left among the constants of LLVM's bitcode")

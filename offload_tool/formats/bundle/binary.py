@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 _HEADER_SIZE = len(MAGIC) + _COUNT.size
+_FAT_BINARY = 4096
+_ALIGNMENTS = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 
 @frozen
@@ -114,6 +116,31 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
         entries.append(BundleEntry(name, position, size))
         position += size
     return BundleLayout(bytes(header), tuple(entries), position)
+
+
+def find_alignment(bundles: Sequence[Bundle]) -> int:
+    """Return the alignment, in bytes, with which all of `bundles` may have been written.
+
+    The table does not record it, and several may give the same layout. Of those, 4096 is the most
+    likely one, which fat binaries have, then the smallest: clang-offload-bundler's default is 1.
+    Where none gives their layouts, it is one that no entry's offset contradicts.
+    """
+    for alignment in _ALIGNMENTS:
+        if all(_is_layout(bundle, alignment) for bundle in bundles):
+            return alignment
+    offsets = 0
+    for bundle in bundles:
+        for entry in bundle.entries:
+            offsets |= entry.offset
+    return min(offsets & -offsets, _FAT_BINARY) or 1
+
+
+def _is_layout(bundle: Bundle, alignment: int) -> bool:
+    rows = [(entry.id, entry.size) for entry in bundle.entries]
+    if not rows or len({name for name, _ in rows}) < len(rows):
+        return not rows
+    planned = plan_bundle(rows, alignment).entries
+    return all(a.offset == b.offset for a, b in zip(planned, bundle.entries, strict=True))
 
 
 def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:

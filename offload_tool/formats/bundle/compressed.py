@@ -19,7 +19,9 @@ Several compressed bundles may follow each other, with or without padding betwee
 Each is bounded by its total size; version 1 has none, so there the zstd frame or zlib
 stream says where it ends. A payload is never searched for a magic.
 
-The payload is read by `offload_tool.formats.bundle.decompress`.
+A header's sizes are claims. What cannot be true is refused before anything is decompressed; the
+rest is decompressed in chunks, in bounded memory, and refused as soon as it is more than the header
+records. Unlike for clang-offload-bundler 22.1.8, a size or hash that does not match is an error.
 
 Source: the ClangOffloadBundler documentation ("Compression and Decompression");
 clang-offload-bundler 22.1.8, which does not look at the total size.
@@ -27,14 +29,26 @@ clang-offload-bundler 22.1.8, which does not look at the total size.
 
 from __future__ import annotations
 
+import os
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Protocol, TypeVar
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.codec.stream import BackgroundHash, Method, compress, split
+from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
+from offload_tool.formats.codec import (
+    UNHASHED,
+    BackgroundHash,
+    Method,
+    ZlibStream,
+    ZstdStream,
+    compress,
+    split,
+)
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
 from offload_tool.io import OutputFile, StrPath
+from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen, replaced
 
@@ -46,6 +60,8 @@ _FIELDS = {  # behind the prefix: [total size], uncompressed size, hash
 }
 _METHODS: dict[int, Method] = {0: "zlib", 1: "zstd"}
 _VERSION_2_LIMIT = 1 << 32
+_IN_MEMORY = 16 << 20
+_Result = TypeVar("_Result")
 
 
 @frozen
@@ -146,11 +162,6 @@ def read_compressed_header(
     return header
 
 
-def truncate_digest(digest: bytes) -> int:
-    """Return the hash that the header records for data with this MD5."""
-    return int.from_bytes(digest[:8], "little")
-
-
 def compress_bundle(
     output: OutputFile,
     parts: Sequence[bytes | memoryview],
@@ -173,53 +184,241 @@ def compress_bundle(
     size = sum(memoryview(part).nbytes for part in parts)
     _check_version_2(version, size, "Uncompressed size")
     start = output.position
-    packed = _Packer(parts, CompressedHeader(version, method, 0, size, 0, start), level, threads)
+    draft = CompressedHeader(version, method, 0, size, 0, start)
     if output.seekable:
-        output.write(packed.header.pack())  # its place; the sizes and the hash come last
-        report = packed.write_to(output)
+        output.write(draft.pack())  # its place; the sizes and the hash come last
+        report = _write_payload(output, parts, draft, level, threads)
         output.patch(start, report.header.pack())
         return report
     with Spool(output.path) as spool:
-        report = packed.write_to(spool.out)
+        report = _write_payload(spool.out, parts, draft, level, threads)
         output.write(report.header.pack())
         output.copy(*spool.since())
     return report
 
 
-@frozen
-class _Packer:
-    """What `compress_bundle` was asked for; `header` lacks the total size and the hash."""
+def _write_payload(
+    output: OutputFile,
+    parts: Sequence[bytes | memoryview],
+    draft: CompressedHeader,
+    level: int | None,
+    threads: int | None,
+) -> CompressionReport:
+    """Append the payload; report with the header as it must be: `draft` lacks size and hash."""
+    started, start = time.perf_counter(), output.position
+    size, method = draft.uncompressed_size, draft.method
+    with BackgroundHash() as md5:
+        chunks = md5.watch(split(parts))
+        for chunk in compress(chunks, size, method=method, level=level, threads=threads):
+            output.write(chunk)
+        digest = _truncated(md5.digest())
+    payload_size = output.position - start
+    total_size = draft.size + payload_size
+    _check_version_2(draft.version, total_size, "Total file size")
+    header = replaced(draft, total_size=total_size, hash=digest)
+    if level is None:
+        level = -1 if method == "zlib" else 3
+    return CompressionReport(header, payload_size, time.perf_counter() - started, level)
 
-    parts: Iterable[bytes | memoryview]
-    header: CompressedHeader
-    level: int | None
-    threads: int | None
 
-    def write_to(self, output: OutputFile) -> CompressionReport:
-        """Append the payload; report with the header as it must be."""
-        started = time.perf_counter()
-        start = output.position
-        draft = self.header
-        with BackgroundHash() as md5:
-            for chunk in compress(
-                md5.watch(split(self.parts)),
-                draft.uncompressed_size,
-                method=draft.method,
-                level=self.level,
-                threads=self.threads,
-            ):
-                output.write(chunk)
-            digest = truncate_digest(md5.digest())
-        payload_size = output.position - start
-        total_size = draft.size + payload_size
-        _check_version_2(draft.version, total_size, "Total file size")
-        header = replaced(draft, total_size=total_size, hash=digest)
-        seconds = time.perf_counter() - started
-        default = -1 if draft.method == "zlib" else 3
-        level = default if self.level is None else self.level
-        return CompressionReport(header, payload_size, seconds, level)
+def _truncated(digest: bytes) -> int:
+    """Return the hash that the header records for data with this MD5."""
+    return int.from_bytes(digest[:8], "little")
 
 
 def _check_version_2(version: int, size: int, what: str) -> None:
     if version == 2 and size >= _VERSION_2_LIMIT:
         raise UsageError(f"{what} exceeds version 2 limit: {size} bytes; use version 3")
+
+
+class _ByteSink(Protocol):
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+
+class _Memory:
+    """Bytes in memory.
+
+    No ``io.BytesIO``: where its end is found by the collector of cycles, it is closed while there
+    are views of its bytes, and Python 3.13 prints the error of that (older ones with ``-X dev``).
+    """
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self.data += data
+
+
+@frozen
+class Decompressed:
+    """A bundle that was compressed: its bytes, in memory or mapped, and the report."""
+
+    data: memoryview
+    report: CompressionReport
+
+
+def decompress(
+    data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
+) -> Decompressed:
+    """Decompress a bundle to look into it; see `Passing` for what is checked.
+
+    Above 16 MiB the bundle goes to a temporary file that has no name and vanishes with the last
+    use of the result.
+
+    :raises FormatError: the compressed bundle is damaged.
+    :raises LimitError: it is greater than the run's budget allows.
+    :raises FileError: there is no room for temporary files.
+    """
+    passing = Passing(data, header, path=path)
+    return Decompressed(*_kept(header.uncompressed_size, passing.to))
+
+
+class Passing:
+    """A bundle that is decompressed once, as it passes by: its beginning is there, to be read.
+
+    Its size and its hash have been checked when `to` returns, and not before. Memory does not
+    depend on any size in the header.
+
+    :raises FormatError: the compressed bundle is damaged.
+    :raises LimitError: it is greater than the run's budget allows.
+    """
+
+    def __init__(
+        self, data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
+    ) -> None:
+        self._header = header
+        self._path = path
+        start = header.offset + header.size
+        self.end = None if header.total_size is None else header.offset + header.total_size
+        """Where it ends in the data, in bytes; None where only decompressing tells that."""
+        self._stream = _open_stream(
+            data, start, self.end, header.uncompressed_size, header.method, self._size_error, path
+        )
+        if isinstance(self._stream, ZstdStream) and self.end is None:
+            self.end = self._stream.end
+        self._budget = budget(self._stream.end - header.offset)
+        self._budget.check_unpack(header.uncompressed_size, path)
+        self._rest: Iterator[bytes | memoryview] = iter(self._stream)
+        self.begin = bytes(next(self._rest, b""))
+        """The first bytes, as many as were decompressed at once."""
+
+    def to(self, output: _ByteSink) -> CompressionReport:
+        """Decompress all of it into `output`, and check its size and its hash; this works once.
+
+        :raises FormatError: it is damaged; `output` has bytes that cannot be trusted.
+        :raises LimitError: it is greater than the run's budget allows.
+        """
+        header, stream = self._header, self._stream
+        self._budget.unpack(header.uncompressed_size, self._path)
+        started = time.perf_counter()
+        chunks: Iterator[bytes | memoryview] = chain([self.begin], self._rest)
+        with BackgroundHash(UNHASHED) as md5:
+            for chunk in _exactly(header.uncompressed_size, chunks, self._size_error):
+                md5.update(chunk)
+                output.write(chunk)
+            digest = _truncated(md5.digest())
+        start = header.offset + header.size
+        if header.total_size is not None and stream.end != self.end:
+            message = f"expected {stream.end - header.offset} (the end of the zlib stream), "
+            message += f"found {header.total_size}"
+            raise self._error(header.offset + 8, "total size", message)
+        if digest != header.hash:
+            message = f"hash stored in the header {header.hash:#018x}, hash of the data "
+            message += f"{digest:#018x}; the file is damaged"
+            raise self._error(start - 8, "hash", message)
+        return CompressionReport(header, stream.end - start, time.perf_counter() - started)
+
+    def _size_error(self, expected: str) -> FormatError:
+        header = self._header
+        position = header.offset + header.size - (16 if header.version == 3 else 12)
+        message = f"expected {expected}, found {header.uncompressed_size}"
+        return self._error(position, "uncompressed size", message)
+
+    def _error(self, offset: int, field: str, message: str) -> FormatError:
+        return FormatError(message, path=self._path, offset=offset, field=field)
+
+
+def decompress_range(
+    data: memoryview,
+    start: int,
+    end: int,
+    size: int,
+    *,
+    head: bytes = b"",
+    method: Method,
+    refused: Callable[[str], FormatError],
+    path: StrPath | None = None,
+) -> memoryview:
+    """Decompress what is from `start` to `end` of `data`, which must give `size` bytes.
+
+    They come behind `head`. Nothing is believed, and memory is bounded, as for bundles.
+    `refused` makes the error for a size that cannot be or is not true; it is given what
+    was expected instead.
+
+    :raises FormatError: that, or damage.
+    :raises LimitError: it is more than the run's budget allows.
+    :raises FileError: there is no room for temporary files.
+    """
+    stream = _open_stream(data, start, end, size, method, refused, path)
+    budget(end - start).unpack(size, path)
+
+    def write(output: _ByteSink) -> None:
+        output.write(head)
+        for chunk in _exactly(size, stream, refused):
+            output.write(chunk)
+
+    content, _ = _kept(len(head) + size, write)
+    return content
+
+
+def _open_stream(
+    data: memoryview,
+    start: int,
+    end: int | None,
+    size: int,
+    method: Method,
+    refused: Callable[[str], FormatError],
+    path: StrPath | None,
+) -> ZstdStream | ZlibStream:
+    """Open the payload; refuse a `size` that cannot be before anything is decompressed."""
+    stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
+    if stream.exact not in (None, size):
+        raise refused(f"{stream.exact} (the size in the zstd frame)")
+    if size > stream.most:
+        raise refused(f"at most {stream.most} (what the payload can hold)")
+    return stream
+
+
+def _exactly(
+    size: int, chunks: Iterable[bytes | memoryview], refused: Callable[[str], FormatError]
+) -> Iterator[bytes | memoryview]:
+    """Yield the chunks, which must have `size` bytes together."""
+    found = 0
+    for chunk in chunks:
+        found += len(chunk)
+        if found > size:
+            raise refused(f"at least {found} (what the payload holds)")
+        yield chunk
+    if found < size:
+        raise refused(f"{found} (what the payload holds)")
+
+
+def _kept(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview, _Result]:
+    """Return the `size` bytes that `write` writes, in memory or mapped, and what it returns."""
+    if size <= _IN_MEMORY:
+        memory = _Memory()
+        result = write(memory)
+        return memoryview(memory.data).toreadonly(), result
+    from offload_tool.io.temporary_directory import usual_folder  # what is large needs it
+
+    folder = usual_folder()
+    try:
+        room = os.statvfs(folder)
+        free = room.f_bavail * room.f_frsize
+    except OSError as error:
+        raise FileError(folder, error) from error
+    if size > free:
+        raise FileError(folder, f"decompressing needs {size} bytes, only {free} are free")
+    with Spool(folder, folder) as spool:
+        result = write(spool.out)
+        return spool.since().data, result

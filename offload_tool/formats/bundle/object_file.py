@@ -18,7 +18,7 @@ objects together. That shows where their host sections are joined as well: they 
 NUL bytes then. Where the names differ, each section is still whole.
 
 Source: clang-offload-bundler 22.1.8 ``-type=o``, observed: the same bytes for ELF and
-COFF hosts, and no llvm-objcopy needed (`edit_sections` and `coff_edit` name the exceptions).
+COFF hosts, and no llvm-objcopy needed (`edit_sections` and `coff` name the exceptions).
 It takes any section of one NUL byte for the host's; here only one whose ID is the host's,
 so that a code object of one NUL byte comes back as itself. Like it, this module cannot add
 sections to Mach-O, Wasm, XCOFF, GOFF and DXContainer files.
@@ -32,8 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
-from offload_tool.formats.objects.coff import is_coff
-from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
+from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
 from offload_tool.io import StrPath

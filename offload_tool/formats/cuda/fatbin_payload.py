@@ -24,11 +24,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
 from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
-from offload_tool.util.shortage import shortage
 
 Method: TypeAlias = 'Literal["lz4", "zstd"]'
 CompressionMode: TypeAlias = 'Literal["none", "default", "balance", "speed", "size"]'
@@ -134,7 +133,7 @@ def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
 def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     import zstandard
 
-    from offload_tool.formats.codec.stream import ZstdStream
+    from offload_tool.formats.codec import ZstdStream
 
     stream = ZstdStream(data, packed.offset, packed.end, path)
     if stream.exact not in (None, packed.size) or packed.size > stream.most:

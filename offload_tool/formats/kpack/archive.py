@@ -146,7 +146,7 @@ def unpacked_kpack_image(
     end = image.offset + image.stored_size
     if not archive.is_compressed:
         return data[image.offset : end]
-    from offload_tool.formats.bundle.decompress import decompress_range
+    from offload_tool.formats.bundle.compressed import decompress_range
 
     def refused(expected: str) -> FormatError:
         message = f"expected {expected}, found {image.size}"
@@ -357,7 +357,7 @@ class _KpackReader:
 
     def _frame_size(self, entry: _TableEntry, start: int, end: int) -> int:
         """Check that there is one frame, without decompressing it; return what it says it holds."""
-        from offload_tool.formats.codec.stream import ZstdStream
+        from offload_tool.formats.codec import ZstdStream
 
         stream = ZstdStream(self.data[:end], start, None, self.path)
         if stream.end != end:

@@ -219,7 +219,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     :raises FormatError: its tables contradict it.
     :raises UnsupportedError: it cannot be done safely.
     """
-    from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
+    from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 
     tables = wrappers.tables
     numbers = [
@@ -253,7 +253,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
 
     :raises UnsupportedError: it cannot be done safely.
     """
-    from offload_tool.formats.objects.elf.append_segment import plan_grown_elf
+    from offload_tool.formats.objects.elf.segments import plan_grown_elf
 
     tables = wrappers.tables
     markers = [at for at, name in enumerate(tables.names) if name == MARKER_SECTION.encode()]

@@ -31,6 +31,9 @@ integers of 4 bytes (``/``) or 8 (``/SYM64/``)::
     number of symbols N; for each symbol the offset of its member's header; then the N
     names, each ended by NUL; then NUL up to an even size
 
+A linker takes a member out of an archive for a symbol that the index has: one that the member
+defines for others (`member_symbols`).
+
 Source: the manual page ar(5) of FreeBSD for BSD and GNU names, the PE Format document ("Archive
 (Library) File Format") for COFF. What is written is what llvm-ar 22.1.8 and clang-offload-bundler
 22.1.8 write with ``D`` and the format ``gnu``, observed.
@@ -41,15 +44,18 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import ARCHIVE as MAGIC
+from offload_tool.formats.magic import BITCODES, DOS, ELF
 from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
+from offload_tool.formats.objects.coff import MACHINES, coff_symbols, is_coff
+from offload_tool.formats.objects.elf.reader import read_elf_sections
 
 if TYPE_CHECKING:
     from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
@@ -84,6 +90,13 @@ _MAX_SIZE = 10**10
 _WIDE_OFFSET = 1 << 32
 _IMPORT = b"\0\0\xff\xff\0\0"
 """How a COFF import object begins: IMAGE_FILE_MACHINE_UNKNOWN, 0xFFFF, version 0."""
+
+OBJECTS_BEGIN = frozenset(
+    {magic[0] for magic in (ELF, *BITCODES, DOS)} | {machine & 0xFF for machine in MACHINES}
+)
+"""The first bytes of all objects: what has another one has no symbols."""
+_ELF_MIN_SIZE = 18
+"""LLVM takes less for no object."""
 
 
 class ArchiveMember(NamedTuple):
@@ -380,6 +393,41 @@ def behind(position: int, size: int) -> int:
     return end + (end & 1)
 
 
+def member_symbols(
+    data: memoryview,
+    *,
+    path: StrPath | None = None,
+    offset: int = 0,
+    warn: Callable[[str], object] | None = None,
+) -> bytes | None:
+    """Return the names of the symbols that `data` defines for others, each ended by NUL.
+
+    None means that it is not an object: none of ELF, LLVM bitcode and COFF. Bitcode and COFF that
+    cannot be read are none, as for LLVM in the case of bitcode; `warn` gets the reason. `path` and
+    `offset`, where `data` begins in that file, are for messages.
+
+    :raises FormatError: it is an ELF file, but its symbol table is broken.
+    """
+    magic = bytes(data[:4])
+    if magic == ELF and len(data) >= _ELF_MIN_SIZE:
+        try:
+            return read_elf_sections(data).exported_names()
+        except FormatError as error:
+            place = offset + (error.offset or 0)
+            raise FormatError(error.message, path=path, offset=place, field=error.field) from error
+    try:
+        if magic in BITCODES:
+            from offload_tool.formats.bitcode.module import bitcode_symbols
+
+            return bitcode_symbols(data)
+        if is_coff(data):
+            return coff_symbols(data)
+    except ContentError as error:
+        if warn is not None:
+            warn(error.message)
+    return None
+
+
 class NewMember(NamedTuple):
     """A member to write."""
 
@@ -390,76 +438,35 @@ class NewMember(NamedTuple):
     """The names for the symbol index, each ended by NUL; None: no object, so it has none.
 
     An archive with objects has a symbol index, even if an empty one.
-    `offload_tool.formats.objects.ar_symbols.member_symbols` gives both.
+    `member_symbols` gives both.
     """
 
 
-class ArchiveLayout(NamedTuple):
-    """What an archive will look like: the bytes around its members' contents."""
-
-    before: tuple[bytes, ...]
-    """For each member, all that stands between the previous content and its own."""
-    end: bytes
-    """What stands after the last content (all there is, if there are no members)."""
-    offsets: tuple[int, ...]
-    """Where each member's content begins, in bytes."""
-    size: int
-    """Of the archive, in bytes."""
-
-    def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
-        """Plan the archive of these contents."""
-        from offload_tool.io.write_plan import FilePlan  # readers need none
-
-        around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
-            self.before, contents, strict=True
-        )
-        return FilePlan.of((*chain.from_iterable(around), self.end))
-
-
-def plan_archive(members: Sequence[NewMember], *, wide_offset: int = _WIDE_OFFSET) -> ArchiveLayout:
-    """Lay out an archive in GNU's format, the same bytes for the same members always.
-
-    To write it, write each of `before` and then the member's content, and `end` last.
+def plan_archive(
+    members: Iterable[NewMember], *, wide_offset: int = _WIDE_OFFSET
+) -> GrowingArchive:
+    """Return an archive of these members, the contents of which `GrowingArchive.plan` gets.
 
     From `wide_offset` on, a member's offset makes the symbol index one of 64 bits.
 
     :raises UsageError: a name or a size that the format cannot hold.
     """
-    names = _NameFields()
-    fields = [names.field(member.name.encode("utf-8", "surrogateescape")) for member in members]
-    positions = []
-    position = 0
-    for member in members:
-        if not 0 <= member.size < _MAX_SIZE:
-            raise _too_large(member.name, member.size)
-        positions.append(position)
-        position = behind(position, member.size)
-    objects = [
-        (at, member.symbols)
-        for at, member in zip(positions, members, strict=True)
-        if member.symbols is not None
-    ]
-    head = _plan_head(objects, positions[-1] if positions else 0, names, wide_offset)
-
-    before = []
-    offsets = []
-    gap = head
-    for member, start, field in zip(members, positions, fields, strict=True):
-        before.append(gap + _pack_header(field, _MEMBER_ATTRIBUTES, member.size))
-        offsets.append(len(head) + start + _HEADER.size)
-        gap = b"\n" if member.size & 1 else b""
-    return ArchiveLayout(tuple(before), gap, tuple(offsets), len(head) + position)
+    archive = GrowingArchive(wide_offset)
+    for name, size, symbols in members:
+        archive.add_header(name.encode("utf-8", "surrogateescape"), size, symbols)
+    return archive
 
 
 class GrowingArchive:
-    """An archive to write, whose members are added one by one.
+    """An archive to write in GNU's format, the same bytes for the same members always.
 
-    For many small ones: columns have what an object for each would take more time and memory for
-    than its content. The bytes are those of `plan_archive`. No member is added any more when its
-    `size` was asked for.
+    Members are added one by one. For many small ones: columns have what an object for each would
+    take more time and memory for than its content. No member is added any more when its `size` was
+    asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wide_offset: int = _WIDE_OFFSET) -> None:
+        self._wide_offset = wide_offset
         self._names = _NameFields()
         self._fields: list[bytes] = []
         self._sources: list[InputFile] = []
@@ -478,22 +485,36 @@ class GrowingArchive:
 
         :raises UsageError: a name or a size that the format cannot hold.
         """
-        if size >= _MAX_SIZE:
-            raise _too_large(name.decode("utf-8", "surrogateescape"), size)
+        self.add_header(name, size, symbols)
+        self._sources.append(source)
+        self._offsets.append(offset)
+
+    def add_header(self, name: bytes, size: int, symbols: bytes | None) -> None:
+        """Add a member whose content is not known yet.
+
+        :raises UsageError: a name or a size that the format cannot hold.
+        """
+        if not 0 <= size < _MAX_SIZE:
+            text = name.decode("utf-8", "surrogateescape")
+            limit = f"the format holds contents below {_MAX_SIZE} bytes"
+            raise UsageError(f"archive member '{text}' has {size} bytes; {limit}")
         if symbols is not None:
             self._symbols[len(self._fields)] = symbols
         self._fields.append(self._names.field(name))
-        self._sources.append(source)
-        self._offsets.append(offset)
         self._sizes.append(size)
 
     @cached_property
     def _head(self) -> bytes:
+        """What stands before the first member's header."""
+        names, tail = self._names.table, b""
+        if names:
+            table = bytes(names) + b"\n" * (len(names) & 1)
+            tail = _pack_header(_LONG_NAMES, b"", len(table)) + table
         if not self._symbols:
-            return _plan_head([], 0, self._names, _WIDE_OFFSET)
+            return MAGIC + tail
         positions = array("Q", accumulate(self._sizes, behind, initial=0))
         objects = [(positions[number], symbols) for number, symbols in self._symbols.items()]
-        return _plan_head(objects, positions[-2], self._names, _WIDE_OFFSET)
+        return MAGIC + _pack_index(objects, positions[-2], len(tail), self._wide_offset) + tail
 
     @property
     def size(self) -> int:
@@ -501,27 +522,40 @@ class GrowingArchive:
         odd = sum(map((1).__and__, self._sizes))
         return len(self._head) + _HEADER.size * len(self) + sum(self._sizes) + odd
 
+    def headers(self) -> Iterator[bytes]:
+        """Yield what stands before each content, and at last what is behind all of them."""
+        gap = self._head
+        for field, size in zip(self._fields, self._sizes, strict=True):
+            yield gap + _MEMBER_HEADER % (field, size)
+            gap = b"\n" if size & 1 else b""
+        yield gap
+
+    def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
+        """Plan the archive of these contents."""
+        from offload_tool.io.write_plan import FilePlan  # readers need none
+
+        *headers, end = self.headers()
+        around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
+            headers, contents, strict=True
+        )
+        return FilePlan.of((*chain.from_iterable(around), end))
+
     def write_to(self, out: OutputFile) -> None:
         """Append the archive to `out`.
 
         :raises FileError: a source became shorter since it was opened, or the disk is full.
         """
         out.reserve(self.size)
-        out.append_behind(self._rows())
+        out.append(self._parts())
 
-    def _rows(self) -> Iterator[tuple[bytes, InputFile | None, int, int]]:
-        """Yield what stands before each content, and where that is."""
-        gap = self._head
-        columns = zip(self._fields, self._sources, self._offsets, self._sizes, strict=True)
-        for field, source, offset, size in columns:
-            yield gap + _MEMBER_HEADER % (field, size), source, offset, size
-            gap = b"\n" if size & 1 else b""
-        yield gap, None, 0, 0
+    def _parts(self) -> Iterator[bytes | FileRange]:
+        from offload_tool.io import FileRange
 
-
-def _too_large(name: str, size: int) -> UsageError:
-    limit = f"the format holds contents below {_MAX_SIZE} bytes"
-    return UsageError(f"archive member '{name}' has {size} bytes; {limit}")
+        headers = self.headers()
+        for row in zip(self._sources, self._offsets, self._sizes, strict=True):
+            yield next(headers)
+            yield FileRange(*row)
+        yield next(headers)
 
 
 def _pack_header(name: bytes, attributes: bytes, size: int) -> bytes:
@@ -557,27 +591,14 @@ class _NameFields:
         return field
 
 
-def _plan_head(
-    objects: Sequence[tuple[int, bytes]], last: int, names: _NameFields, wide_offset: int
-) -> bytes:
-    """Return what stands before the first member's header.
-
-    `objects` are the positions and symbols of the members that have an entry in the index; they
-    count, as `last`, the position of the last member, from that header.
-    """
-    tail = b""
-    if names.table:
-        table = bytes(names.table) + b"\n" * (len(names.table) & 1)
-        tail = _pack_header(_LONG_NAMES, b"", len(table)) + table
-    return MAGIC + _pack_index(objects, last, len(tail), wide_offset) + tail
-
-
 def _pack_index(
     objects: Sequence[tuple[int, bytes]], last: int, tail_size: int, wide_offset: int
 ) -> bytes:
-    """Return the symbol index with its header; `tail_size` bytes are between it and the members."""
-    if not objects:
-        return b""
+    """Return the symbol index with its header; `tail_size` bytes are between it and the members.
+
+    `objects` are the positions and symbols of the members that have an entry in it. Positions
+    count, as `last`, that of the last member, from the first one's header.
+    """
     names = b"".join([symbols for _, symbols in objects])
     counts = [symbols.count(b"\0") for _, symbols in objects]
     names = names or bytes(3)  # LLVM's empty index, for the sake of old linkers

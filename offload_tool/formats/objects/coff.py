@@ -1,19 +1,41 @@
-"""Recognises COFF objects and PE images as LLVM does; `coff_edit` reads them.
+"""COFF objects and PE images: recognised as LLVM does, read, and edited.
 
-Source: the PE Format document, "COFF File Header"; LLVM's identify_magic (Magic.cpp).
+::
+
+    file header (20 bytes)     NumberOfSections, PointerToSymbolTable
+    section headers (40 each)  name: 8 bytes, or ``/`` and its offset in the string table
+    for each section           raw data, then relocations (10 bytes each); no padding
+    symbol table (18 each)     names likewise; section numbers count from 1
+    string table               its size (4), then strings (`string_table`)
+
+Integers are little-endian. `plan_coff` adds and removes sections with the bytes of llvm-objcopy 22.
+Uninitialised sections (``.bss``) get their zeros into the file, as a hole where the file system has
+them. New sections have the characteristics ``IMAGE_SCN_LNK_REMOVE | IMAGE_SCN_MEM_READ``; their
+virtual addresses are one behind the other, behind the last section's.
+
+Source: the PE Format document, "COFF File Header" and following; LLVM's identify_magic (Magic.cpp);
+llvm-objcopy 22.1.8, observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
+``/bigobj`` objects, which llvm-objcopy supports, are read but not edited.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
+from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import DOS
+from offload_tool.formats.objects.string_table import build_string_table
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.util.frozen import frozen
 
 HEADER = struct.Struct("<HHIIIHH")
 SECTION = struct.Struct("<8sIIIIIIHHI")
-PE_OFFSET_AT = 60
-PE = b"PE\0\0"
+_PE_OFFSET_AT = 60
+_PE = b"PE\0\0"
 _BIGOBJ = b"\0\0\xff\xff"
 _BIGOBJ_CLASS = bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8")
 _RESOURCE = b"\0\0\0\0\x20\0\0\0\xff"
@@ -22,6 +44,23 @@ MACHINES = frozenset(
     | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
 )
 """Those that LLVM takes for COFF by their first two bytes, little-endian."""
+SYMBOL = struct.Struct("<8sIHHBB")
+SECTION_AUX = struct.Struct("<IHHIHBBH")
+"""Auxiliary record of a section's symbol; fields 4 and 7 are a section number."""
+_RELOCATION_SIZE = 10
+_SHARED = 4
+"""As in `offload_tool.formats.objects.elf.reader`."""
+_BIGOBJ_HEADER = struct.Struct("<6xHI32xIII")
+_BIGOBJ_SYMBOL = struct.Struct("<8sIIHBB")
+_MAX_SECTIONS = 65279
+_RELOCATION_OVERFLOW = 0x01000000
+_LINK_REMOVE, _MEMORY_READ = 0x800, 0x40000000
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_NAME_SIZE = 8
+CLASS_STATIC = 3
+_CLASS_EXTERNAL, _CLASS_WEAK = 2, 105
+_WEAK_ALIAS = 3
+_COMDAT_ASSOCIATIVE = 5
 
 
 class CoffHeader(NamedTuple):
@@ -40,11 +79,11 @@ def is_coff(data: memoryview) -> bool:
     """Return whether LLVM takes `data` for a COFF object or a PE image."""
     first = bytes(data[:2])
     if first == DOS:
-        at = int.from_bytes(data[PE_OFFSET_AT : PE_OFFSET_AT + 4], "little")
-        return bytes(data[at : at + len(PE)]) == PE
+        at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little")
+        return bytes(data[at : at + len(_PE)]) == _PE
     if int.from_bytes(first, "little") not in MACHINES:  # most files, so it is asked first
         return False
-    if is_bigobj(data):
+    if _is_bigobj(data):
         return True
     if len(data) < HEADER.size or data[:4] == _BIGOBJ or data[:9] == _RESOURCE:
         return False
@@ -53,6 +92,354 @@ def is_coff(data: memoryview) -> bool:
     return end <= len(data)
 
 
-def is_bigobj(data: memoryview) -> bool:
+def _is_bigobj(data: memoryview) -> bool:
     """Return whether it is an object of ``/bigobj``, which has another header."""
     return data[:4] == _BIGOBJ and data[12:28] == _BIGOBJ_CLASS
+
+
+class CoffSectionHeader(NamedTuple):
+    """A section header."""
+
+    name: bytes
+    virtual_size: int
+    virtual_address: int
+    raw_size: int
+    raw_at: int
+    relocations_at: int
+    lines_at: int
+    relocations: int
+    lines: int
+    characteristics: int
+
+
+@frozen
+class CoffSection:
+    """A section: its name, and where its content is in the file (offset, size in bytes)."""
+
+    name: bytes
+    offset: int
+    size: int
+
+
+def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tuple[CoffSection, ...]:
+    """Read the section table of a COFF object or PE image.
+
+    :raises FormatError: its tables contradict the data.
+    """
+    coff = Coff(data, path)
+    return tuple(
+        CoffSection(name, row.raw_at, row.raw_size if row.raw_at else 0)
+        for name, row in zip(coff.names, coff.sections, strict=True)
+    )
+
+
+def coff_symbols(data: memoryview) -> bytes:
+    """Return the names of the symbols that `data` defines for others, each ended by NUL.
+
+    These are external ones and weak aliases, in the order of the symbol table; not undefined ones.
+
+    :raises FormatError: the file is cut short, or a name is not in it.
+    """
+    coff = Coff(data, None)
+    absolute = 0xFFFF if coff.symbol is SYMBOL else 0xFFFFFFFF
+    stride, symbols = coff.symbol.size, coff.symbols
+    out = bytearray()
+    position = 0
+    while position < len(symbols):
+        raw, value, section, _, storage, auxiliaries = coff.symbol.unpack_from(symbols, position)
+        if storage == _CLASS_WEAK and auxiliaries:
+            alias = symbols[position + stride + 4 : position + stride + 8]
+            defined = int.from_bytes(alias, "little") == _WEAK_ALIAS
+        else:
+            defined = storage == _CLASS_EXTERNAL and (section or value) != 0
+            defined = defined and not (section == absolute and auxiliaries)
+        if defined:
+            out += coff.symbol_name(raw, coff.header.symbols_at + position) + b"\0"
+        position += stride * (1 + auxiliaries)
+    return bytes(out)
+
+
+def plan_coff(
+    host: memoryview,
+    added: Sequence[tuple[bytes, int]] = (),
+    removed: Callable[[bytes], bool] = lambda _: False,
+    *,
+    path: StrPath | None = None,
+) -> FilePlan:
+    """Plan the host with (name, size in bytes) sections added and the `removed` ones gone.
+
+    `removed` is asked with each section's name.
+
+    :raises FormatError: the host's tables contradict it.
+    :raises UnsupportedError: the host is an image or a ``/bigobj`` object, a symbol is in a
+        removed section, or the result would be too large.
+    """
+    coff = Coff(host, path)
+    if coff.variant != "object":
+        message = (
+            f"expected an ordinary COFF object, found a {coff.variant}; sections can be added "
+        )
+        message += "and removed only in objects that were compiled without /bigobj"
+        raise coff.unsupported(0, "file header", message)
+    return _Planner(coff, added, removed).plan()
+
+
+class Coff:
+    """The tables of a COFF file; every range in them lies within the file."""
+
+    def __init__(self, data: memoryview, path: StrPath | None) -> None:
+        self.data = data
+        self.path = path
+        self.variant, self.start = "object", 0
+        # Strings can overlap: a small broken file could ask for any amount of memory.
+        self.budget = 16 * len(data)
+        self.symbol = SYMBOL
+        if data[: len(DOS)] == DOS:
+            self.variant = "PE image"
+            at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
+            self.start = at + len(_PE)
+        self.header = self._read_header()
+        self.symbols = self._read_symbols()
+        self.strings = self._read_strings()
+
+    def section_at(self, index: int) -> int:
+        """Return the offset of section header `index`, which counts from 0."""
+        return self.header_end + self.header.optional_size + index * SECTION.size
+
+    def _read_header(self) -> CoffHeader:
+        if not _is_bigobj(self.data):
+            self.header_end = self.start + HEADER.size
+            return CoffHeader._make(
+                HEADER.unpack(self.take(self.start, HEADER.size, "file header"))
+            )
+        self.variant = "/bigobj object"
+        self.symbol = _BIGOBJ_SYMBOL
+        self.header_end = _BIGOBJ_HEADER.size
+        machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(
+            self.take(0, _BIGOBJ_HEADER.size, "file header")
+        )
+        return CoffHeader(machine, sections, timestamp, symbols_at, symbols, 0, 0)
+
+    def _read_symbols(self) -> memoryview:
+        if not self.header.symbols_at:
+            return self.data[:0]
+        size = self.header.symbols * self.symbol.size
+        return self.take(self.header.symbols_at, size, "symbol table")
+
+    def _read_strings(self) -> bytes:
+        at = self.header.symbols_at + len(self.symbols)
+        if not self.header.symbols_at or at == len(self.data):
+            return b""
+        size = int.from_bytes(self.take(at, 4, "size of the string table"), "little")
+        return bytes(self.take(at, max(size, 4), "string table"))
+
+    @cached_property
+    def names(self) -> list[bytes]:
+        """Of the sections."""
+        return [self._section_name(index, row.name) for index, row in enumerate(self.sections)]
+
+    @cached_property
+    def sections(self) -> list[CoffSectionHeader]:
+        """The section headers."""
+        size = self.header.sections * SECTION.size
+        raw = self.take(self.section_at(0), size, "section headers")
+        rows = [CoffSectionHeader._make(fields) for fields in SECTION.iter_unpack(raw)]
+        for index, row in enumerate(rows):
+            field = f"section header {index + 1}"
+            if row.raw_at:
+                self.take(row.raw_at, row.raw_size, f"PointerToRawData of {field}")
+            self.take(row.relocations_at, self.relocations_size(row), f"relocations of {field}")
+        if sum(row.raw_size for row in rows if row.raw_at) > _SHARED * len(self.data):
+            message = "the sections, taken together, are far longer than the file"
+            raise self.error(self.section_at(0), "section headers", message)
+        return rows
+
+    def relocations_size(self, row: CoffSectionHeader) -> int:
+        """Return the bytes of a section's relocations; the first may hold their number."""
+        count = row.relocations
+        if row.characteristics & _RELOCATION_OVERFLOW and count == 0xFFFF:
+            count = int.from_bytes(self.take(row.relocations_at, 4, "relocation 0"), "little")
+        return count * _RELOCATION_SIZE
+
+    def _section_name(self, index: int, raw: bytes) -> bytes:
+        name = raw.rstrip(b"\0")
+        if not name.startswith(b"/"):
+            return name
+        digits = name[1:]
+        if digits.isdigit():
+            return self.string(int(digits), self.section_at(index))
+        if digits[:1] == b"/" and all(digit in _BASE64 for digit in digits[1:]):
+            offset = 0
+            for digit in digits[1:]:
+                offset = offset * 64 + _BASE64.index(digit)
+            return self.string(offset, self.section_at(index))
+        message = f"expected '/' and an offset in the string table, found {name!r}"
+        raise self.error(self.section_at(index), "Name", message)
+
+    def string(self, offset: int, user: int) -> bytes:
+        """Return the string at `offset` of the string table, for the record at `user`."""
+        end = self.strings.find(b"\0", offset) if offset >= 4 else -1
+        if end < 0:
+            message = (
+                f"expected a NUL-terminated string at offset {offset} of the string table of "
+                f"{len(self.strings)} bytes; the file may be cut short"
+            )
+            raise self.error(user, "Name", message)
+        self.budget -= end - offset
+        if self.budget < 0:
+            message = "the names, taken together, are far longer than the file"
+            raise self.error(user, "Name", message)
+        return self.strings[offset:end]
+
+    def symbol_name(self, raw: bytes, user: int) -> bytes:
+        """Return the name in the 8 bytes `raw` of the symbol at `user`, or that they refer to."""
+        if raw[:4] == bytes(4):
+            return self.string(int.from_bytes(raw[4:], "little"), user) if any(raw) else b""
+        return raw.rstrip(b"\0")
+
+    def take(self, offset: int, size: int, field: str) -> memoryview:
+        """Return bytes of the file, which has that many."""
+        if size and offset + size > len(self.data):
+            message = (
+                f"expected {size} bytes at offset {offset}, but the file has {len(self.data)}; "
+                "it may be cut short"
+            )
+            raise self.error(min(offset, len(self.data)), field, message)
+        return self.data[offset : offset + size]
+
+    def error(self, offset: int, field: str, message: str) -> FormatError:
+        """Make the error that `field` at `offset` is wrong."""
+        return FormatError(message, path=self.path, offset=offset, field=field)
+
+    def unsupported(self, offset: int, field: str, message: str) -> UnsupportedError:
+        """Make the error that `field` at `offset` is in the way."""
+        return UnsupportedError(message, path=self.path, offset=offset, field=field)
+
+
+class _Planner:
+    def __init__(
+        self,
+        coff: Coff,
+        added: Sequence[tuple[bytes, int]],
+        removed: Callable[[bytes], bool],
+    ) -> None:
+        self.coff = coff
+        self.kept = [index for index, name in enumerate(coff.names) if not removed(name)]
+        self.names = [*(coff.names[index] for index in self.kept), *(name for name, _ in added)]
+        self.numbers = {old + 1: new for new, old in enumerate(self.kept, 1)}
+        self.added = added
+        if len(self.names) > _MAX_SECTIONS:
+            message = f"expected at most {_MAX_SECTIONS} sections, found {len(self.names)}"
+            raise coff.unsupported(2, "NumberOfSections", message)
+
+    def plan(self) -> FilePlan:
+        symbols = list(self._symbols())
+        strings, offsets = build_string_table(
+            (name for name in self.names if len(name) > _NAME_SIZE),
+            (name for name, _ in symbols if len(name) > _NAME_SIZE),
+            head=bytes(4),
+        )
+        rows, pieces, end = self._lay_out()
+        tail = b"".join(_symbol_name(name, offsets) + rest for name, rest in symbols)
+        if tail or len(strings) > 4:
+            tail += len(strings).to_bytes(4, "little") + strings[4:]
+        self._check_size(end + len(tail))
+        header = self.coff.header._replace(
+            sections=len(rows), symbols_at=end if tail else 0, optional_size=0
+        )
+        table = (
+            SECTION.pack(*row._replace(name=_section_name(name, offsets)))
+            for name, row in zip(self.names, rows, strict=True)
+        )
+        head = HEADER.pack(*header) + b"".join(table)
+        return FilePlan(join([Literal(0, head), *pieces, Literal(end, tail)]), end + len(tail))
+
+    def _symbols(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield each symbol's name, and the bytes of its record behind the name, renumbered."""
+        coff, size = self.coff, SYMBOL.size
+        position = 0
+        while position < len(coff.symbols):
+            at = coff.header.symbols_at + position
+            raw, *fields, auxiliaries = SYMBOL.unpack(coff.symbols[position : position + size])
+            position += size
+            auxiliary = bytes(coff.symbols[position : position + auxiliaries * size])
+            if len(auxiliary) < auxiliaries * size:
+                message = f"{auxiliaries} auxiliary records do not fit into the symbol table"
+                raise coff.error(at, "NumberOfAuxSymbols", message)
+            position += len(auxiliary)
+            name = coff.symbol_name(raw, at)
+            if 0 < fields[1] <= _MAX_SECTIONS:
+                if fields[3] == CLASS_STATIC and auxiliaries == 1:
+                    auxiliary = self._renumber_auxiliary(fields[1], auxiliary, at)
+                fields[1] = self._new_number(fields[1], at)
+            yield name, SYMBOL.pack(b"", *fields, auxiliaries)[_NAME_SIZE:] + auxiliary
+
+    def _renumber_auxiliary(self, section: int, auxiliary: bytes, at: int) -> bytes:
+        fields = list(SECTION_AUX.unpack(auxiliary))
+        if fields[5] == _COMDAT_ASSOCIATIVE:
+            section = fields[4] | fields[7] << 16
+        number = self._new_number(section, at)
+        fields[4], fields[7] = number & 0xFFFF, number >> 16
+        return SECTION_AUX.pack(*fields)
+
+    def _new_number(self, section: int, at: int) -> int:
+        if section not in self.numbers:
+            message = f"the symbol belongs to section {section}, which"
+            if not 0 < section <= len(self.coff.names):
+                raise self.coff.error(at, "SectionNumber", f"{message} does not exist")
+            raise self.coff.unsupported(at, "SectionNumber", f"{message} is removed")
+        return self.numbers[section]
+
+    def _check_size(self, size: int) -> None:
+        if size >= 1 << 32:
+            message = f"the result would have {size} bytes; a COFF object can have 4 GiB"
+            raise self.coff.unsupported(0, "size", message)
+
+    def _lay_out(self) -> tuple[list[CoffSectionHeader], list[Piece], int]:
+        """Place raw data and relocations of all sections behind each other."""
+        end = HEADER.size + len(self.names) * SECTION.size
+        rows: list[CoffSectionHeader] = []
+        pieces: list[Piece] = []
+        for old in self.kept:
+            row = self.coff.sections[old]
+            if row.lines:
+                message = "line numbers are not supported; compile without them"
+                at = self.coff.section_at(old)
+                raise self.coff.unsupported(at, "NumberOfLinenumbers", message)
+            if row.raw_at:
+                pieces.append(Range(end, HOST, row.raw_at, row.raw_size))
+            raw_at, end = end, end + row.raw_size
+            size = self.coff.relocations_size(row)
+            pieces.append(Range(end, HOST, row.relocations_at, size))
+            rows.append(
+                row._replace(
+                    raw_at=raw_at if row.raw_size else 0, relocations_at=end if size else 0
+                )
+            )
+            end += size
+        for index, (_, size) in enumerate(self.added):
+            address = rows[-1].virtual_address + rows[-1].virtual_size if rows else 0
+            self._check_size(max(end + size, address + size))
+            flags = _LINK_REMOVE | _MEMORY_READ
+            at = end if size else 0
+            rows.append(CoffSectionHeader(b"", size, address, size, at, 0, 0, 0, 0, flags))
+            pieces.append(content(end, index, size))
+            end += size
+        self._check_size(end)
+        return rows, pieces, end
+
+
+def _symbol_name(name: bytes, offsets: Mapping[bytes, int]) -> bytes:
+    if len(name) > _NAME_SIZE:
+        return bytes(4) + offsets[name].to_bytes(4, "little")
+    return name.ljust(_NAME_SIZE, b"\0")
+
+
+def _section_name(name: bytes, offsets: Mapping[bytes, int]) -> bytes:
+    if len(name) <= _NAME_SIZE:
+        return name
+    offset = offsets[name]
+    if offset < 10**7:
+        return b"/%d" % offset
+    digits = (_BASE64[offset >> shift & 63] for shift in range(30, -6, -6))
+    return b"//" + bytes(digits)

@@ -28,7 +28,15 @@ Both are ELF files that say for which processor they are::
 HIP's loader takes a code object for what its bundle entry ID would say, so that is given for
 a bare one: ``hip`` up to version 3, ``hipv4`` from then on.
 
-Source: AMDGPUUsage, "ELF Header"; cubins of ptxas 13.0, and llvm-readelf 22.1.8 for both.
+An OpenMP device image can say in notes that it is one::
+
+    section .note.openmp, type SHT_NOTE: three notes of the name "LLVMOMPOFFLOAD"
+      type 1: "1.0", version of the notes
+      type 2: "LLVM", the producer
+      type 3: "15.0.6", the producer's version
+
+Source: AMDGPUUsage, "ELF Header"; cubins of ptxas 13.0, and llvm-readelf 22.1.8 for both;
+clang-offload-wrapper 15.0.6 with ``-add-omp-offload-notes``, observed: the same bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +48,7 @@ from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
     ET_REL,
+    SHT_NOTE,
     ElfHeader,
     is_elf_header,
     read_elf_header,
@@ -49,6 +58,7 @@ from offload_tool.formats.target.processors import processor_of_mach
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
+    from offload_tool.io.write_plan import FilePlan
 
 _ELF64_LITTLE = b"\2\1"
 """e_ident[EI_CLASS] and e_ident[EI_DATA]."""
@@ -65,6 +75,8 @@ _SETTINGS = ("", "", "-", "+")
 _CUDA_SHIFTS = {7: 0, 8: 8}
 """By EI_ABIVERSION: the lowest bit of the processor's number."""
 _OLD_LETTER = 11
+_NOTES_SECTION, _NOTE_NAME = b".note.openmp", b"LLVMOMPOFFLOAD\0"
+_NOTES = {1: b"1.0", 2: b"LLVM", 3: b"15.0.6"}
 _COMPATIBILITY, _RECORD_SIZE, _SPECIFIC = b".nv.compat", 4, b"\x02\x09\x01\x00"
 
 
@@ -160,3 +172,22 @@ def _gfx(flags: int, version: int, path: StrPath | None) -> str:
             setting = ""
         parts += [f"{feature}{setting}"] if setting else []
     return ":".join(parts)
+
+
+def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> FilePlan:
+    """Plan the ELF file `image` with the notes in a section of their own, which is the last.
+
+    :raises FormatError: its tables contradict it or each other.
+    """
+    from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
+    from offload_tool.io.write_plan import HOST
+
+    elf_class = read_elf_tables(image, path=path).elf_class
+    notes = b"".join(
+        elf_class.pack_note(_NOTE_NAME, number, text) for number, text in _NOTES.items()
+    )
+    # Unlike other sections that are added, the linker is not to leave this one out: no flags.
+    plan = plan_elf(
+        image, [(_NOTES_SECTION, len(notes))], path=path, section_type=SHT_NOTE, flags=0
+    )
+    return plan.bound(HOST, [notes])

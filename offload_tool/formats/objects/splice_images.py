@@ -1,7 +1,7 @@
-"""Puts images into an object file, as the content of sections that were made for them.
+"""Puts images into LLVM's object files, in the place of what was compiled for them.
 
-The object comes from LLVM's code generator with three bytes for each image, in a section
-``offload.image.N<section>`` with nothing else, so that the section can grow and move::
+`plan_object_with_images`: the object comes from LLVM's code generator with three bytes for each
+image, in a section ``offload.image.N<section>`` with nothing else, so that the section can move::
 
     object from LLVM, but for the headers of these sections (their place, size and name)
         and the symbols of the images (their size)
@@ -10,36 +10,53 @@ The object comes from LLVM's code generator with three bytes for each image, in 
 The new name is the end of the old one, which is in the string table already. Sections of
 one name stay apart; the linker puts them behind each other.
 
-Sources: the System V gABI, chapter 4; the PE Format document, "Section Table" and
-"Auxiliary Format 5: Section Definitions". LLVM gives ``.llvm.offloading`` a section type
-of its own by its name (observed in 22.1.8).
+`plan_with_content` gives one section of an ELF object other content, with the layout that LLVM
+would choose. LLVM writes the sections one behind the other, each at the next multiple of its
+alignment, and their headers at the end. So what comes behind a section that grows moves::
+
+    header | .text | .hip_fatbin: placeholder | .data | .symtab | section headers
+    header | .text | .hip_fatbin: a fat binary, larger  | .data | .symtab | section headers
+
+An object that was not laid out like this is refused: with the old size, the rule must give the
+object as it is.
+
+Sources: the System V gABI, chapter 4; the PE Format document, "Section Table" and "Auxiliary
+Format 5: Section Definitions"; LLVM 22.1's ``ELFObjectWriter``, observed in objects of clang 21 to
+23. LLVM gives ``.llvm.offloading`` a section type of its own by its name (observed in 22.1.8).
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.objects.coff import (
+    CLASS_STATIC,
+    SECTION,
+    SECTION_AUX,
+    SYMBOL,
+    Coff,
+    is_coff,
+)
 from offload_tool.formats.objects.elf.reader import (
+    ET_REL,
+    SHN_LORESERVE,
     SHT_LLVM_OFFLOADING,
     SHT_SYMTAB,
     STT_OBJECT,
+    ElfTables,
     is_elf_header,
     read_elf_tables,
 )
 from offload_tool.formats.registration_ir import SECTION_MARK
-from offload_tool.io.write_plan import FilePlan, Literal, content, join
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 
 _MARKED = re.compile(rb"%s([0-9]+)(.*)" % re.escape(SECTION_MARK.encode()), re.DOTALL)
 _OFFLOADING = b".llvm.offloading"
-
-_COFF_HEADER = struct.Struct("<HHIIIHH")
-_COFF_SECTION = struct.Struct("<8sIIIIIIHHI")
-_COFF_SYMBOL = struct.Struct("<8sIHHBB")
-_COFF_SECTION_AUX = struct.Struct("<IHHIHB3x")
-_COFF_STATIC = 3
 _COFF_ALIGN_SHIFT = 20
 _COFF_MAX = (1 << 32) - 1
 
@@ -66,17 +83,17 @@ def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
 def _patch_elf(
     data: memoryview, patched: bytearray, sizes: Sequence[int]
 ) -> tuple[dict[int, int], int]:
-    """Change section headers and symbols; give where each image goes, and the file's size."""
+    """Change section headers and symbols; return where each image goes, and the file's size."""
     tables = read_elf_tables(data)
     shape = tables.elf_class
     places: dict[int, int] = {}
-    images: dict[int, int] = {}
+    sections: dict[int, int] = {}
     end = len(data)
     for index, (name, header) in enumerate(zip(tables.names, tables.sections, strict=True)):
         if not (found := _MARKED.fullmatch(name)):
             continue
         image = int(found[1])
-        images[index], size = image, sizes[image]
+        sections[index] = size = sizes[image]
         places[image] = end = end + -end % max(header.sh_addralign, 1)
         new = header._replace(sh_name=header.sh_name + found.start(2), sh_offset=end, sh_size=size)
         if found[2] == _OFFLOADING:
@@ -86,13 +103,9 @@ def _patch_elf(
             raise UnsupportedError(f"images of {end} bytes are too large for a 32-bit object")
         shape.section.pack_into(patched, tables.header.e_shoff + index * shape.section.size, *new)
     for index, header in enumerate(tables.sections):
-        if header.sh_type != SHT_SYMTAB:
-            continue
-        for number, symbol in enumerate(tables.symbols(index)):
-            if symbol.st_shndx in images and symbol.type == STT_OBJECT:
-                at = header.sh_offset + number * shape.symbol.size
-                symbol = symbol._replace(st_size=sizes[images[symbol.st_shndx]])
-                patched[at : at + shape.symbol.size] = shape.pack_symbol(symbol)
+        if header.sh_type == SHT_SYMTAB:
+            symbols = _sized_symbols(tables, index, sections)
+            patched[header.sh_offset : header.sh_offset + header.sh_size] = symbols
     return places, end
 
 
@@ -100,53 +113,151 @@ def _patch_coff(
     data: memoryview, patched: bytearray, sizes: Sequence[int]
 ) -> tuple[dict[int, int], int]:
     """Do the same for COFF, where it is the section's own symbol that has a size."""
-    if len(data) < _COFF_HEADER.size:
+    if not is_coff(data):
         raise FormatError("expected an ELF or COFF object")
-    _, count, _, symbols_at, symbols, optional, _ = _COFF_HEADER.unpack_from(data)
-    strings_at = symbols_at + symbols * _COFF_SYMBOL.size
-    if max(_COFF_HEADER.size + optional + count * _COFF_SECTION.size, strings_at) > len(data):
-        raise FormatError("expected an ELF or COFF object")
-    strings = bytes(data[strings_at:])
+    coff = Coff(data, None)
     places: dict[int, int] = {}
     sections: dict[int, tuple[int, int]] = {}
     end = len(data)
-    for index in range(count):
-        at = _COFF_HEADER.size + optional + index * _COFF_SECTION.size
-        fields = list(_COFF_SECTION.unpack_from(data, at))
-        name = fields[0].rstrip(b"\0")
-        if not (name.startswith(b"/") and name[1:].isdigit()):
-            continue
-        offset = int(name[1:])
-        if not (found := _MARKED.fullmatch(strings[offset : strings.find(b"\0", offset)])):
+    for index, (name, row) in enumerate(zip(coff.names, coff.sections, strict=True)):
+        if not (found := _MARKED.fullmatch(name)):
             continue
         image = int(found[1])
-        size, new_name = sizes[image], offset + found.start(2)
+        size, new_name = sizes[image], int(row.name[1:].rstrip(b"\0")) + found.start(2)
         sections[index + 1] = size, new_name
-        alignment = 1 << max((fields[9] >> _COFF_ALIGN_SHIFT & 15) - 1, 0)
+        alignment = 1 << max((row.characteristics >> _COFF_ALIGN_SHIFT & 15) - 1, 0)
         places[image] = end = end + -end % alignment
-        fields[0] = b"/%d" % new_name
-        fields[3], fields[4] = size, end if size else 0
+        row = row._replace(name=b"/%d" % new_name, raw_size=size, raw_at=end if size else 0)
         end += size
         if end > _COFF_MAX:
             raise UnsupportedError(f"images of {end} bytes are too large for a COFF object")
-        _COFF_SECTION.pack_into(patched, at, *fields)
-    _patch_coff_symbols(patched, symbols_at, symbols, sections)
+        SECTION.pack_into(patched, coff.section_at(index), *row)
+    _patch_coff_symbols(patched, coff, sections)
     return places, end
 
 
 def _patch_coff_symbols(
-    patched: bytearray, symbols_at: int, symbols: int, sections: dict[int, tuple[int, int]]
+    patched: bytearray, coff: Coff, sections: Mapping[int, tuple[int, int]]
 ) -> None:
     """Set size and name of the symbols of `sections`: number to (size, offset of the new name)."""
     number = 0
-    while number < symbols:
-        at = symbols_at + number * _COFF_SYMBOL.size
-        _, _, section, _, storage, auxiliaries = _COFF_SYMBOL.unpack_from(patched, at)
+    while number < coff.header.symbols:
+        at = coff.header.symbols_at + number * SYMBOL.size
+        _, _, section, _, storage, auxiliaries = SYMBOL.unpack_from(patched, at)
         number += 1 + auxiliaries
-        if section in sections and storage == _COFF_STATIC and auxiliaries == 1:
+        if section in sections and storage == CLASS_STATIC and auxiliaries == 1:
             size, name = sections[section]
             struct.pack_into("<II", patched, at, 0, name)
-            fields = list(_COFF_SECTION_AUX.unpack_from(patched, at + _COFF_SYMBOL.size))
+            fields = list(SECTION_AUX.unpack_from(patched, at + SYMBOL.size))
             fields[0] = size
             fields[3] = 0  # the checksum, which only merged sections need
-            _COFF_SECTION_AUX.pack_into(patched, at + _COFF_SYMBOL.size, *fields)
+            SECTION_AUX.pack_into(patched, at + SYMBOL.size, *fields)
+
+
+class _Layout(NamedTuple):
+    """Where everything is."""
+
+    offsets: tuple[int, ...]
+    """Of the sections."""
+    headers: int
+    """The offset of the section headers."""
+
+
+def plan_with_content(
+    data: memoryview, placeholder: bytes, size: int, *, path: StrPath | None = None
+) -> FilePlan:
+    """Plan an object whose one section that holds `placeholder` holds content 0, of `size` bytes.
+
+    The object itself is `HOST` of the plan.
+
+    :raises FormatError: it is no sound ELF file.
+    :raises UnsupportedError: it is not laid out as LLVM does it, or has no such section.
+    """
+    tables = read_elf_tables(data, path=path)
+    index = _section_with(tables, placeholder, path)
+    order = _order(tables)
+    _check_layout(tables, order, path, len(data))
+    layout = _layout(tables, order, index, size)
+    shape, count = tables.elf_class, len(tables.sections)
+    pieces: list[Piece] = []
+    header = tables.header._replace(e_shoff=layout.headers)
+    pieces.append(Literal(0, shape.header.pack(*header)))
+    for number in order:
+        section, at = tables.sections[number], layout.offsets[number]
+        if number == index:
+            pieces.append(content(at, 0, size))
+        elif section.has_content and section.sh_size:
+            if section.sh_type == SHT_SYMTAB:
+                pieces.append(Literal(at, _sized_symbols(tables, number, {index: size})))
+            else:
+                pieces.append(Range(at, HOST, section.sh_offset, section.sh_size))
+    changed = list(tables.sections)
+    changed[index] = changed[index]._replace(sh_size=size)
+    headers = b"".join(
+        shape.section.pack(*section._replace(sh_offset=offset))
+        for section, offset in zip(changed, layout.offsets, strict=True)
+    )
+    pieces.append(Literal(layout.headers, headers))
+    pieces.sort(key=lambda piece: piece.position)
+    return FilePlan(join(pieces), layout.headers + count * shape.section.size)
+
+
+def _section_with(tables: ElfTables, placeholder: bytes, path: StrPath | None) -> int:
+    found = [
+        number
+        for number, section in enumerate(tables.sections)
+        if section.has_content
+        and section.sh_size == len(placeholder)
+        and tables.content(number) == placeholder
+    ]
+    if len(found) != 1:
+        message = f"expected one section that is the placeholder, found {len(found)}"
+        raise UnsupportedError(message, path=path)
+    return found[0]
+
+
+def _order(tables: ElfTables) -> list[int]:
+    """Return the numbers of the sections in file order; number 0 is none."""
+    sections = tables.sections
+
+    def place(number: int) -> tuple[int, bool, int]:
+        section = sections[number]
+        return section.sh_offset, section.has_content and section.sh_size > 0, number
+
+    return sorted(range(1, len(sections)), key=place)
+
+
+def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> _Layout:
+    offsets = [section.sh_offset for section in tables.sections]
+    end = tables.elf_class.header.size
+    for number in order:
+        section = tables.sections[number]
+        offsets[number] = end = _aligned(end, section.sh_addralign)
+        if section.has_content:
+            end += size if number == index else section.sh_size
+    return _Layout(tuple(offsets), _aligned(end, tables.elf_class.address_size))
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return offset + -offset % max(alignment, 1)
+
+
+def _check_layout(tables: ElfTables, order: list[int], path: StrPath | None, length: int) -> None:
+    header = tables.header
+    found = _Layout(tuple(section.sh_offset for section in tables.sections), header.e_shoff)
+    end = header.e_shoff + len(tables.sections) * tables.elf_class.section.size
+    is_usual = header.e_type == ET_REL and not header.e_phnum and end == length
+    is_usual = is_usual and len(tables.sections) < SHN_LORESERVE
+    if not is_usual or _layout(tables, order, -1, 0) != found:
+        raise UnsupportedError("not laid out as LLVM lays out objects", path=path)
+
+
+def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> bytes:
+    """Return symbol table `number`; what fills one of the sections in `sizes` has its new size."""
+    packed = bytearray()
+    for symbol in tables.symbols(number):
+        home, size = symbol.st_shndx, symbol.st_size
+        if home in sizes and symbol.type == STT_OBJECT and size == tables.sections[home].sh_size:
+            symbol = symbol._replace(st_size=sizes[home])
+        packed += tables.elf_class.pack_symbol(symbol)
+    return bytes(packed)

@@ -20,11 +20,11 @@ from offload_tool.formats.bundle.compressed import (
     CompressedHeader,
     CompressionReport,
     compress_bundle,
+    decompress,
     is_compressed_bundle,
     read_compressed_header,
 )
-from offload_tool.formats.bundle.decompress import decompress
-from offload_tool.formats.codec.stream import compress, split
+from offload_tool.formats.codec import compress, split
 from offload_tool.io import replace_file
 from tests.formats.compressed import ZLIB, ZSTD, compressed, header, md5_half, skippable
 

@@ -21,11 +21,12 @@ from offload_tool.formats.objects.ar import (
     check_member_name,
     is_archive,
     iter_members,
+    member_symbols,
     plan_archive,
 )
-from offload_tool.formats.objects.ar_symbols import member_symbols
 from offload_tool.io import InputFile, replace_file
 from tests.conftest import missing
+from tests.formats.object_files import archive_bytes
 
 Tool = Callable[[str], str]
 Contents = list[tuple[str, bytes]]
@@ -38,22 +39,14 @@ def archive_of(contents: Contents, *, wide_offset: int = 1 << 32) -> bytes:
         NewMember(name, len(data), member_symbols(memoryview(data))) for name, data in contents
     ]
     layout = plan_archive(members, wide_offset=wide_offset)
-    out = bytearray()
-    rows = zip(layout.before, layout.offsets, contents, strict=True)
-    for before, offset, (_, data) in rows:
-        out += before
-        assert len(out) == offset
-        out += data
-    out += layout.end
+    out = joined(layout, [data for _, data in contents])
     assert len(out) == layout.size
-    return bytes(out)
+    return out
 
 
-def plain_archive(contents: Contents) -> bytes:
-    """Write an archive without looking for symbols."""
-    layout = plan_archive([NewMember(name, len(data)) for name, data in contents])
-    rows = zip(layout.before, contents, strict=True)
-    return b"".join(before + data for before, (_, data) in rows) + layout.end
+def joined(layout: GrowingArchive, contents: list[bytes]) -> bytes:
+    *headers, end = layout.headers()
+    return b"".join(part for row in zip(headers, contents, strict=True) for part in row) + end
 
 
 def read(data: bytes, path: Path | None = None) -> Contents:
@@ -82,7 +75,7 @@ def test_layout_byte_by_byte() -> None:
     first = 8 + 60 + 4 * 4 + 6 + 60 + 102
     second = first + 60 + 4
     index = b"".join(number.to_bytes(4, "big") for number in (3, first, first, second))
-    assert layout.before[0] == (
+    assert list(layout.headers())[:1] == [
         b"!<arch>\n"
         + header(b"/", 22, mode=b"0")
         + index
@@ -91,16 +84,14 @@ def test_layout_byte_by_byte() -> None:
         + LONG.encode()
         + b"/\n"
         + header(b"a.o/", 3)
-    )
-    assert layout.before[1] == b"\n" + header(b"/0", 2)
-    assert layout.end == b""
-    assert layout.offsets == (first + 60, second + 60)
+    ]
+    assert list(layout.headers())[1:] == [b"\n" + header(b"/0", 2), b""]
 
 
 def test_no_members() -> None:
     """An archive without members is the magic alone, and is read as such."""
     layout = plan_archive([])
-    assert (layout.before, layout.end, layout.size) == ((), b"!<arch>\n", 8)
+    assert (list(layout.headers()), layout.size) == ([b"!<arch>\n"], 8)
     assert read(b"!<arch>\n") == []
 
 
@@ -165,12 +156,10 @@ def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
             contents.append(bytes(source.data[at : at + size]))
             at += size
         layout = plan_archive(members)
-        rows = zip(layout.before, contents, strict=True)
         assert (growing.size, len(growing)) == (layout.size, len(members))
         with replace_file(tmp_path / "out") as out:
             growing.write_to(out)
-    expected = b"".join(before + content for before, content in rows) + layout.end
-    assert (tmp_path / "out").read_bytes() == expected
+    assert (tmp_path / "out").read_bytes() == joined(layout, contents)
 
 
 @pytest.mark.parametrize("name", [b"", b"a\nb", b"a\0b"])
@@ -187,13 +176,16 @@ def test_offsets_of_64_bits() -> None:
     """From 4 GiB on the index has 64 bits, up to the largest member that a header can hold."""
     front = 8 + 60 + 4 + 4 + 4  # magic, index with one symbol
     last = NewMember("b", 0, b"ab\0")
-    narrow = plan_archive([NewMember("big", (1 << 32) - front - 60 - 2), last])
-    assert narrow.before[0][8:10] == b"/ "
-    assert int.from_bytes(narrow.before[0][72:76], "big") == (1 << 32) - 2
-    wide = plan_archive([NewMember("big", (1 << 32) - front - 60), last])
-    assert wide.before[0][8:16] == b"/SYM64/ "
-    limit = plan_archive([NewMember("big", 10**10 - 1), last])
-    assert int.from_bytes(limit.before[0][76:84], "big") == limit.offsets[1] - 60
+
+    def head(size: int) -> bytes:
+        return next(plan_archive([NewMember("big", size), last]).headers())
+
+    narrow = head((1 << 32) - front - 60 - 2)
+    assert narrow[8:10] == b"/ "
+    assert int.from_bytes(narrow[72:76], "big") == (1 << 32) - 2
+    assert head((1 << 32) - front - 60)[8:16] == b"/SYM64/ "
+    limit = head(10**10 - 1)
+    assert int.from_bytes(limit[76:84], "big") == len(limit) + 10**10
 
 
 # --- compared with LLVM and read by others ---------------------------------------------------
@@ -319,7 +311,7 @@ def test_same_bytes_as_the_bundler(contents: Contents, llvm: Tool, tmp_path: Pat
             f"-input={tmp_path / 'host'}", f"-input={path}", f"-output={out}",
         )  # fmt: skip
         bundles.append((name, out.read_bytes()))
-    (tmp_path / "hda.a").write_bytes(plain_archive(bundles))
+    (tmp_path / "hda.a").write_bytes(archive_bytes(bundles))
     made = tmp_path / "dsa.a"
     run(bundler, "-type=a", "-unbundle", f"-targets={target}",
         f"-input={tmp_path / 'hda.a'}", f"-output={made}", "-allow-missing-bundles")  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError
-from offload_tool.formats.objects.ar_symbols import member_symbols
+from offload_tool.formats.objects.ar import member_symbols
 from tests.conftest import missing
 
 SOURCE = """
@@ -434,7 +434,10 @@ BROKEN_COFF = {
         "far longer than the file",
     ),
     "table-behind-end": (coff(count=99), "cut short"),
-    "name-behind-end": (coff(record(b"\0\0\0\0\x63\0\0\0", 0, 1, 2)), "behind the 4"),
+    "name-behind-end": (
+        coff(record(b"\0\0\0\0\x63\0\0\0", 0, 1, 2)),
+        "offset 99 of the string",
+    ),
     "bigobj-cut": (
         bytes.fromhex("0000ffff02006486 00000000 c7a1bad1eebaa94baf20faf66aa4dcb8"),
         "cut short",

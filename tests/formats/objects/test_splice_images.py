@@ -15,7 +15,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.llvmlite import compile_object
-from offload_tool.formats.objects.coff_edit import read_coff_sections
+from offload_tool.formats.objects.coff import read_coff_sections
 from offload_tool.formats.objects.splice_images import plan_object_with_images
 from offload_tool.formats.registration_ir import (
     Generation,

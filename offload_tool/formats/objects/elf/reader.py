@@ -323,6 +323,35 @@ class ElfTables:
                     spelled = name.decode("utf-8", "surrogateescape")
                     yield NamedSymbol(spelled, symbol.st_shndx != 0, symbol.is_local)
 
+    def exported_names(self) -> bytes:
+        """Return the names of the symbols that the file defines for others, each ended by NUL.
+
+        Those of the static symbol table, in its order, which are bound global, weak or unique.
+
+        :raises FormatError: the table contradicts the file.
+        """
+        types = [section.sh_type for section in self.sections]
+        if SHT_SYMTAB not in types:
+            return b""
+        index = types.index(SHT_SYMTAB)
+        symbols, names = self.symbols(index), self.linked(index)
+        strings = bytes(self.content(names))
+        if types[names] != SHT_STRTAB or not strings.endswith(b"\0"):
+            message = f"expected strings in section {names}, the last one ended by NUL"
+            raise self.error(index, "sh_link", message)
+        limit = _NAMES_BUDGET * len(self.data)
+        out = bytearray()
+        for symbol in symbols[1:]:  # symbol 0 is none
+            is_inner = symbol.is_local or symbol.type in (STT_SECTION, STT_FILE)
+            if is_inner or not symbol.st_shndx:
+                continue
+            name = symbol.st_name
+            if name >= len(strings) or len(out) > limit:
+                message = f"expected less than {len(strings)} (the strings' size), found {name}"
+                raise self.error(index, "st_name in the content", message)
+            out += strings[name : strings.index(b"\0", name) + 1]
+        return bytes(out)
+
     def strings(self, index: int) -> StringTable:
         """Open section `index` as string table."""
         return StringTable(

@@ -22,7 +22,7 @@ from offload_tool.formats.objects.elf.reader import (
     Symbol,
     read_elf_tables,
 )
-from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
+from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 from offload_tool.io.write_plan import FilePlan
 from tests.formats.object_files import CLASSES, assemble
 

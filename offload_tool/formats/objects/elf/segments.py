@@ -1,8 +1,8 @@
-"""Replaces bundles inside of ELF files by smaller ones, and cuts out what becomes free.
+"""Rewrites ELF files whose content becomes smaller (`plan_shrunk_elf`) or more (`plan_grown_elf`).
 
-In a program or library nothing moves in memory, so no pointer, relocation or unwind table
-changes. What becomes free behind a bundle is cut out of the file in whole pages, and the
-loadable segment around it becomes several, with holes between their addresses::
+Shrinking. What becomes free behind a bundle is cut out. In a program or library nothing moves in
+memory, so no pointer, relocation or unwind table changes. Whole pages are cut out, and the
+loadable segment around them becomes several, with holes between their addresses::
 
     before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
     after   | .rodata | bundle 1 | headers |  (hole)
@@ -21,6 +21,16 @@ loadable segment around it becomes several, with holes between their addresses::
 In a relocatable file there are no pages and no pointers yet: the section becomes shorter,
 and symbols in it move; so do addends of relocations that name the section itself.
 
+Growing. A program or library gets content behind all that it has, in memory and in the file::
+
+    before  | headers | .text ... .data |                          | names, section headers |
+    after   | headers | .text ... .data | content                  | names, section headers |
+                                          ^ a PT_LOAD, read-only, above all others
+
+The program header table grows where it is, if there is room. Else it comes behind, into a segment
+of its own that begins where the content's section ends, as GNU's strip needs it. A program's then
+has the distance between address and offset of its first segment, as Linux before 5.18 wants it.
+
 Source: the System V gABI, chapters 4 and 5; the loaders of Linux 4 to 6, glibc and musl,
 which map each PT_LOAD by itself and want p_offset congruent to p_vaddr modulo the page.
 """
@@ -29,9 +39,10 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -47,6 +58,7 @@ from offload_tool.formats.objects.elf.reader import (
     SHN_LORESERVE,
     SHT_CREL,
     SHT_DYNSYM,
+    SHT_PROGBITS,
     SHT_REL,
     SHT_RELA,
     SHT_SYMTAB,
@@ -63,6 +75,8 @@ from offload_tool.util.frozen import frozen
 
 _PF_R = 4
 _FILL = b".offload_fill"
+_NOT_ZERO = re.compile(rb"[^\0]")
+_NULL = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 _SYMBOLS = 4096
 """That are looked at together: a large program has millions."""
 _PAGE = 4096
@@ -118,8 +132,8 @@ class _Changes:
     """Bytes to write at offsets of the old file."""
     names: bytes | None = None
     """A new table of the sections' names."""
-    appended: tuple[int, bytes] | None = None
-    """Bytes behind everything else, and where they begin in the new file."""
+    appended: tuple[int, FilePlan] | None = None
+    """What is behind everything else, and where it begins in the new file."""
     _starts: list[int] = field(default_factory=list)
     _before: list[int] = field(default_factory=lambda: [0])
 
@@ -158,7 +172,7 @@ def plan_shrunk_elf(
     tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
-    editor = shrinker(tables, rooms, verb)
+    editor: _Linked | _Relocatable = shrinker(tables, rooms, verb)
     editor.changes.literals += patches
     editor.rename(renamed)
     try:
@@ -166,6 +180,25 @@ def plan_shrunk_elf(
     except struct.error as error:
         message = f"numbers in its headers are too large ({error})"
         raise editor.error(message) from error
+
+
+def plan_grown_elf(
+    tables: ElfTables,
+    content: FilePlan,
+    name: bytes,
+    patches: Callable[[int], Iterable[tuple[int, bytes]]],
+    *,
+    instead: int,
+    without: Iterable[int] = (),
+) -> FilePlan:
+    """Plan the file with `content` in a section `name`, which begins at a page.
+
+    `patches` gives bytes to write at offsets of the old file, for the section's address. It has
+    the number `instead`, of a section that has none any more, as those in `without`.
+
+    :raises UnsupportedError: it cannot be done safely.
+    """
+    return _Grown(tables, content).plan_with(name, patches, instead, without)
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
@@ -195,20 +228,8 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
     return rooms
 
 
-def page_size(tables: ElfTables, verb: str) -> int:
-    """Return how large pages can be where a program or library runs, in bytes.
-
-    :raises UnsupportedError: nothing of it is loaded.
-    """
-    alignments = [row.p_align for row in tables.segments if row.p_type == PT_LOAD]
-    if not alignments:
-        message = f"cannot be {verb} safely: it has no loadable segments"
-        raise UnsupportedError(message, path=tables.path)
-    return _PAGE if tables.header.e_machine in _SMALL_PAGES else max(_PAGE, *alignments)
-
-
-class _Shrinker:
-    """What linked and relocatable files have in common."""
+class _Rewriter:
+    """What all kinds of changes have in common."""
 
     def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
         self.tables = tables
@@ -224,10 +245,6 @@ class _Shrinker:
         """Return why the file is refused."""
         message = f"cannot be {self.verb} safely: {message}"
         return UnsupportedError(message, path=self.tables.path)
-
-    def plan(self) -> FilePlan:
-        """Plan the new file."""
-        raise NotImplementedError
 
     def rename(self, names: Mapping[int, bytes]) -> None:
         """Rename sections."""
@@ -279,10 +296,11 @@ class _Shrinker:
             raise self.error(f"it would have {len(sections)} sections")
         end = self.content_end()
         position = changes.moved(end)
-        appended = []
+        appended: list[Piece] = []
         if changes.appended is not None:
-            appended.append(Literal(*changes.appended))
-            position = changes.appended[0] + len(changes.appended[1])
+            position, plan = changes.appended
+            appended += plan.moved(position)
+            position += plan.size
         if changes.names is not None:
             size, index = len(changes.names), tables.names_index
             sections[index] = sections[index]._replace(sh_offset=position, sh_size=size)
@@ -305,7 +323,7 @@ class _Shrinker:
     def content_end(self) -> int:
         """Return where the old file ends, without a section header table at its end."""
         header = self.tables.header
-        size = self.tables.elf_class.section.size * header.e_shnum
+        size = self.tables.elf_class.section.size * len(self.tables.sections)
         at_end = header.e_shoff + size == len(self.tables.data)
         return header.e_shoff if at_end else len(self.tables.data)
 
@@ -336,14 +354,64 @@ class _Shrinker:
             yield Range(self.changes.moved(start), HOST, start, end - start)
 
 
-class _Linked(_Shrinker):
-    """A program or library: addresses stay, whole pages go."""
+class _Mapped(_Rewriter):
+    """A program or library: addresses stay."""
+
+    def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
+        super().__init__(tables, rooms, verb)
+        self.loads = [row for row in tables.segments if row.p_type == PT_LOAD]
+        if not self.loads:
+            raise self.error("it has no loadable segments")
+        small = tables.header.e_machine in _SMALL_PAGES
+        self.page = _PAGE if small else max(_PAGE, *(row.p_align for row in self.loads))
+        """How large pages can be where it runs, in bytes."""
+        self.is_program = tables.header.e_type == ET_EXEC or any(
+            row.p_type == PT_INTERP for row in tables.segments
+        )
+
+    def distance(self) -> int:
+        """Return how far an address is from its offset, in the first segment."""
+        first = min(self.loads, key=lambda row: row.p_vaddr)
+        return first.p_vaddr - first.p_offset
+
+    def segment(self, offset: int, address: int, size: int) -> SegmentHeader:
+        """Return a new one, read-only."""
+        return SegmentHeader(PT_LOAD, _PF_R, offset, address, address, size, size, self.page)
+
+    def pack_table(
+        self,
+        rows: Sequence[SegmentHeader],
+        table_at: int,
+        address: int | None,
+        new: Sequence[SegmentHeader] = (),
+    ) -> bytes:
+        """Return the program header table at an offset, and at an address if it moves.
+
+        Segments that are `new` come behind all others that are loaded.
+        """
+        last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
+        rows = [*rows[: last + 1], *new, *rows[last + 1 :]]
+        size = self.tables.elf_class.segment.size * len(rows)
+        packed = bytearray()
+        for row in rows:
+            if row.p_type == PT_PHDR:
+                place = row.p_vaddr if address is None else address
+                physical = place + row.p_paddr - row.p_vaddr
+                row = SegmentHeader(
+                    *(PT_PHDR, row.p_flags, table_at, place, physical, size, size, row.p_align)
+                )
+            packed += self.tables.elf_class.pack_segment(row)
+        self.changes.program_headers = table_at, len(rows)
+        return bytes(packed)
+
+
+class _Linked(_Mapped):
+    """A program or library of which whole pages go."""
 
     table_pages: tuple[int, int] | None = None
     """Where the new program header table is to be, and its segment ends, in the old file."""
 
     def plan(self) -> FilePlan:
-        self.page = page_size(self.tables, self.verb)
         cuts = self._choose(self._candidates())
         self._place_table(cuts)
         self._check_table()
@@ -378,12 +446,9 @@ class _Linked(_Shrinker):
 
     def _choose(self, cuts: list[_Cut]) -> list[_Cut]:
         """Keep the largest if there would be too many program headers."""
-        header = self.tables.header
-        segment_types = {segment.p_type for segment in self.tables.segments}
-        self.is_program = header.e_type == ET_EXEC or PT_INTERP in segment_types
         limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
         largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
-        return sorted(largest[: max(limit - header.e_phnum - 1, 0)])
+        return sorted(largest[: max(limit - self.tables.header.e_phnum - 1, 0)])
 
     def _place_table(self, cuts: list[_Cut]) -> None:
         """Find room for the program header table: before the first cut, or at the end."""
@@ -412,13 +477,10 @@ class _Linked(_Shrinker):
     def _put_table_between(self, table_at: int) -> None:
         section = self.tables.sections[self.changes.cuts[0].room.section]
         address = section.sh_addr + table_at - section.sh_offset
-        first = min(
-            (s for s in self.tables.segments if s.p_type == PT_LOAD), key=lambda s: s.p_vaddr
-        )
-        if self.is_program and address - table_at != first.p_vaddr - first.p_offset:
+        if self.is_program and address - table_at != self.distance():
             # Linux before 5.18 tells a program its table's address by this rule.
             raise self.error("its program header table cannot move")
-        table = self._pack_table(self._new_segments(), table_at, address)
+        table = self.pack_table(self._new_segments(), table_at, address)
         self.changes.literals.append((table_at, table))
 
     def _append_table(self) -> None:
@@ -429,30 +491,12 @@ class _Linked(_Shrinker):
         top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == PT_LOAD)
         address = top + -top % self.page
         size = self.tables.elf_class.segment.size * (len(rows) + 1)
-        own = SegmentHeader(PT_LOAD, _PF_R, table_at, address, address, size, size, self.page)
-        last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
-        rows.insert(last + 1, own)
-        self.changes.appended = table_at, self._pack_table(rows, table_at, address)
+        own = [self.segment(table_at, address, size)]
+        table = self.pack_table(rows, table_at, address, own)
+        self.changes.appended = table_at, FilePlan.of([table])
 
     def _new_segments(self) -> list[SegmentHeader]:
         return [row for segment in self.tables.segments for row in self._split(segment)]
-
-    def _pack_table(self, rows: Sequence[SegmentHeader], table_at: int, address: int) -> bytes:
-        size = self.tables.elf_class.segment.size * len(rows)
-        packed = []
-        for row in rows:
-            if row.p_type == PT_PHDR:
-                physical = address + row.p_paddr - row.p_vaddr
-                row = row._replace(
-                    p_offset=table_at,
-                    p_vaddr=address,
-                    p_paddr=physical,
-                    p_filesz=size,
-                    p_memsz=size,
-                )
-            packed.append(self.tables.elf_class.pack_segment(row))
-        self.changes.program_headers = table_at, len(rows)
-        return b"".join(packed)
 
     def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
         """Return what becomes of a segment: several where something is cut out of it.
@@ -573,7 +617,74 @@ class _Linked(_Shrinker):
         return self.rooms[at - 1] if at and place < self.rooms[at - 1].end else None
 
 
-class _Relocatable(_Shrinker):
+class _Grown(_Mapped):
+    """A program or library that gets content."""
+
+    def __init__(self, tables: ElfTables, content: FilePlan) -> None:
+        super().__init__(tables, (), "joined")
+        self.content = content
+
+    def plan_with(
+        self,
+        name: bytes,
+        patches: Callable[[int], Iterable[tuple[int, bytes]]],
+        instead: int,
+        without: Iterable[int],
+    ) -> FilePlan:
+        tables, changes, content = self.tables, self.changes, self.content
+        row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
+        stays = self._has_room(row_size)
+        offset, address = self._place(self.content_end(), moves_table=not stays)
+        size = content.size + -content.size % self.page
+        new = [self.segment(offset, address, size)]
+        behind: list[FilePlan | int | bytes] = [content, size - content.size]
+        changes.literals += patches(address)
+        if stays:
+            table = self.pack_table(tables.segments, table_at, None, new)
+            changes.literals.append((table_at, table))
+        else:
+            table_at, place = offset + size, address + size
+            new.append(self.segment(table_at, place, row_size * (len(tables.segments) + 2)))
+            behind.append(self.pack_table(tables.segments, table_at, place, new))
+        changes.appended = offset, FilePlan.of(behind)
+        names = bytes(tables.content(tables.names_index))
+        changes.names = names + name + b"\0"
+        for number in without:
+            changes.sections[number] = _NULL
+        changes.sections[instead] = SectionHeader(
+            *(len(names), SHT_PROGBITS, SHF_ALLOC, address, offset, size, 0, 0, self.page, 0)
+        )
+        return self.finish()
+
+    def _has_room(self, row_size: int) -> bool:
+        """Return whether one more program header can stand behind the table, where zeros are."""
+        tables = self.tables
+        start = tables.header.e_phoff + row_size * len(tables.segments)
+        end = start + row_size
+        loaded = any(
+            row.p_offset <= tables.header.e_phoff and end <= row.p_offset + row.p_filesz
+            for row in self.loads
+        )
+        used = any(
+            row.has_content and row.sh_offset < end and row.sh_offset + row.sh_size > start
+            for row in tables.sections
+        )
+        return loaded and not used and not _NOT_ZERO.search(tables.data, start, end)
+
+    def _place(self, end: int, *, moves_table: bool) -> tuple[int, int]:
+        """Return offset and address of the new segment."""
+        top = max(row.p_vaddr + row.p_memsz for row in self.loads)
+        offset, address = (at + -at % self.page for at in (end, top))
+        if self.is_program and moves_table:
+            distance = self.distance()
+            if distance % self.page:
+                raise self.error("its program header table cannot move")
+            address = max(address, offset + distance)
+            offset = address - distance
+        return offset, address
+
+
+class _Relocatable(_Rewriter):
     """An object: the section becomes shorter."""
 
     def plan(self) -> FilePlan:

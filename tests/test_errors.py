@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from offload_tool.errors import UsageError
+from offload_tool.errors import UsageError, shortage
 from offload_tool.formats.bitcode import llvmlite
-from offload_tool.formats.codec.stream import BackgroundHash, ZstdStream
+from offload_tool.formats.codec import BackgroundHash, ZstdStream
 from offload_tool.io import InputFile
-from offload_tool.util.shortage import shortage
 
 MEMORY, FILES = "this needs more memory than there is", "this needs more open files"
 HOST, GPU = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"

@@ -11,7 +11,7 @@ import pytest
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
-from offload_tool.formats.objects.elf.shrink_section import Replacement, plan_shrunk_elf
+from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 from offload_tool.io.write_plan import FilePlan
 from tests.formats.object_files import CLASSES, assemble, make_elf
 

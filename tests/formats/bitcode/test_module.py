@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.bitcode.embedded_objects import find_embedded_objects
+from offload_tool.formats.bitcode.module import find_embedded_objects
 from tests.conftest import missing
 
 SECTION = ".llvm.offloading"

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError
-from offload_tool.formats.objects.coff import is_coff
-from offload_tool.formats.objects.coff_edit import plan_coff, read_coff_sections
+from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
 from tests.formats.object_files import (
     C_SOURCE,
     CPP_SOURCE,

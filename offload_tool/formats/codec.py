@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import zstandard
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.util.shortage import shortage
+from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath

@@ -1,1 +1,0 @@
-"""Compressed streams, which several formats have."""
