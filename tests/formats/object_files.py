@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from offload_tool.formats.objects.ar import NewMember, plan_archive
@@ -15,6 +15,11 @@ HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
 GFX90A = "hip-amdgcn-amd-amdhsa--gfx90a:xnack+"
 PREFIX = "__CLANG_OFFLOAD_BUNDLE__"
+ADDED = [
+    (f"{PREFIX}host-x86_64-unknown-linux-gnu-".encode(), b"\0"),
+    (f"{PREFIX}hip-y".encode(), b"image" * 99),
+]
+"""Sections to add: name and content."""
 
 C_SOURCE = """
 int data = 5; static int zeros[1000]; const char *message = "hello, world";
@@ -66,6 +71,46 @@ def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
 def run(*command: str | Path) -> None:
     """Run a program that must succeed."""
     subprocess.run(command, check=True, capture_output=True)
+
+
+class Objcopy:
+    """Does with llvm-objcopy what clang-offload-bundler does, and here the same by `plan`."""
+
+    def __init__(self, tool: str, tmp_path: Path, plan: Callable[..., FilePlan]) -> None:
+        self.tool = tool
+        self.tmp_path = tmp_path
+        self.plan = plan
+        self.out = tmp_path / "objcopy.out"
+
+    def check_added(self, host: Path) -> bytes:
+        """Return the host with `ADDED`, which must be the same by both."""
+        arguments = []
+        for index, (name, content) in enumerate(ADDED):
+            file = self.tmp_path / f"content{index}"
+            file.write_bytes(content)
+            arguments.append(f"--add-section={name.decode()}={file}")
+            arguments.append(f"--set-section-flags={name.decode()}=readonly,exclude")
+        run(self.tool, *arguments, "--", host, self.out)
+        data = host.read_bytes()
+        plan = self.plan(memoryview(data), [(name, len(content)) for name, content in ADDED])
+        ours = assemble(plan, data, [content for _, content in ADDED], self.tmp_path)
+        assert ours == self.out.read_bytes()
+        return ours
+
+    def check_removed(self, host: bytes) -> bytes:
+        """Return the host without sections of bundles, which must be the same by both."""
+        (self.tmp_path / "bundled").write_bytes(host)
+        command = ("--regex", f"--remove-section={PREFIX}.*", "--")
+        run(self.tool, *command, self.tmp_path / "bundled", self.out)
+        plan = self.plan(memoryview(host), removed=is_bundle_section)
+        ours = assemble(plan, host, [], self.tmp_path)
+        assert ours == self.out.read_bytes()
+        return ours
+
+
+def is_bundle_section(name: bytes) -> bool:
+    """Return whether a section of this name is one of an object bundle."""
+    return name.startswith(PREFIX.encode())
 
 
 def make_elf(

@@ -247,6 +247,17 @@ def test_equal_content_keeps_the_old_file(
     assert leftovers(tmp_path) == ["out"]
 
 
+def test_equal_content_replaces_the_old_file(tmp_path: Path) -> None:
+    """Without keep_equal, a file that has the same bytes is replaced by a new one."""
+    path = tmp_path / "out"
+    path.write_bytes(b"same")
+    before = path.stat().st_ino
+    with replace_file(path) as out:
+        out.write(b"same")
+    assert not out.kept
+    assert path.stat().st_ino != before
+
+
 @pytest.mark.parametrize("position", [0, (1 << 20) - 1, 1 << 20, (2 << 20) + 4])
 def test_other_content_replaces_the_old_file(tmp_path: Path, position: int) -> None:
     """With keep_equal, a file of which one byte differs, wherever it is, is replaced."""

@@ -154,21 +154,6 @@ def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
         )
 
 
-def check_member_name(member: ArchiveMember, *, path: StrPath | None = None) -> None:
-    """Check that a member's name can become a file's name: one component of a path.
-
-    :raises FormatError: it is empty, ``.`` or ``..``, or has a ``/`` or NUL in it.
-    """
-    name = member.name
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise FormatError(
-            f"expected a plain file name, found {name!r}; it could lead out of the folder",
-            path=path,
-            offset=member.header_offset,
-            field="member name",
-        )
-
-
 class ArchiveReader:
     """Walks an archive from header to header; iterating is `iter_members`.
 

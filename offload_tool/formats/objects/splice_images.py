@@ -154,7 +154,7 @@ def _patch_coff_symbols(
             SECTION_AUX.pack_into(patched, at + SYMBOL.size, *fields)
 
 
-class _Layout(NamedTuple):
+class _ObjectLayout(NamedTuple):
     """Where everything is."""
 
     offsets: tuple[int, ...]
@@ -227,7 +227,7 @@ def _order(tables: ElfTables) -> list[int]:
     return sorted(range(1, len(sections)), key=place)
 
 
-def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> _Layout:
+def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> _ObjectLayout:
     offsets = [section.sh_offset for section in tables.sections]
     end = tables.elf_class.header.size
     for number in order:
@@ -235,7 +235,7 @@ def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> _Layo
         offsets[number] = end = _aligned(end, section.sh_addralign)
         if section.has_content:
             end += size if number == index else section.sh_size
-    return _Layout(tuple(offsets), _aligned(end, tables.elf_class.address_size))
+    return _ObjectLayout(tuple(offsets), _aligned(end, tables.elf_class.address_size))
 
 
 def _aligned(offset: int, alignment: int) -> int:
@@ -244,7 +244,7 @@ def _aligned(offset: int, alignment: int) -> int:
 
 def _check_layout(tables: ElfTables, order: list[int], path: StrPath | None, length: int) -> None:
     header = tables.header
-    found = _Layout(tuple(section.sh_offset for section in tables.sections), header.e_shoff)
+    found = _ObjectLayout(tuple(section.sh_offset for section in tables.sections), header.e_shoff)
     end = header.e_shoff + len(tables.sections) * tables.elf_class.section.size
     is_usual = header.e_type == ET_REL and not header.e_phnum and end == length
     is_usual = is_usual and len(tables.sections) < SHN_LORESERVE

@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from offload_tool.errors import ContentError, FormatError, UnsupportedError
 from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
 from tests.formats.object_files import (
+    ADDED,
     C_SOURCE,
     CPP_SOURCE,
     PREFIX,
+    Objcopy,
     assemble,
+    is_bundle_section,
     make_coff,
     run,
 )
-from tests.formats.objects.elf.test_edit_sections import ADDED, check_plan, is_bundle_section
+from tests.formats.objects.elf.test_edit_sections import check_plan
 
 SIZES = [(name, len(content)) for name, content in ADDED]
 CONTENTS = [content for _, content in ADDED]
@@ -60,19 +63,10 @@ def test_llvm_bytes(
 ) -> None:
     """Both directions give llvm-objcopy's bytes."""
     (tmp_path / f"a.{suffix}").write_text(source)
-    host, out = tmp_path / "a.o", tmp_path / "out"
+    host = tmp_path / "a.o"
     run(llvm("clang"), f"--target={target}", "-c", *flags, tmp_path / f"a.{suffix}", "-o", host)
-    arguments = []
-    for index, (name, content) in enumerate(ADDED):
-        (tmp_path / f"content{index}").write_bytes(content)
-        arguments.append(f"--add-section={name.decode()}={tmp_path / f'content{index}'}")
-        arguments.append(f"--set-section-flags={name.decode()}=readonly,exclude")
-    run(llvm("llvm-objcopy"), *arguments, "--", host, out)
-    data, bundled = host.read_bytes(), out.read_bytes()
-    assert assemble(plan_coff(memoryview(data), SIZES), data, CONTENTS, tmp_path) == bundled
-    run(llvm("llvm-objcopy"), "--regex", f"--remove-section={PREFIX}.*", "--", out, host)
-    plan = plan_coff(memoryview(bundled), removed=is_bundle_section)
-    assert assemble(plan, bundled, [], tmp_path) == host.read_bytes()
+    objcopy = Objcopy(llvm("llvm-objcopy"), tmp_path, plan_coff)
+    objcopy.check_removed(objcopy.check_added(host))
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -117,12 +117,12 @@ class _SectionEditor:
         self.tables = tables
         self.order = tables.elf_class.order
         self.sections = [
-            _Section(name, header, old)
+            _EditedSection(name, header, old)
             for old, (name, header) in enumerate(zip(tables.names, tables.sections, strict=True))
         ]
         self.layout = _Layout(tables, self.sections)
         self.added = [
-            _Section(name, header, 0, number) for number, (name, header) in enumerate(added)
+            _EditedSection(name, header, 0, number) for number, (name, header) in enumerate(added)
         ]
         self.symtab = self._find_single(SHT_SYMTAB)
         self.shndx = self._find_single(SHT_SYMTAB_SHNDX)
@@ -192,7 +192,7 @@ class _SectionEditor:
             raise self.tables.unsupported(user, field, message)
         return self.new[number]
 
-    def _relink(self, section: _Section) -> None:
+    def _relink(self, section: _EditedSection) -> None:
         section_type = section.header.sh_type
         if section_type == SHT_GROUP:
             self._rewrite_group(section)
@@ -221,7 +221,7 @@ class _SectionEditor:
             raise self.tables.error(index, "sh_link", message)
         return words
 
-    def _rewrite_group(self, section: _Section) -> None:
+    def _rewrite_group(self, section: _EditedSection) -> None:
         flags, *members = self._read_group(section.old)
         old = section.header.sh_info
         signature = self.symbols.new_number(old, section.old)
@@ -231,7 +231,7 @@ class _SectionEditor:
         section.rewrite(struct.pack(f"{self.order}{len(words)}I", *words))
         section.set(sh_link=self.new[self.symtab], sh_info=signature)
 
-    def _rewrite_relocations(self, section: _Section) -> None:
+    def _rewrite_relocations(self, section: _EditedSection) -> None:
         old = section.header
         link, info = self._new_target(section.old), self._new_target(section.old, "sh_info")
         section.set(sh_link=link, sh_info=info)
@@ -240,7 +240,7 @@ class _SectionEditor:
         if self.symbols.renumbered and old.sh_link == self.symtab:
             section.rewrite(self._renumber_relocations(section))
 
-    def _renumber_relocations(self, section: _Section) -> bytes:
+    def _renumber_relocations(self, section: _EditedSection) -> bytes:
         is_64 = self.tables.elf_class.is_64
         fields = 3 if section.header.sh_type == SHT_RELA else 2
         layout = struct.Struct(self.order + fields * ("Q" if is_64 else "I"))
@@ -293,7 +293,7 @@ def _is_rebuilt(header: SectionHeader) -> bool:
     return header.sh_type == SHT_STRTAB and not header.sh_flags & SHF_ALLOC
 
 
-class _Section:
+class _EditedSection:
     """A section on its way into the new file; its header becomes valid step by step.
 
     `old` is its number in the host, or 0; `added` that among the contents to insert, None for a
@@ -367,7 +367,7 @@ class _Segment:
 class _Layout:
     """Places the parts of one file; segments are matched with their sections at once."""
 
-    def __init__(self, tables: ElfTables, sections: Sequence[_Section]) -> None:
+    def __init__(self, tables: ElfTables, sections: Sequence[_EditedSection]) -> None:
         self.tables = tables
         self.old_sections = sections
         if len(tables.segments) > _MAX_SEGMENTS:
@@ -413,7 +413,7 @@ class _Layout:
                 message = f"overlaps {self.tables.label(first)}, which ends at {start + size}"
                 raise self.tables.error(second, "sh_offset", message)
 
-    def place(self, kept: Sequence[_Section], names_index: int) -> FilePlan:
+    def place(self, kept: Sequence[_EditedSection], names_index: int) -> FilePlan:
         """Return the plan of the file of these sections, number 0 included, in their order.
 
         :raises UnsupportedError: a section whose content changes lies inside a segment.
@@ -458,7 +458,7 @@ class _Layout:
             end = max(end, segment.offset + segment.size)
         return end
 
-    def _place_sections(self, sections: Iterable[_Section], end: int) -> int:
+    def _place_sections(self, sections: Iterable[_EditedSection], end: int) -> int:
         outside = []
         for section in sections:
             if section.segment is None:
@@ -476,7 +476,7 @@ class _Layout:
             end += section.file_size
         return end
 
-    def _check_unchanged(self, section: _Section) -> None:
+    def _check_unchanged(self, section: _EditedSection) -> None:
         if section.data is not None and section.data != self.tables.content(section.old):
             message = f"{self.tables.label(section.old)} must change, but lies inside a segment"
             raise self.tables.unsupported(section.old, "sh_offset", message)
@@ -498,7 +498,7 @@ class _Layout:
         )
         return elf_class.header.pack(*header)
 
-    def _segment_pieces(self, kept: Sequence[_Section], header: bytes) -> Sequence[Piece]:
+    def _segment_pieces(self, kept: Sequence[_EditedSection], header: bytes) -> Sequence[Piece]:
         writes: list[Piece] = [
             Range(part.offset, HOST, part.header.p_offset, part.size) for part in self.segments
         ]
@@ -514,7 +514,7 @@ class _Layout:
         writes.append(Literal(self.segment_table.offset, table))
         return _overlay(writes)
 
-    def _section_piece(self, section: _Section) -> Piece:
+    def _section_piece(self, section: _EditedSection) -> Piece:
         position, size = section.header.sh_offset, section.file_size
         if section.data is not None:
             return Literal(position, section.data)

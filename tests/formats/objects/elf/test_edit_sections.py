@@ -19,18 +19,20 @@ from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io.write_plan import HOST, FilePlan, Range
 from tests.formats.object_files import (
+    ADDED,
     C_SOURCE,
     CLASSES,
     CPP_SOURCE,
     PREFIX,
+    Objcopy,
     assemble,
+    is_bundle_section,
     make_elf,
     run,
     write_file,
 )
 
 MAGIC = PREFIX.encode()
-ADDED = [(MAGIC + b"host-x86_64-unknown-linux-gnu-", b"\0"), (MAGIC + b"hip-y", b"image" * 99)]
 SIGNED_SYMBOLS = """
  .text
 foo: .long 0
@@ -54,10 +56,6 @@ grp: .long 0
 """
 
 
-def is_bundle_section(name: bytes) -> bool:
-    return name.startswith(MAGIC)
-
-
 def plan_added(host: bytes) -> FilePlan:
     return plan_elf(memoryview(host), [(name, len(content)) for name, content in ADDED])
 
@@ -66,39 +64,9 @@ def plan_removed(host: bytes) -> FilePlan:
     return plan_elf(memoryview(host), removed=is_bundle_section)
 
 
-class Objcopy:
-    """Does with llvm-objcopy what clang-offload-bundler does, and here the same."""
-
-    def __init__(self, tool: str, tmp_path: Path) -> None:
-        self.tool = tool
-        self.tmp_path = tmp_path
-        self.out = tmp_path / "objcopy.out"
-
-    def check_added(self, host: Path) -> bytes:
-        arguments = []
-        for index, (name, content) in enumerate(ADDED):
-            file = self.tmp_path / f"content{index}"
-            file.write_bytes(content)
-            arguments.append(f"--add-section={name.decode()}={file}")
-            arguments.append(f"--set-section-flags={name.decode()}=readonly,exclude")
-        run(self.tool, *arguments, "--", host, self.out)
-        contents = [content for _, content in ADDED]
-        ours = assemble(plan_added(host.read_bytes()), host.read_bytes(), contents, self.tmp_path)
-        assert ours == self.out.read_bytes()
-        return ours
-
-    def check_removed(self, host: bytes) -> bytes:
-        (self.tmp_path / "bundled").write_bytes(host)
-        command = ("--regex", f"--remove-section={PREFIX}.*", "--")
-        run(self.tool, *command, self.tmp_path / "bundled", self.out)
-        ours = assemble(plan_removed(host), host, [], self.tmp_path)
-        assert ours == self.out.read_bytes()
-        return ours
-
-
 @pytest.fixture
 def objcopy(llvm: Callable[[str], str], tmp_path: Path) -> Objcopy:
-    return Objcopy(llvm("llvm-objcopy"), tmp_path)
+    return Objcopy(llvm("llvm-objcopy"), tmp_path, plan_elf)
 
 
 # -- equal bytes -------------------------------------------------------------------------
