@@ -35,7 +35,7 @@ CHANGES = {
     ),
     "clone": ("env = env.Clone()\nenv.Append(OFFLOAD_FLAGS='-DSECOND')\n", "-DSECOND"),
     "replace": ("env.Replace(OFFLOAD_RDC=True)\n", "b.gfx906.bc"),
-    "number-and-truth": ("env['CPPDEFINES']['NUMBER'] = True\n", "-DNUMBER=True"),
+    "equal-number": ("env['OFFLOAD_ARCH_FLAGS']['gfx906'][2] = 1.0\n", "-D 1.0"),
 }
 
 
@@ -54,8 +54,7 @@ def test_change_between_calls(project: Project, change: str, word: str | None) -
     processor = "gfx906" if word else "gfx90a"
     own = (
         f"env['OFFLOAD_ARCH'] = ['{processor}']\n"
-        f"env['OFFLOAD_ARCH_FLAGS'] = {{'{processor}': ['-DFIRST']}}\n"
-        "env['CPPDEFINES'] = {'NUMBER': 1}\n"
+        f"env['OFFLOAD_ARCH_FLAGS'] = {{'{processor}': ['-DFIRST', '-D', 1]}}\n"
         "env.Append(OFFLOAD_FLAGS=['-D$WORD'], WORD='GIVEN')\n"
     )
     word = word or "-DSECOND"
