@@ -20,7 +20,8 @@ from offload_tool.clang.depfile import read_depfile
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.operations.embed import read_host_files
 from offload_tool.passes.source_kind import derive_cuid
-from offload_tool.sccache_dist import config, server
+from offload_tool.sccache_dist import cluster as dist_cluster
+from offload_tool.sccache_dist import config
 from offload_tool.toolchain import disk_cache
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
@@ -607,7 +608,7 @@ def cluster(
         script(sccache, f'echo "{shown}" >>"{log}"\n{text}')
         return log
 
-    monkeypatch.setattr(server.Engine, "is_current", server.Engine.is_running)
+    monkeypatch.setattr(dist_cluster.Engine, "is_current", dist_cluster.Engine.is_running)
     with socket.socket(socket.AF_UNIX) as listening:  # an engine that runs already
         listening.bind(str(path))
         listening.listen()
@@ -713,7 +714,7 @@ def test_unusable_cluster(
     else:
         (tmp_path / "socket").unlink()
         tmp_path.chmod(0o700)
-        monkeypatch.setattr(server, "_WAIT_SECONDS", 0.1)
+        monkeypatch.setattr(dist_cluster, "_WAIT_SECONDS", 0.1)
     assert run(*GFX906, *FLAGS) == status
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
