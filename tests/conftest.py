@@ -100,6 +100,15 @@ def missing(what: str) -> None:
     pytest.skip(f"{what} is not installed")
 
 
+def program(name: str) -> str:
+    """Return the path of a program of this Python's environment, or on PATH; `missing` if none."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        missing(name)
+        raise AssertionError  # missing() does not return
+    return found
+
+
 @pytest.fixture(scope="session")
 def llvm() -> Callable[[str], str]:
     """Return the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.

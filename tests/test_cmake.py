@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from tests.conftest import ROOT
+from tests.conftest import ROOT, program
 from tests.launch.compiles import ccache, environment, misses
-from tests.test_meson import program
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"]
 LAUNCHER = f"{sys.executable};-m;offload_tool;launch"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from tests.conftest import ROOT
-from tests.test_meson import compiles_since, counting_environment, program
+from tests.conftest import ROOT, program
+from tests.test_meson import compiles_since, counting_environment
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
 

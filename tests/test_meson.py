@@ -17,7 +17,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, program
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
 SOURCES = ["saxpy", "scale"]
@@ -33,14 +33,6 @@ PAGE = (ROOT / "docs/meson.md").read_text()
 SIZES = {"0": 0, "1": 1, "N": len(SOURCES), "M": len(TARGETS)}
 SIZES["N x M"] = SIZES["N"] * SIZES["M"]
 BIN = str(Path(sys.executable).parent)
-
-
-def program(name: str) -> str:
-    found = shutil.which(name, path=BIN) or shutil.which(name)
-    if found is None:
-        missing(name)
-        raise AssertionError
-    return found
 
 
 def counting_environment(folder: Path) -> dict[str, str]:

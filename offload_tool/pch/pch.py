@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.options import STAGE, does
 from offload_tool.io.file_digests import Fingerprints, by_look, content_of, digest_of, look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
@@ -68,7 +69,6 @@ _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
-_JOBS = ("-c", "-S")
 _NO_CUID = "-cuid=0"
 _BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
 """With one of the two alone, clang takes edits of the same size and time, or refuses a header with
@@ -275,7 +275,7 @@ def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[tuple[int, int] | No
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
     """Return the words of a pass, without input and output, that are alike for all sources."""
     return tuple(
-        _NO_CUID if word.startswith("-cuid=") else word for word in words if word not in _JOBS
+        _NO_CUID if word.startswith("-cuid=") else word for word in words if not does(word, STAGE)
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import program
 from tests.scons.conftest import KERNEL, Project, contents, device_library_folder, empty_project
 
 BOTH = ("gfx906", "gfx90a:xnack+")
@@ -29,15 +28,6 @@ int main(void) {
 """
 HIDDEN = '__attribute__((visibility("hidden")))'
 OPENMP = "env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n"
-
-
-def program(name: str) -> str:
-    """Return the path of a program of the test's environment."""
-    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
-    if found is None:
-        missing(name)
-        raise AssertionError  # missing() does not return
-    return found
 
 
 class Cache:

@@ -8,34 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang import driver
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain import capability_check, select
+from offload_tool.toolchain import capability_check
 from offload_tool.toolchain.capability_check import Job, Places
 from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
-from tests.conftest import missing
+from tests.conftest import program
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm
 
 BARE = ("-nogpuinc", "-nogpulib")
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let each test search anew."""
-    select._find.cache_clear()
-    driver.output_of.cache_clear()
+def no_installations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide those that the shell names."""
     for name in ("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        missing(name)
-        raise AssertionError  # missing() does not return
-    return found
 
 
 @pytest.fixture

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang import driver
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain import select
 from offload_tool.toolchain.identity import (
     command_identity,
     configuration_identity,
@@ -17,13 +15,7 @@ from offload_tool.toolchain.identity import (
 )
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
-
-
-@pytest.fixture(autouse=True)
-def forget() -> None:
-    """Let each test search anew."""
-    select._find.cache_clear()
-    driver.output_of.cache_clear()
+from tests.toolchain.conftest import search_anew
 
 
 @pytest.fixture
@@ -40,8 +32,7 @@ def clang() -> str:
 
 
 def identity(command: str) -> str:
-    select._find.cache_clear()
-    driver.output_of.cache_clear()
+    search_anew()
     return find_toolchain(clang=command).identity
 
 

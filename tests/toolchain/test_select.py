@@ -9,19 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang import driver
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import select, ziglang
 from offload_tool.toolchain.select import find_toolchain
 
 TARGETS = "  Registered Targets:\n    amdgcn - AMD GCN GPUs\n    x86-64 - 64-bit X86\n"
-
-
-@pytest.fixture(autouse=True)
-def forget() -> None:
-    """Let each test search anew."""
-    select._find.cache_clear()
-    driver.output_of.cache_clear()
 
 
 @pytest.fixture

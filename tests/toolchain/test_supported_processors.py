@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang import driver
 from offload_tool.cli.compile import run_compile
 from offload_tool.errors import CompilerError, TargetIDError
-from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from offload_tool.toolchain.supported_processors import native_targets, refusal, targets_of_compiler
@@ -118,8 +116,6 @@ def test_compile_for_one(newer_clang: str, tmp_path: Path, capfd) -> None:
 @pytest.fixture
 def with_programs(tmp_path: Path) -> Toolchain:
     """Return a compiler whose folder has the programs that a test writes."""
-    select._find.cache_clear()
-    driver.output_of.cache_clear()
     native_targets.cache_clear()
     file = fake_clang(tmp_path / "clang-22", "22.1.8")
     text = file.read_text()
