@@ -200,6 +200,18 @@ def test_other_file(made: PassRecord, name: str, how: str) -> None:
     assert judge(made, KEY, Fingerprints(), "k.co").state is State.OUTDATED
 
 
+def test_link_that_becomes_a_copy(made: PassRecord) -> None:
+    """Two inputs that were one file and are two of equal content make the output outdated."""
+    Path("link.h").symlink_to("include/k.h")
+    time.sleep(0.05)
+    start, prints = Start.now("marker", []), Fingerprints()
+    record = record_pass_result(KEY, ["include/k.h", "link.h"], Lookups(), "k.co", start, prints)
+    assert judge(record, KEY, Fingerprints(), "k.co").state is State.CURRENT
+    Path("link.h").unlink()
+    Path("link.h").write_bytes(Path("include/k.h").read_bytes())
+    assert judge(record, KEY, Fingerprints(), "k.co").state is State.OUTDATED
+
+
 @pytest.mark.parametrize("name", ["k.h", "include/sub/k.h", "sub/k.h"])
 def test_file_that_appears(made: PassRecord, name: str) -> None:
     """A file under a name that is looked up makes it unsure; the preprocessor settles that."""

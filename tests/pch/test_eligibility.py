@@ -39,6 +39,7 @@ def reason(stage: str, words: str, kind: str = "hip") -> str:
         ("host", "-O2 -fPIC", ""),
         ("device", "", "no optimization (-O0)"),
         ("device", "-O2 -O0", "no optimization (-O0)"),
+        ("device", "-O0 -Xclang -O2", ""),
         ("host", "", "no optimization (-O0)"),
         ("device", "-O2 -g", "debug information (-g)"),
         ("host", "-O2 -gline-tables-only", "debug information (-g)"),
