@@ -8,12 +8,15 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.selection import chosen, without_tests
+
+if TYPE_CHECKING:
+    from offload_tool.toolchain.probe import Toolchain
 
 # Under nohup, or in a script's background, every child would ignore one of these signals, and tests
 # that send it would wait for ever.
@@ -107,6 +110,18 @@ def program(name: str) -> str:
         missing(name)
         raise AssertionError  # missing() does not return
     return found
+
+
+def found_toolchain() -> Toolchain:
+    """Return the compiler that builds find on this machine; it must be there in CI."""
+    from offload_tool.errors import CompilerError
+    from offload_tool.toolchain.select import find_toolchain
+
+    try:
+        return find_toolchain()
+    except CompilerError as error:
+        missing(f"a compiler ({error})")
+        raise
 
 
 @pytest.fixture(scope="session")

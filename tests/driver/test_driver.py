@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang.response_file import expand_command
-from offload_tool.errors import CompilerError
 from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons.pch import PCH_FOLDER
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain, missing
 from tests.driver.changes import Event, History, choose
 from tests.driver.linking import change_links
 from tests.driver.projects import project
@@ -30,10 +28,7 @@ CHANGES = 4
 
 @pytest.fixture(scope="session")
 def clang() -> Path:
-    try:
-        found = find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found = found_toolchain()
     if found.is_embedded:
         missing("a clang that a script may stand before")
     if host_runtime(found) is None:

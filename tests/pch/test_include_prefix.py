@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
 from offload_tool.pch.include_prefix import beginning_of, includes_text, leading_includes
-from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain
 
 BEGINNINGS = {
     b"#include <a.h>\n": ("a.h",),
@@ -61,16 +58,7 @@ PIECES = (
 )
 
 
-@pytest.fixture(scope="module")
-def clang() -> Toolchain:
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
-
-
-def test_clang_agrees(tmp_path: Path, clang: Toolchain) -> None:
+def test_clang_agrees(tmp_path: Path) -> None:
     """What clang makes of a source, it makes of the headers' text and the rest, in one file each.
 
     The judge is the preprocessor, with all macros, over random beginnings.
@@ -88,11 +76,11 @@ def test_clang_agrees(tmp_path: Path, clang: Toolchain) -> None:
             sources.append((tmp_path / f"{number}.hpp", text))
             split.append((tmp_path / f"{number}-split.hpp", begin + text[end:]))
     assert len(sources) > 30
-    texts = []
+    texts, clang = [], found_toolchain().clang
     for files in (sources, split):
         for path, text in files:
             path.write_bytes(text)
-        command = [*clang.clang, "-x", "c++", "-E", "-P", "-dD", "-w", f"-I{tmp_path}"]
+        command = [*clang, "-x", "c++", "-E", "-P", "-dD", "-w", f"-I{tmp_path}"]
         runs = [subprocess.run([*command, path], capture_output=True) for path, _ in files[:40]]
         # A source that is an error is one in both.
         texts.append([run.stdout.split() if run.returncode == 0 else [] for run in runs])

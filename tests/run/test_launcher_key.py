@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.run.launcher_key import run_launched
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain
 
 
 class Launcher:
@@ -34,7 +32,7 @@ class Launcher:
         return status
 
     def run(self) -> int:
-        clang = [*find_toolchain().clang, "-x", "c", "-Werror", "-Wall", "-c", "-Ia", "-Ib"]
+        clang = [*found_toolchain().clang, "-x", "c", "-Werror", "-Wall", "-c", "-Ia", "-Ib"]
         command = [*clang, *self.flags, *dependency_flags("k.d"), "-o", "k.o", "k.c"]
         return run_launched(("cache",), command, os.environ, self.compiler, self)
 
@@ -47,10 +45,7 @@ class Launcher:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found_toolchain()
     monkeypatch.chdir(tmp_path)
     for name in "ab":
         Path(name).mkdir()
