@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import plan_embedding
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, NamedSymbol, read_elf_tables
+from tests.formats.object_files import make_elf
 
 PLAN = plan_embedding(["1"], 5, "x86_64-unknown-linux-gnu")
 OBJECT = b"".join(PLAN.bound(b"", [b"hello"]).chunks())
@@ -48,3 +49,19 @@ def test_one_changed_byte(at: int, value: int) -> None:
         return
     rows = [row for row in tables.sections if row.has_content]
     assert all(row.sh_offset + row.sh_size <= len(data) for row in rows)
+
+
+@pytest.mark.parametrize("copies", [3, 9])
+def test_sections_that_share_bytes(copies: int) -> None:
+    """Sections that are far longer than the file, taken together, are refused."""
+    data = make_elf(extra={b".big": bytes(10_000)})
+    tables = read_elf_tables(memoryview(data))
+    rows = [*tables.sections, *[tables.sections[5]] * copies]
+    header = tables.header._replace(e_shoff=len(data), e_shnum=len(rows))
+    made = tables.elf_class.header.pack(*header) + data[tables.header.e_ehsize :]
+    made += b"".join(tables.elf_class.section.pack(*row) for row in rows)
+    if copies == 3:
+        assert len(read_elf_tables(memoryview(made)).sections) == len(rows)
+        return
+    with pytest.raises(FormatError, match="taken together, is far longer than the file"):
+        read_elf_tables(memoryview(made))
