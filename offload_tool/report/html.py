@@ -107,11 +107,18 @@ def plain_table(
             shown = breakable(text_of(str(value or "")))
             cells.append(f"<{tag}{scope}{as_class(kind)}>{shown}</{tag}>")
         lines.append(f"<tr>{''.join(cells)}</tr>\n")
+    return framed_table(name, 3, text_of(title), text_of(caption), heads, lines)
+
+
+def framed_table(
+    name: str, level: int, title: str, caption: str, heads: str, rows: Iterable[str], foot: str = ""
+) -> str:
+    """Return a section with a table, whose parts are HTML; `level` is that of its heading."""
     return (
         "<section>\n"
-        f'<h3 id="{name}-title">{text_of(title)}</h3>\n'
+        f'<h{level} id="{name}-title">{title}</h{level}>\n'
         f'<div class="scroll" role="region" aria-labelledby="{name}-title" tabindex="0">\n'
-        f'<table class="static" id="{name}">\n<caption>{text_of(caption)}</caption>\n'
-        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>\n"
-        "</table>\n</div>\n</section>\n"
+        f'<table class="static" id="{name}">\n<caption>{caption}</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(rows)}</tbody>\n"
+        f"{foot}</table>\n</div>\n</section>\n"
     )

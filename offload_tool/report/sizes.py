@@ -13,6 +13,7 @@ from offload_tool.report.html import (
     as_class,
     breakable,
     data_script,
+    framed_table,
     number_cell,
     percent,
     plural,
@@ -196,18 +197,13 @@ def _table(table: _Table, report: SizeReport) -> str:
     rows = [_row(table, row, report, largest) for row in table.rows]
     stored = sum(row.stored for row in table.rows)
     images, size = (sum(getattr(row, name) for row in table.rows) for name in ("images", "size"))
-    return (
-        "<section>\n"
-        f'<h2 id="{table.id}-title">{table.title}</h2>\n'
-        f'<div class="scroll" role="region" aria-labelledby="{table.id}-title" tabindex="0">\n'
-        f'<table class="static" id="{table.id}">\n'
-        f"<caption>{plural(len(rows), 'row')}, sizes in bytes</caption>\n"
-        f"<thead><tr>{''.join(_head(name) for name in [*heads, *_SUMS])}</tr></thead>\n"
-        f"<tbody>\n{''.join(rows)}</tbody>\n"
+    foot = (
         f'<tfoot><tr><th scope="row" colspan="{len(heads)}">All</th>'
         f"{_sum_cells(images, size, stored, report.size)}</tr></tfoot>\n"
-        "</table>\n</div>\n</section>\n"
     )
+    caption = f"{plural(len(rows), 'row')}, sizes in bytes"
+    shown = "".join(_head(name) for name in [*heads, *_SUMS])
+    return framed_table(table.id, 2, table.title, caption, shown, rows, foot)
 
 
 def _head(name: str) -> str:

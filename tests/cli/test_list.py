@@ -141,6 +141,18 @@ def test_error(
     assert captured.err.count("\n") == 1
 
 
+def test_only_file_is_broken(
+    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the only file is broken, nothing is printed, no empty list of JSON either."""
+    broken = tmp_path / "broken"
+    broken.write_bytes(bundle.read_bytes()[:-1])
+    assert main(["list", "--json", str(broken)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+
+
 def test_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At the end, the images of each target ID are added up over all files; hosts are not."""
     first = make_bundle(
