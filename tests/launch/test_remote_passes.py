@@ -12,7 +12,7 @@ import pytest
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.launch import remote_passes
 from offload_tool.launch.split_compile import run_split
-from offload_tool.sccache_dist import server
+from offload_tool.sccache_dist import cluster
 from tests.launch.compiles import HIP, TARGETS, environment, make_project, run
 from tests.sccache_dist.test_fallback import fake
 
@@ -32,7 +32,7 @@ def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.Monkey
     """Return a function that compiles with OFFLOAD_DIST, whose engine runs already."""
     make_project(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(server.Engine, "is_current", lambda _: True)
+    monkeypatch.setattr(cluster.Engine, "is_current", lambda _: True)
     clang = shutil.which(llvm("clang++"))
     assert clang
 
