@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from offload_tool.containers.walk import Place, open_file_or_members
+from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError
 from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, wrappers_of
@@ -129,17 +129,13 @@ def _magics_in(path: StrPath) -> Iterator[int]:
         if is_bitcode(data):
             message = "expected a host object, found bitcode (-flto), in which no wrapper can be "
             raise UnsupportedError(message + "changed; compile it without", path=place.label)
-        if is_elf(data):
-            yield from _magics_of(place)
-
-
-def _magics_of(place: Place) -> Iterator[int]:
-    tables = read_elf_tables(place.source.data, path=place.label)
-    for _, wrapper in wrappers_of(tables):
-        if place.base is None:
-            raise UnsupportedError(
-                "a thin archive cannot be changed; make an archive of its members ('ar rcs')",
-                path=place.label,
-            )
-        if wrapper.magic == EMBEDDED:
-            yield place.base + wrapper.offset
+        if not is_elf(data):
+            continue
+        for _, wrapper in wrappers_of(read_elf_tables(data, path=place.label)):
+            if place.base is None:
+                raise UnsupportedError(
+                    "a thin archive cannot be changed; make an archive of its members ('ar rcs')",
+                    path=place.label,
+                )
+            if wrapper.magic == EMBEDDED:
+                yield place.base + wrapper.offset

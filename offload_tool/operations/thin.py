@@ -130,7 +130,7 @@ def thin_file(
     if not keep:
         raise UsageError("no devices to keep; give at least one target ID")
     if Path(path).is_dir() and not (Path(output).exists() and Path(output).samefile(path)):
-        check_outside(output, path, "thinned")
+        check_outside(output, path, "thinned", "write elsewhere, or to the folder itself")
     with Spool() as spool, ExitStack() as stack:
         thinner = _Thinner(keep, spool, stack, keep_ptx=keep_ptx)
         with rewritten(path, output, spool, keep_equal=keep_equal) as writer:

@@ -86,14 +86,16 @@ class _Tree:
         self.stack.close()
 
 
-def check_outside(output: StrPath, folder: StrPath, done: str) -> None:
+def check_outside(
+    output: StrPath, folder: StrPath, done: str, instead: str = "write elsewhere"
+) -> None:
     """Refuse an output in the folder to be `done`: "thinned", say.
 
     :raises UsageError: it is there; that nothing is at its path yet does not matter.
     """
     if Path(output).resolve().is_relative_to(Path(folder).resolve()):
         where = f"the output '{output}' is in the folder to be {done}, '{folder}'"
-        raise UsageError(f"{where}; write elsewhere")
+        raise UsageError(f"{where}; {instead}")
 
 
 class FileTree(_Tree):

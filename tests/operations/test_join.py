@@ -24,7 +24,6 @@ from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
 from tests.operations.split_programs import (
     Tool,
-    build_objects,
     link,
     make_wheel,
     record_faults,
@@ -34,12 +33,6 @@ from tests.operations.test_split import LINKS
 
 pytestmark = pytest.mark.llvm
 NAME = "demo-1.2-py3-none-linux_x86_64.whl"
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
-    """Return a folder with objects."""
-    return build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
 
 
 def code(path: Path) -> list[dict[str, bytes]]:
@@ -52,12 +45,14 @@ def code(path: Path) -> list[dict[str, bytes]]:
 
 @pytest.mark.parametrize("prefix", ["k", "z"])
 @pytest.mark.parametrize("name", LINKS)
-def test_there_and_back(name: str, prefix: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_there_and_back(
+    name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path
+) -> None:
     """A joined file has the images that it had, loads with them, and can be stripped.
 
     A library can be split again; a program is refused, as its header table has moved before.
     """
-    path = link(build, llvm("clang"), tmp_path / name, LINKS[name], prefix)
+    path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name], prefix)
     split_file(path, tmp_path / "apart")
     out = tmp_path / "joined" / name
     out.parent.mkdir()
@@ -81,9 +76,9 @@ def test_there_and_back(name: str, prefix: str, build: Path, llvm: Tool, tmp_pat
         assert archive.read_bytes() == (tmp_path / "again/.kpack" / archive.name).read_bytes()
 
 
-def test_archives_from_elsewhere(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_archives_from_elsewhere(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Archives can be given; without any, what is missing is told."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "apart")
     shutil.move(tmp_path / "apart/.kpack", tmp_path / "archives")
     with pytest.raises(FormatError, match=r"expected code for 'library#0' in \.kpack/library_@GFX"):
@@ -100,12 +95,12 @@ def test_archives_from_elsewhere(build: Path, llvm: Tool, tmp_path: Path) -> Non
     assert not (tmp_path / "out2").exists()
 
 
-def test_folders(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """A folder, and parts to be laid over it, become the folder that it was."""
     folder = tmp_path / "demo"
     (folder / "lib").mkdir(parents=True)
-    link(build, llvm("clang"), folder / "lib/a.so", LINKS["library-lld"])
-    link(build, llvm("clang"), folder / "b.so", LINKS["library-bfd"], "z")
+    link(hip_objects, llvm("clang"), folder / "lib/a.so", LINKS["library-lld"])
+    link(hip_objects, llvm("clang"), folder / "b.so", LINKS["library-bfd"], "z")
     (folder / "link.so").symlink_to("lib/a.so")
     (folder / "text").write_text("text")
     split_file(folder, tmp_path / "tree")
@@ -131,20 +126,20 @@ def test_folders(build: Path, llvm: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "three").exists()
 
 
-def test_folder_of_an_unpacked_wheel(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Markers and archives are where a folder has them, whatever an installer would move."""
     folder = tmp_path / "demo"
     library = folder / "demo-1.0.data/purelib/lib/a.so"
     library.parent.mkdir(parents=True)
-    link(build, llvm("clang"), library, LINKS["library-lld"])
+    link(hip_objects, llvm("clang"), library, LINKS["library-lld"])
     split_file(folder, tmp_path / "tree")
     join_file(tmp_path / "tree", [], tmp_path / "one")
     assert code(tmp_path / "one" / library.relative_to(folder)) == code(library)
 
 
-def test_wheels(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """The wheel of a host and those of its code become the wheel that they were made of."""
-    library = link(build, llvm("clang"), tmp_path / "a.so", LINKS["library-lld"])
+    library = link(hip_objects, llvm("clang"), tmp_path / "a.so", LINKS["library-lld"])
     wheel = make_wheel(
         tmp_path / NAME, {"demo/a.so": library.read_bytes(), "demo/__init__.py": b"x = 1\n"}
     )
@@ -170,9 +165,9 @@ def test_wheels(build: Path, llvm: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "x.whl").exists()
 
 
-def test_thinned_archives(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_thinned_archives(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """A thinned tree is joined with what is left: units without code for it are told."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "apart")
     for name in ("gfx1100", "gfx90a:xnack+"):
         (tmp_path / f"apart/.kpack/library_{name}.kpack").unlink()

@@ -17,7 +17,7 @@ from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
 from tests.conftest import missing
 from tests.operations.fatbins import make_bundle
-from tests.operations.split_programs import TARGETS, Tool, build_objects, link, registered
+from tests.operations.split_programs import TARGETS, Tool, link, registered
 
 pytestmark = pytest.mark.llvm
 
@@ -35,12 +35,6 @@ LINKS = {
     "program-fixed": ["-fuse-ld=bfd", "-no-pie"],
     "program-static": ["-fuse-ld=bfd", "-static"],
 }
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
-    """Return a folder with objects."""
-    return build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
 
 
 def originals(path: Path) -> list[dict[str, bytes]]:
@@ -62,9 +56,9 @@ def check_loads(path: Path, expected: list[dict[str, bytes]]) -> None:
 
 @pytest.mark.parametrize("prefix", ["k", "z"])
 @pytest.mark.parametrize("name", LINKS)
-def test_linked(name: str, prefix: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Every wrapper finds its own code for each target ID, and nothing where it had none."""
-    path = link(build, llvm("clang"), tmp_path / name, LINKS[name], prefix)
+    path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name], prefix)
     report = split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
     check_loads(out, originals(path))
@@ -83,10 +77,10 @@ def test_linked(name: str, prefix: str, build: Path, llvm: Tool, tmp_path: Path)
 @pytest.mark.parametrize("name", ["library-lld", "library-bfd", "program-lld", "program-bfd"])
 @pytest.mark.parametrize("stripper", ["strip", "llvm-strip", "patchelf"])
 def test_other_tools_afterwards(
-    name: str, stripper: str, build: Path, llvm: Tool, tmp_path: Path
+    name: str, stripper: str, hip_objects: Path, llvm: Tool, tmp_path: Path
 ) -> None:
     """GNU's and LLVM's strip, and patchelf, leave a split file that loads."""
-    path = link(build, llvm("clang"), tmp_path / name, LINKS[name])
+    path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name])
     split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
     command = [llvm(stripper) if stripper.startswith("llvm") else stripper]
@@ -99,9 +93,9 @@ def test_other_tools_afterwards(
 
 
 @pytest.mark.parametrize("scheme", ["none", "zstd-per-kernel"])
-def test_schemes(scheme: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_schemes(scheme: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Archives are compressed or not; two runs give the same bytes."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     for name in ("one", "two"):
         split_file(path, tmp_path / name, scheme=scheme, group="mine")
     check_loads(tmp_path / "one/library", originals(path))
@@ -114,9 +108,9 @@ def test_schemes(scheme: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
         assert file.read_bytes() == other.read_bytes()
 
 
-def test_one_marker(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """All that is left of the device code is one marker, as AMD's tools look for it."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-bfd"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-bfd"])
     split_file(path, tmp_path / "out")
     tables = read_elf_tables(memoryview((tmp_path / "out/library").read_bytes()))
     assert b".hip_fatbin" not in tables.names
@@ -126,9 +120,9 @@ def test_one_marker(build: Path, llvm: Tool, tmp_path: Path) -> None:
     assert marker.sh_addr == before.sections[before.names.index(b".hip_fatbin")].sh_addr
 
 
-def test_ours_reads_it(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_ours_reads_it(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """What a device would load is the same before and after."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "out")
     for device in ("gfx942:sramecc+:xnack-", "gfx90a:xnack+", "gfx1100", "gfx906"):
         before, after = (
@@ -138,41 +132,41 @@ def test_ours_reads_it(build: Path, llvm: Tool, tmp_path: Path) -> None:
         assert before == after
 
 
-def test_thinned_before(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_thinned_before(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """A library that was thinned, and so has its bundles in pieces, is split as well."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     keep = [Device.parse("gfx1100"), Device.parse("gfx90a:xnack+")]
     thin_file(path, path, keep=keep)
     split_file(path, tmp_path / "out")
     check_loads(tmp_path / "out/library", originals(path))
 
 
-def test_split_twice(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_split_twice(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """What is split has no device code any more."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "out")
     with pytest.raises(NoContainerError, match="expected device code"):
         split_file(tmp_path / "out/library", tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
-def test_name_that_is_no_text(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_name_that_is_no_text(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Markers and archives hold names as UTF-8: another one is refused, and nothing is written."""
     (tmp_path / "in").mkdir()
-    link(build, llvm("clang"), tmp_path / "in/lib\udce9.so", LINKS["library-lld"])
+    link(hip_objects, llvm("clang"), tmp_path / "in/lib\udce9.so", LINKS["library-lld"])
     with pytest.raises(UsageError, match=r"'lib\\udce9.so' is not UTF-8"):
         split_file(tmp_path / "in", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_relocatable_device_code(llvm: Tool, tmp_path: Path, build: Path) -> None:
+def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) -> None:
     """With relocatable device code, all wrappers share one bundle, and one index."""
     clang = llvm("clang")
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "-fPIC", "-fgpu-rdc", "--offload-arch=gfx942"]
-    command = [clang, *flags, "-c", build / "k1.hip", build / "k2.hip"]
+    command = [clang, *flags, "-c", hip_objects / "k1.hip", hip_objects / "k2.hip"]
     subprocess.run([*command, "--no-offload-new-driver"], check=True, cwd=tmp_path)
     flags = ["--hip-link", "-no-hip-rt", "-fgpu-rdc", "--offload-arch=gfx942", "-shared"]
-    command = [clang, *flags, "k1.o", "k2.o", build / "runtime.o", "-o", "library.so"]
+    command = [clang, *flags, "k1.o", "k2.o", hip_objects / "runtime.o", "-o", "library.so"]
     subprocess.run([*command, "--no-offload-new-driver"], check=True, cwd=tmp_path)
     path = tmp_path / "library.so"
     split_file(path, tmp_path / "out")
@@ -257,12 +251,12 @@ def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_pat
         split_file(tmp_path / "library", tmp_path / "out")
 
 
-def test_refused(build: Path, tmp_path: Path) -> None:
+def test_refused(hip_objects: Path, tmp_path: Path) -> None:
     """Objects, wrong options and files without device code are refused by name."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("hello")
     with pytest.raises(UnsupportedError, match="is an object: split what is linked of it"):
-        split_file(build / "k1.o", tmp_path / "out")
+        split_file(hip_objects / "k1.o", tmp_path / "out")
     with pytest.raises(NoContainerError):
         split_file(tmp_path / "text", tmp_path / "out")
     with pytest.raises(NoContainerError):
@@ -279,9 +273,9 @@ def test_refused(build: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_cut_files(build: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_cut_files(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """A library that is cut anywhere, or has a byte changed, is split whole or refused."""
-    path = link(build, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     data = path.read_bytes()
     broken = tmp_path / "broken"
     tables = read_elf_tables(memoryview(data))

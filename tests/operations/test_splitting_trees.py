@@ -19,7 +19,6 @@ from offload_tool.operations.split import WheelOptions, split_file
 from offload_tool.operations.thin import thin_file
 from tests.operations.split_programs import (
     Tool,
-    build_objects,
     link,
     make_wheel,
     record_faults,
@@ -32,14 +31,13 @@ NAME = "demo-1.2+rocm7-py3-none-linux_x86_64.whl"
 
 
 @pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
+def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool, hip_objects: Path) -> Path:
     """Return a folder with two libraries, and a link to one."""
-    build = build_objects(tmp_path_factory.mktemp("build"), llvm("clang"))
     folder = tmp_path_factory.mktemp("made") / "demo"
     for name, prefix in (("lib/deep/liba.so", "k"), ("libb.so", "z")):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        link(build, llvm("clang"), path, ["-shared", "-fuse-ld=lld"], prefix)
+        link(hip_objects, llvm("clang"), path, ["-shared", "-fuse-ld=lld"], prefix)
     (folder / "lib/deep/link.so").symlink_to("liba.so")
     (folder / "empty").mkdir()
     (folder / "data.txt").write_text("data")
