@@ -97,7 +97,7 @@ def test_thin_and_merge(tmp_path: Path, scheme: str) -> None:
     assert {(i.member, i.target_id): bytes(d) for i, d in iter_image_data(both)} == CODE
     thin_file(both, tmp_path / "thin.kpack", keep=[Device.parse("gfx942")])
     assert (tmp_path / "thin.kpack").read_bytes() == parts[1].read_bytes()
-    with pytest.raises(MergeError, match="for gfx942, the second the same"):
+    with pytest.raises(MergeError, match=r"both have .* for gfx942"):
         merge_files([both, parts[1]], tmp_path / "twice.kpack")
 
 
