@@ -125,6 +125,19 @@ def found_toolchain() -> Toolchain:
 
 
 @pytest.fixture(scope="session")
+def clang() -> Path:
+    """Return the clang of builds, before which a script may stand, with a runtime of OpenMP."""
+    from offload_tool.passes.openmp import host_runtime
+
+    found = found_toolchain()
+    if found.is_embedded:
+        missing("a clang that a script may stand before")
+    if host_runtime(found) is None:
+        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    return Path(found.clang[0])
+
+
+@pytest.fixture(scope="session")
 def llvm() -> Callable[[str], str]:
     """Return the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
 

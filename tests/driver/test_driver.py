@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang.response_file import expand_command
-from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons.pch import PCH_FOLDER
-from tests.conftest import found_toolchain, missing
 from tests.driver.changes import Event, History, choose
 from tests.driver.linking import change_links
 from tests.driver.projects import project
@@ -24,16 +22,6 @@ from tests.driver.trial import FailureError, Trial, run_trial
 SEEDS = (1, 4, 5, 12, 17, 21, 23, 24, 34, 36)
 WITH_PCH = (12,)
 CHANGES = 4
-
-
-@pytest.fixture(scope="session")
-def clang() -> Path:
-    found = found_toolchain()
-    if found.is_embedded:
-        missing("a clang that a script may stand before")
-    if host_runtime(found) is None:
-        missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
-    return Path(found.clang[0])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
