@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from offload_tool.formats.bundle.binary import Bundle, BundleEntry, read_bundle
-    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.kernel import Kernel
     from offload_tool.formats.target.bundle_entry_id import BundleEntryID
     from offload_tool.formats.target.target_id import TargetID
     from offload_tool.operations.archive import create_archive
@@ -75,7 +75,7 @@ _NAMES = {
         "UsageError",
     ),
     "formats.bundle.binary": ("Bundle", "BundleEntry", "read_bundle"),
-    "formats.kernel_info.kernel": ("Kernel",),
+    "formats.kernel": ("Kernel",),
     "formats.target.bundle_entry_id": ("BundleEntryID",),
     "formats.target.target_id": ("TargetID",),
     "operations.archive": ("create_archive",),

@@ -30,7 +30,7 @@ from offload_tool.operations.match import Device, candidates_of, loaded
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.kernel import Kernel
 
 _NAMED = 3
 """Kernels that a fault names; the others are counted."""

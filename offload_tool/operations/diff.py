@@ -19,7 +19,7 @@ from typing import NamedTuple
 from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.ptx import ptx_statements
-from offload_tool.formats.kernel_info.kernel import Kernel, stable_name
+from offload_tool.formats.kernel import Kernel, stable_name
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 
 if TYPE_CHECKING:

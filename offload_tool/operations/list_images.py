@@ -22,7 +22,7 @@ from offload_tool.operations.match import Asked, Device, Load
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.kernel import Kernel
 
 
 @frozen

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.kernel_table import WAVES_PER_SIMD
 from offload_tool.report.html import plain_table, plural, text_of

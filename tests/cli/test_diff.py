@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel import Kernel
 from tests.operations.fatbins import make_bundle
 from tests.operations.test_diff import code
 

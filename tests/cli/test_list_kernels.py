@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel import Kernel
 from offload_tool.operations.kernel_table import KEYS_OF_PLACE
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.fuzz.seeds import HERE

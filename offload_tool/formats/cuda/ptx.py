@@ -30,7 +30,7 @@ import math
 import re
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
+from offload_tool.formats.kernel import MOST, WARP, Kernel
 from offload_tool.io.limits import budget
 
 _BEGIN = 4096

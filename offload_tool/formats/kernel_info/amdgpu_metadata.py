@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.kernel_info.kernel import MOST, Kernel
+from offload_tool.formats.kernel import MOST, Kernel
 from offload_tool.formats.msgpack_stream import MessagePackReader, reading
 from offload_tool.formats.objects.elf.reader import (
     PT_NOTE,

@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.kernel_info.kernel import MOST, WARP, Kernel
+from offload_tool.formats.kernel import MOST, WARP, Kernel
 from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
     STT_FUNC,

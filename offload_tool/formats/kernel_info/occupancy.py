@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.kernel import Kernel
 
 
 class _Limits(NamedTuple):

@@ -35,7 +35,7 @@ from offload_tool.formats.objects.elf.reader import (
 )
 
 if TYPE_CHECKING:
-    from offload_tool.formats.kernel_info.kernel import Kernel
+    from offload_tool.formats.kernel import Kernel
     from offload_tool.io import StrPath
 
 _PTX = ("ptx", "relocatable ptx")

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel import Kernel
 
 FIELDS = {
     "vgprs": ".vgpr_count",

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
-from offload_tool.formats.kernel_info.kernel import Kernel
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
 from tests.formats.kernel_info.readelf import kernels_by_readelf
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload_tool.formats.kernel_info.kernel import stable_name
+from offload_tool.formats.kernel import stable_name
 
 SAME = {
     "_ZL4statPi.intern.f31826be6faec592": "_ZL4statPi.intern.1314a7f6f3d5b1d5",

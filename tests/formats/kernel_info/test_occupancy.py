@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.kernel_info.kernel import Kernel
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.formats.target.processors import PROCESSORS
 from tests.formats.kernel_info.code_objects import compiled
