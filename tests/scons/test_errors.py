@@ -226,6 +226,132 @@ WRONG = {
         "env.OffloadKpack(env.OffloadProgram('p', ['k.hip']))\n",
         ["'p' was built without OFFLOAD_KPACK; set it there to have kpack archives"],
     ),
+    "flags-no-dictionary": (
+        "env['OFFLOAD_ARCH_FLAGS'] = ['-O1']\n" + BUNDLE,
+        ["OFFLOAD_ARCH_FLAGS: expected a dictionary"],
+    ),
+    "flag-without-its-value": (
+        "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '-nogpulib', '-Xclang']\n" + BUNDLE,
+        ["'-Xclang' at the end of the flags wants a value"],
+    ),
+    "compression": (
+        "env['OFFLOAD_COMPRESS'] = 'gzip'\n" + BUNDLE,
+        ["OFFLOAD_COMPRESS: expected None, 'zstd' or 'zlib', found 'gzip'"],
+    ),
+    "compression-level": (
+        "env['OFFLOAD_COMPRESS_LEVEL'] = 'best'\n" + BUNDLE,
+        ["OFFLOAD_COMPRESS_LEVEL: expected an integer, found 'best'"],
+    ),
+    "target-by-nvccs-flag": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-arch=sm_80')\n",
+        ["'-arch=sm_80' among the flags: targets are those of OFFLOAD_ARCH"],
+    ),
+    "pass-by-a-flag": (
+        "env.Append(CCFLAGS='--offload-device-only')\n" + BUNDLE,
+        ["'--offload-device-only' among the flags: which pass is run is the builder's choice"],
+    ),
+    "host-flags-of-nvcc": (
+        "env.Append(CCFLAGS=['-Xcompiler', '-fPIC'])\n" + BUNDLE,
+        [
+            "'-Xcompiler' among the flags: is nvcc's: flags of the host compile are OFFLOAD_HOST",
+        ],
+    ),
+    "removed-variable": (
+        "env.OffloadBundle('k.hip', OFFLOAD_RESIDENT=True)\n",
+        ["OFFLOAD_RESIDENT is gone; leave it out"],
+    ),
+    "number-for-a-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH=906)\n",
+        ["OFFLOAD_ARCH: expected a text, a node, or a list of them, found 906"],
+    ),
+    "dictionary-of-targets": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH={'gfx906': '-O3'})\n",
+        ["OFFLOAD_ARCH: expected a text, a node, or a list of them, found {'gfx906': '-O3'}"],
+    ),
+    "upper-case-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH='GFX906')\n",
+        ["unknown processor 'GFX906', did you mean 'gfx906'"],
+    ),
+    "gencode": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='-gencode arch=compute_80')\n",
+        ["'-gencode' among the flags: targets are those of OFFLOAD_ARCH"],
+    ),
+    "relocatable-code-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='-rdc=true')\n",
+        ["'-rdc=true' among the flags: is nvcc's: relocatable device code is OFFLOAD_RDC=True"],
+    ),
+    "lambdas-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='--extended-lambda')\n",
+        ["'--extended-lambda' among the flags: is nvcc's: clang needs no flag"],
+    ),
+    "fast-math-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', CCFLAGS='--use_fast_math')\n",
+        ["'--use_fast_math' among the flags: is nvcc's: write -ffast-math"],
+    ),
+    "registers-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-maxrregcount=64')\n",
+        ["'-maxrregcount=64' among the flags: is nvcc's: flags of ptxas are OFFLOAD_PTXAS_FLAGS"],
+    ),
+    "host-compiler-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-ccbin g++')\n",
+        ["'-ccbin' among the flags: is nvcc's: clang compiles host code itself"],
+    ),
+    "lines-of-nvcc": (
+        "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS='-lineinfo')\n",
+        ["'-lineinfo' among the flags: is nvcc's: write -gline-tables-only"],
+    ),
+    "preprocessor-alone": (
+        "env.OffloadBundle('k.hip', CCFLAGS='-E')\n",
+        ["'-E' among the flags: the compiler would make no object"],
+    ),
+    "assembly-alone": (
+        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='-S')\n",
+        ["'-S' among the flags: the compiler would make no object"],
+    ),
+    "version-of-the-compiler": (
+        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='--version')\n",
+        ["'--version' among the flags: the compiler would make no object"],
+    ),
+    "output-by-a-flag": (
+        "env.OffloadBundle('k.hip', OFFLOAD_FLAGS='-o k.co')\n",
+        ["'-o' among the flags: the output has its name already"],
+    ),
+    "folder-as-a-source": (
+        "env.OffloadBundle('.')\n",
+        ["'.' is a folder; give the files in it, such as Glob('./*')"],
+    ),
+    "none-as-a-source": (
+        "env.OffloadBundle('b', None)\n",
+        ["OffloadBundle of 'b': expected names of files, or nodes, as sources, found None"],
+    ),
+    "number-as-a-source": (
+        "env.OffloadProgram('p', 3)\n",
+        ["OffloadProgram of 'p': expected names of files, or nodes, as sources, found 3"],
+    ),
+    "empty-glob": (
+        "env.OffloadProgram('p', Glob('*.hipp'))\n",
+        ["OffloadProgram of 'p': no source was given; does a pattern of Glob() match nothing?"],
+    ),
+    "wrong-boolean": (
+        "env.OffloadObject('k.hip', OFFLOAD_RDC='maybe')\n",
+        ["OFFLOAD_RDC: expected True or False, found 'maybe'"],
+    ),
+    "wrong-list-of-headers": (
+        "env.OffloadObject('k.hip', OFFLOAD_PCH=5)\n",
+        ["OFFLOAD_PCH: expected True, False or a list of headers, found 5"],
+    ),
+    "number-for-flags-of-a-target": (
+        "env.OffloadBundle('k.hip', OFFLOAD_ARCH_FLAGS={'gfx906': {}})\n",
+        ["OFFLOAD_ARCH_FLAGS: expected a dictionary {target ID: flags}"],
+    ),
+    "call-without-arguments": (
+        "env.OffloadProgram()\n",
+        ["OffloadProgram: expected names of files, or nodes, as sources, found None"],
+    ),
+    "name-of-the-summary": (
+        "env.OffloadBundle('k.hip', OFFLOAD_SUMMARY='x.txt')\n",
+        ["OFFLOAD_SUMMARY: expected True, False or the name of a .json file", "'x.txt'"],
+    ),
 }
 
 
