@@ -1,1 +1,1 @@
-"""Running a pass: its command, launchers, backups of outputs, and the manifest beside them."""
+"""Pass execution: commands, launchers, backups of outputs, and the manifest beside each output."""

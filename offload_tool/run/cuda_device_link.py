@@ -1,4 +1,4 @@
-"""The device link of relocatable CUDA code as one command, for build tools that run one per output.
+"""Device link of relocatable CUDA code in one command, for build tools that run one per output.
 
 ::
 
@@ -6,7 +6,7 @@
     two.sm_80.cubin ------------+-- nvlink or libnvJitLink -- OUT: a cubin of all sources
     members of lib.a -----------+
 
-PTX is assembled each time; who wants one command for each gives cubins of ``ptxas --compile-only``.
+Each run assembles the PTX again; pass cubins of ``ptxas --compile-only`` to avoid that.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def run_cuda_link(
     toolkit: str = "",
     flags: Sequence[str] = (),
 ) -> int:
-    """Link PTX, cubins, fat binaries and archives of these for `target_id`; give 0.
+    """Link PTX, cubins, fat binaries and archives of these for `target_id`; return 0.
 
-    ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` of `environ` name NVIDIA's programs, else those of the
-    folder `toolkit` come first; `flags` are for the linker, behind ``-Xcuda-ptxas`` for ptxas.
+    ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` of `environ` override the programs of `toolkit`. The
+    linker gets `flags`; ptxas gets those behind ``-Xcuda-ptxas``.
 
-    :raises CompilerError: there is no linker, no ptxas where there is PTX, or one that failed.
-    :raises CodeObjectError: an input is something else, or the linker made something else.
+    :raises CompilerError: no linker, no ptxas for PTX inputs, or one of them failed.
+    :raises CodeObjectError: unsupported input, or unexpected linker output.
     :raises UsageError, FileError: as `run_pass.run_pass` does.
     """
     check_names(inputs, outputs)
@@ -99,7 +99,7 @@ def _assembled(
     environment: Mapping[str, str],
     flags: Sequence[str],
 ) -> str:
-    """Return the cubin of a PTX module, made in `folder`; other inputs as they are."""
+    """Return the cubin of a PTX module, assembled in `folder`; return other inputs unchanged."""
     from offload_tool.formats.cuda.ptx import is_ptx
 
     with InputFile(name) as source:
@@ -111,7 +111,7 @@ def _assembled(
             "NVIDIA's wheel nvidia-cuda-nvcc, or name one with OFFLOAD_PTXAS"
         )
     check_ptxas(ptxas, target_id)
-    number = sum(1 for _ in folder.iterdir())  # two folders may have files of one name
+    number = sum(1 for _ in folder.iterdir())  # inputs may share a base name
     made = folder / f"{number}" / f"{Path(name).stem}.cubin"
     made.parent.mkdir()
     arguments = [*cubin_arguments(target_id, rdc=True), *flags]

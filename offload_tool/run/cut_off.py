@@ -1,20 +1,20 @@
-"""The two stages of a device pass, and when the second need not run.
+"""The two stages of a device pass, and when to skip the second.
 
 ::
 
     k.hip  --front end-->  unoptimised bitcode  --backend-->  object  --linker-->  k.gfx906.co
                                    |
-                        its digest is in the manifest: where it, the command and all that the
-                        key names are as they were, the output stays as it is, its time too
+                        its digest is in the manifest: if it, the command and all other inputs
+                        of the key are unchanged, the output stays untouched, mtime included
 
-A comment, host code, or a function that no kernel calls changes the source and not the bitcode.
-Device libraries are linked into the bitcode. With a precompiled header
-it may be another one of the same code object; then the first pass with one runs to its end.
+A comment, host code, or a function that no kernel calls changes the source but not the bitcode.
+Device libraries are linked into the bitcode. With a precompiled header, the bitcode may differ for
+the same code object; the first pass with one therefore runs to its end.
 
-The bytes are those of one stage: 8 of 8 code objects of llama.cpp, and 81 of 85 sets of flags, with
-clang 21 and 22. Not where contraction is ``fast``: of a source, the backend then fuses what
-``#pragma clang fp contract(off)`` forbids, of bitcode it does not. Such passes, those without
-optimisation, and those that write more files have one stage.
+Two stages write the bytes of one: 8 of 8 code objects of llama.cpp, and 81 of 85 sets of flags,
+with clang 21 and 22. They differ if contraction is ``fast``: compiling a source, the backend then
+fuses despite ``#pragma clang fp contract(off)``; compiling bitcode, it does not. Such passes,
+passes without optimisation, and passes that write more files run in one stage.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _ONE_STAGE = tuple(
 )
 _EMIT = "-emit-obj"
 _SHORT = "short"
-"""In the place of a digest of bitcode: the pass is too short for two stages."""
+"""Replaces the digest of the bitcode if the pass is too short for two stages."""
 _TOO_SHORT = 0.2
-"""Seconds; one more process takes a fifth of shorter passes, and a tenth of longer ones."""
+"""Seconds. The extra process takes a fifth of shorter passes, and a tenth of longer ones."""
 
 
 class Stages:
-    """What one pass is to do in two stages, and what became of it."""
+    """The stages of one pass, and their results."""
 
     def __init__(self, *, is_on: bool = True) -> None:
         self._is_on = is_on
         self.known = ""
-        """The digest of the bitcode of which the output is; "" where it is to be made anew."""
+        """The digest of the output's bitcode; "" if the output must be rebuilt."""
         self.is_cut_off = False
-        """Whether the output was left as it is."""
+        """Whether the backend was skipped and the output kept."""
         self.front_end_seconds = 0.0
         self._is_taken = False
         self._digest = ""
@@ -71,11 +71,11 @@ class Stages:
         self._began = self._started = 0.0
 
     def begin(self, before: PassRecord | None, words: Sequence[str], *, is_whole: bool) -> None:
-        """Begin a pass with some flags, behind the one that has left a record.
+        """Start a pass that follows the recorded pass `before`.
 
-        It has two stages where the last one took long enough. The first one does, unless it is
-        without the headers of HIP. `is_whole` is whether the output is what was made, and all that
-        the backend depends on beside the bitcode is as it was.
+        It runs in two stages if the recorded pass took long enough; a first pass does unless it
+        excludes HIP's headers. `is_whole`: the output is intact, and the backend's other
+        dependencies are unchanged.
         """
         is_short = (
             any(does(w, NO_HEADERS) for w in words) if before is None else before.bitcode == _SHORT
@@ -86,22 +86,19 @@ class Stages:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what became of the stages: the output is made in another way."""
+        """Reset the results: the output is made in another way."""
         self._digest, self.is_cut_off, self.front_end_seconds = "", False, 0.0
 
     def bitcode(self) -> str:
-        """Return what the record of the pass, which has ended, keeps of its bitcode.
-
-        It is "" where the output must be made anew the next time.
-        """
+        """Return the value for the record of the finished pass; "" forces a rebuild."""
         is_short = time.perf_counter() - self._began < _TOO_SHORT
         return _SHORT if is_short and not self.is_cut_off else self._digest
 
     def jobs(self, job: Sequence[str], bitcode: str) -> tuple[tuple[str, ...], ...]:
-        """Return the commands of the front end and of the backend for a job of cc1.
+        """Return the commands of the front end and of the backend for a cc1 job.
 
-        `bitcode` is between them. There are none where the two would not give the bytes of the one,
-        or write other files.
+        The front end writes the file `bitcode`, which the backend reads. Return () if two stages
+        would write different bytes or other files.
         """
         words = [*job]
         self.forget()
@@ -121,12 +118,12 @@ class Stages:
         return tuple(first), (*second, "ir", bitcode)
 
     def watch(self, bitcode: IO[bytes], errors: IO[bytes]) -> None:
-        """Set the files that the jobs write."""
+        """Set the files that the jobs write, and start the clock."""
         self._files = bitcode, errors
         self._started = time.perf_counter()
 
     def end_with(self, number: int) -> bool:
-        """Return whether the jobs behind that of a number need not run."""
+        """Return True if the jobs after job `number` need not run."""
         bitcode, errors = (os.fstat(file.fileno()).st_size for file in self._files)
         if not number:
             self._digest = digest_of(os.pread(self._files[0].fileno(), bitcode, 0))
@@ -134,5 +131,5 @@ class Stages:
             self.front_end_seconds = time.perf_counter() - self._started
             self.is_cut_off = self._digest == self.known
         elif errors > self._printed:
-            self._digest = ""  # the backend has something to print, in each run
+            self._digest = ""  # the backend prints diagnostics, which each run must repeat
         return self.is_cut_off

@@ -1,23 +1,23 @@
-r"""A device pass without the driver: the front end and the linker are run as the driver says.
+r"""Device passes without the driver: run the front end and the linker from its ``-###`` output.
 
-Such a pass is three processes, and the driver alone takes a quarter of the time of a small one.
-It is asked (``-###``) what it would run, in the place of being run, at most twice per set of flags,
-and the answers are kept for later builds (`driver_cache`)::
+Such a pass is three processes; the driver takes a quarter of the time of a small pass. This module
+queries it (``-###``) at most twice per set of flags, and keeps the output for later builds
+(`driver_cache`)::
 
     command, its names replaced by marks ---> set of flags
-    the first of a set     the driver is asked, and its answer is run
-    the first with others  it is asked of names that nobody has: is that the first answer with
-      of its names         these names? If not, the driver is run for this one, now and always
-    it, and all others     the answer is run, with their names
 
-The names are those of source, output and depfile, the CUID, and how much of the source a
-precompiled header stands for. The driver runs where its ``-###`` output is not recognised, and
-again where a job crashes or the linker fails. Messages and crash reports are then the driver's
-own. It also runs passes for which this process may open no more files (``ulimit -n``). At a
-terminal the driver is asked for messages in colour.
+    first command of a set   query the driver, run the jobs that it prints
+    first with other names   query the driver with dummy names: does the first output differ only
+      in its names? If not, run the driver for this set of flags, now and always
+    this one and all others  run the jobs of the first output with their own names
 
-Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: several jobs are processes of
-their own, one job is not.
+The names are source, output, depfile, the CUID, and the size of the preamble that a precompiled
+header replaces. The driver itself runs if its ``-###`` output is not recognised, if a job crashes
+or the linker fails (so that it writes messages and crash reports), or if this process may open no
+more files (``ulimit -n``). At a terminal, the query requests coloured messages.
+
+Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: the driver starts processes for
+several jobs, and runs a single job in its own process.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _DEPFILE = "-dependency-file"
 _CUID = "-cuid="
 _PREAMBLE = "-preamble-bytes="
 _FILES_OF_THE_LINKER = re.compile(r"--?(Map|reproduce|dependency-file|why-extract|time-trace)")
-"""Its options that write what it was given, which has another name with the driver."""
+"""Linker options that write the names of inputs, which differ from the driver's."""
 _BETWEEN = "/proc/self/fd/3"
-"""The object that the front end writes and the linker reads; see `_run`."""
+"""The object between the front end and the linker; see `_run`."""
 _BITCODE = "/proc/self/fd/4"
-"""What is between the front end and the backend, where these are two jobs."""
+"""The bitcode between the front end and the backend, if they are two jobs."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""As `subprocess` does, programs are given these signals back."""
+"""Signals that are reset to their defaults in child processes, as `subprocess` does."""
 _FILES = 5
-"""What this process has open for a pass."""
+"""File descriptors that this process opens for a pass."""
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAIN = "-main-file-name"
@@ -74,19 +74,19 @@ _CC1, _LLD = ("-cc1",), ("-flavor", "gnu")
 
 
 class _Names(NamedTuple):
-    """What one command has and another one with equal flags has not."""
+    """The parts that differ between commands with equal flags."""
 
     source: str
     output: str
     depfile: str
     cuid: str
-    """The whole word, ``-cuid=...``."""
+    """The whole option, ``-cuid=...``."""
     preamble: str = ""
-    """The whole word, ``-preamble-bytes=...``: what a precompiled header stands for; "" without."""
+    """The whole option, ``-preamble-bytes=...``; "" without a precompiled header."""
 
 
 class _Plan(NamedTuple):
-    """What the driver would run for one command: the front end, then the linker."""
+    """The driver's jobs for one command: the front end, then the linker."""
 
     front_end: Job
     linker: Job
@@ -113,20 +113,20 @@ _MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
 _OTHERS = _Names(
     *(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0", "-preamble-bytes=7,1")
 )
-"""With which the driver is asked again: the source must be there."""
+"""The names of the second query; the source must exist."""
 
 
 class _FlagSet:
-    """What the driver has told of one set of flags; read and written under its lock."""
+    """The driver's output for one set of flags; its lock guards all access."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.names: _Names | None = None
-        """Of the first command; None until there was one."""
+        """The names of the first command; None before it."""
         self.plan: _Plan | None = None
-        """Its plan; None if the answer is not understood."""
+        """The plan of the first command; None if the output was not recognised."""
         self.is_proved: bool | None = None
-        """Whether it is the same for other names; None until there was one."""
+        """Whether the plan holds for other names; None before the second query."""
 
 
 _UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
@@ -141,14 +141,14 @@ _LACKING_LIBRARY = (
 
 
 class DirectPasses:
-    """Runs the device passes of one build; each command in one folder, that of this process."""
+    """Runs the device passes of one build; all run in the working directory of this process."""
 
     def __init__(self) -> None:
         self._told: dict[object, _FlagSet] = {}
         self._lacking = threading.local()
 
     def advise(self, command: Sequence[str]) -> None:
-        """Write what to do after this thread's pass has failed in the driver's hands, too."""
+        """Print a hint if this thread's pass failed in the driver, too."""
         if text := getattr(self._lacking, "text", ""):
             sys.stderr.write(text.format(output=command[-1]))
 
@@ -158,12 +158,12 @@ class DirectPasses:
         environment: Mapping[str, str],
         stages: Stages | None = None,
     ) -> int | None:
-        """Run a command of a device pass, if that can be done without the driver.
+        """Run the command of a device pass without the driver, if possible.
 
-        The command is the compiler's one word, flags, ``-o OUTPUT SOURCE``. Gives its status: 0, 1
-        for code that is wrong, or minus the signal by which somebody stopped it. None is for the
-        driver to be run: nothing was said, and what was written will be written again. With
-        `stages`, the front end and the backend are two jobs, and the output may stay as it is.
+        The command is the compiler as one argument, flags, ``-o OUTPUT SOURCE``. Return 0, 1 for an
+        error in the source, or minus the signal that interrupted it. Return None if the driver must
+        run: nothing was printed, and the driver overwrites all outputs. With `stages`, front end
+        and backend are two jobs, and the output may stay untouched.
         """
         plan = self._plan(command, environment)
         self._lacking.text = ""
@@ -181,9 +181,9 @@ class DirectPasses:
         environment: Mapping[str, str],
         stages: Stages | None = None,
     ) -> bool | None:
-        """Run a command as `run` does, but say nothing; tell whether all is well.
+        """Run a command as `run` does, but print nothing; return True on success without messages.
 
-        It is not where there is anything to say. None is for the driver to be run.
+        Return None if the driver must run.
         """
         plan = self._plan(command, environment)
         with _files_left() as are_left:
@@ -220,15 +220,15 @@ class DirectPasses:
 
 @functools.cache
 def _turns() -> threading.BoundedSemaphore:
-    """Return as many turns as passes may run at once: half of the files are for all else."""
+    """Return a semaphore for concurrent passes; they may use half of the open-file limit."""
     most = os.sysconf("SC_OPEN_MAX")
     return threading.BoundedSemaphore(max(1, most // _FILES // 2) if most > 0 else _UNLIMITED)
 
 
 @contextmanager
 def _files_left() -> Iterator[bool]:
-    """Return whether there are files left for a pass: the driver needs none of this process."""
-    turns = _turns()  # two threads that ask first at once may have one each
+    """Yield True if a pass may open its files; the driver needs none of this process's."""
+    turns = _turns()  # two threads that call it first at once may each get a semaphore
     taken = turns.acquire(blocking=False)
     try:
         yield taken
@@ -244,9 +244,9 @@ def _kept(
     names: _Names,
     environment: Mapping[str, str],
 ) -> tuple[_Names, _Plan | None]:
-    """Return what the driver tells of a command, or told an earlier build of one with its flags.
+    """Return the driver's plan for a command, from the cache or a query.
 
-    `question` is its program, and what tells its flags from others.
+    `question` is the program and the rest of the cache key.
     """
 
     def find() -> list[list[str]]:
@@ -256,7 +256,7 @@ def _kept(
         return [[*names], [*plan.front_end], [*plan.linker], [plan.object]]
 
     def named(answer: list[list[str]]) -> list[str]:
-        own = {word for words in (answer[0], *answer[3:]) for word in words}  # these come and go
+        own = {word for words in (answer[0], *answer[3:]) for word in words}  # these are temporary
         return [word for job in answer[1:3] for word in job if word not in own]
 
     answer = kept_answer(what, question[0], question[1:], environment, find, named)
@@ -271,7 +271,7 @@ def _is_proved(
     names: _Names,
     environment: Mapping[str, str],
 ) -> bool:
-    """Return whether the driver says the same of a command with quite other names."""
+    """Return True if the driver's plan for dummy names differs only in the names."""
     plan, first_names = told.plan, told.names
     if plan is None or first_names is None or {*first_names} & {*_OTHERS}:
         return False
@@ -282,7 +282,7 @@ def _is_proved(
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
-    """Find the names in a command; None if it is another one than those of device passes."""
+    """Return the names in a command; None if it is not of the form of a device pass."""
     *words, option, output, source = command
     cuids = [word for word in words if word.startswith(_CUID)]
     if option != "-o" or source.startswith("-") or len(cuids) != 1 or words.count(_DEPFILE) != 1:
@@ -297,14 +297,14 @@ def _names_in(command: Sequence[str]) -> _Names | None:
 
 
 def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether nothing in a command or its environment is about the driver's own doing."""
+    """Return True if neither command nor environment changes what the driver itself does."""
     if any(word == PLAN or does(word, DRIVER) for word in command):
         return False
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
 
 def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
-    """Ask the driver what it would run; None if that, or all that it says, is not understood."""
+    """Query the driver for its jobs; return None if it fails or its output is not recognised."""
     more = words_for_terminal(environment)
     try:
         answer = plan_of([command[0], *more, *command[1:]], environment)
@@ -336,7 +336,7 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
 
 
 def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
-    """Return whether the front end is the program that was called: no cache, say, is between."""
+    """Return True if the front end is the called program, not, for example, wrapped by a cache."""
     called = program_of([command], environment)
     try:
         return called is not None and os.path.samefile(asked, called)
@@ -345,7 +345,7 @@ def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> boo
 
 
 def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
-    """Return words with other names: where a word is one, and behind ``-main-file-name``.
+    """Return `words` with other names: whole arguments, and the value of ``-main-file-name``.
 
     Source: clang 22.1.8, observed: that is the base name of the source.
     """
@@ -360,7 +360,7 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
 
 
 def _run(plan: _Plan, environment: Mapping[str, str], stages: Stages | None) -> int | None:
-    """Run a plan, and say what it says; return the status, None if the driver has more to say.
+    """Run a plan and print its messages; return its status, or None if the driver must run.
 
     :raises _UnknownEndError: see `_run_jobs`.
     """
@@ -368,7 +368,7 @@ def _run(plan: _Plan, environment: Mapping[str, str], stages: Stages | None) -> 
     if any(os.fsencode(name) in text for name in (_BETWEEN, _BITCODE)) or (
         status == 1 and not text
     ):
-        return None  # the driver's object has another name, and something to say of a failure
+        return None  # the driver names its object otherwise, and adds messages to a failure
     if text:
         sys.stderr.flush()
         with open(_ERRORS, "wb", closefd=False) as out:
@@ -377,7 +377,7 @@ def _run(plan: _Plan, environment: Mapping[str, str], stages: Stages | None) -> 
 
 
 class _UnknownEndError(Exception):
-    """A job has ended in a way of which the driver has more to say."""
+    """A job ended in a way that the driver reports in more detail."""
 
     def __init__(self, text: bytes = b"") -> None:
         super().__init__()
@@ -387,12 +387,13 @@ class _UnknownEndError(Exception):
 def _run_jobs(
     plan: _Plan, environment: Mapping[str, str], stages: Stages | None = None
 ) -> tuple[int, bytes]:
-    """Run a plan; return the status: 0, 1, or minus a signal, and what was said.
+    """Run a plan; return its status (0, 1, or minus a signal) and its messages.
 
-    The output is written over, as the driver does; after a failure it does so again. The object
-    between the jobs has no name in any folder: whoever is killed, nothing of it stays.
+    The jobs overwrite the output, as the driver does; after a failure the driver overwrites it
+    again. The object between the jobs has no name in any directory, so a kill leaves nothing of it
+    behind.
 
-    :raises _UnknownEndError: it has another one.
+    :raises _UnknownEndError: it ended in another way.
     """
     own = plan.with_object(_BETWEEN)
     folder = llvm_temporary_folder(environment)
@@ -413,7 +414,7 @@ def _run_jobs(
                 if -status in _STOPPED_BY:
                     return status, b""
                 if status == 1 and not number and os.path.exists(job[-1]):
-                    break  # the code is wrong, and nobody says more of that
+                    break  # an error in the source: the driver adds nothing
                 if status:
                     raise _UnknownEndError(_content(errors))
                 if two and stages is not None and stages.end_with(number):
@@ -421,7 +422,7 @@ def _run_jobs(
             text = _content(errors)
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError
-    except OSError as error:  # too long a command, or a program or folder that is gone
+    except OSError as error:  # the command is too long, or a program or directory is missing
         raise _UnknownEndError from error
     return status, text
 
@@ -431,19 +432,20 @@ def _content(file: IO[bytes]) -> bytes:
 
 
 def _in_memory() -> IO[bytes]:
-    """Return a file that takes what is said of a full disk, too."""
+    """Return a file that can store messages even if the disk is full."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("offload"), "w+b", 0)
-    return _without_name(llvm_temporary_folder(os.environ))  # Python is of an older C library
+    # Python was built for an older C library
+    return _without_name(llvm_temporary_folder(os.environ))
 
 
 def _without_name(folder: str) -> IO[bytes]:
-    """Return a new file in a folder."""
+    """Return a new unnamed file in a directory."""
     flags = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.fdopen(os.open(folder, flags, 0o600), "w+b", 0)
-    except OSError:  # the file system has no such files, say
-        import tempfile  # which takes longer to load than a small file to compile
+    except OSError:  # e.g. the file system does not support O_TMPFILE
+        import tempfile  # loads slower than a small file compiles
 
         return tempfile.TemporaryFile(buffering=0, dir=folder)
 
@@ -451,7 +453,7 @@ def _without_name(folder: str) -> IO[bytes]:
 def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:
     """Run one program of a plan; return its status as `os.waitstatus_to_exitcode` does.
 
-    Its descriptors from 1 on are the `files`; it gets none of the others that this process has.
+    It inherits only `files`, as descriptors 1, 2, and so on.
 
     :raises OSError: it cannot be run.
     """
@@ -459,7 +461,7 @@ def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> 
     given = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in places]
     process = 0
     try:
-        with shielded():  # a signal that comes meanwhile must find the process known
+        with shielded():  # on a signal, the handler below must know the process
             process = os.posix_spawn(
                 job[0], job, environment, file_actions=given, setsigdef=_IGNORED_BY_PYTHON
             )

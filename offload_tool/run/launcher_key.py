@@ -1,16 +1,15 @@
-"""A compile behind a launcher: a cache gives what was made of the files that are read now.
+"""Compiles behind a launcher: extend the cache key by the files that a compile reads now.
 
-The direct mode of ccache and sccache compares the files that an earlier compile has read, and
-looks for no others. A header that appears earlier on the path, or answers a ``__has_include``,
-leaves the old output. So the preprocessor is asked before. They also take a compiler for the same
-whose libraries or lld were replaced. What they do not see becomes a word of the command that has
-no effect, but is in the key of every cache::
+The direct mode of ccache and sccache compares only the files that an earlier compile read. It
+misses a header that appears earlier on the search path or that satisfies a ``__has_include``, and
+returns a stale output. These caches also miss replaced libraries or a replaced lld of a compiler.
+Therefore this module runs the preprocessor first, and adds an option that has no effect but enters
+each cache's key::
 
     the compiler, names of the files that are read now --> -frandom-seed=DIGEST --> LAUNCHER COMMAND
 
-Clang ignores that option without a word (19.1 and 22.1, observed). A cache that knew the output
-may write no depfile; it is written here then. One that names other files makes the compile run
-again without the launcher.
+Clang ignores that option silently (19.1 and 22.1, observed). A cache hit may write no depfile; this
+module then writes it. If the depfile names other files, the compile runs again without launcher.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ def run_launched(
 ) -> int:
     """Run ``LAUNCHER COMMAND``, a pass that ends in ``-o OUTPUT SOURCE``; return its exit status.
 
-    `compiler` tells the compiler from another one. `run` is given the launcher and the command.
-    Where the preprocessor fails, no cache knows the command.
+    `compiler` identifies the compiler; `run` takes the launcher and the command. If the
+    preprocessor fails, a random key prevents cache hits.
     """
     if not launcher:
         return run(launcher, command)
     if any(does(word, SHOWN) for word in all_words(command)):
         return run((), command)
     depfile, source = depfile_in(command), command[-1]
-    # Without a depfile, a pass reads its source alone.
+    # Without a depfile, a pass reads only its source.
     read = [] if depfile is None else preprocess(depfile, source, command, environment)
     key = os.urandom(16).hex() if read is None else _digest(compiler, read)
     status = run(launcher, [*command[:-3], f"{_OPTION}{key}", *command[-3:]])
@@ -60,7 +59,7 @@ def run_launched(
 
 
 def _digest(compiler: str, read: Sequence[str]) -> str:
-    """Return a digest of files' names, relative to this folder, of which are one, and more."""
+    """Return a digest of `compiler`, relative names, and which names are one file."""
     here = f"{os.getcwd()}/"
     first: dict[str, int] = {}
     parts = [

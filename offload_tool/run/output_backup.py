@@ -1,4 +1,4 @@
-"""The output that was there before, kept while another one is made under its name.
+"""Backup of the previous output while the compiler writes a new one under its name.
 
 ::
 
@@ -6,13 +6,11 @@
                                        |
                                        +--> stopped by a signal: .OUT.old back to OUT
 
-The compiler is told the output's true name, which some outputs contain (``--coverage``,
-``-gsplit-dwarf``). Clang and lld write a file of another name and rename it, so the old one can
-keep its name meanwhile: ``.OUT.old`` is a second one (a hard link). Whatever else writes the
-output (a launcher) may write into the old file, so ``.OUT.old`` is that file itself then, and
-``OUT`` a copy of it. Whenever this process is killed, the old output is there.
-
-What a killed run has left is given its name back by the next one.
+The compiler writes to the final name, which some outputs contain (``--coverage``,
+``-gsplit-dwarf``). Clang and lld write a temporary file and rename it. The old output can keep its
+name meanwhile: ``.OUT.old`` is a hard link to it. Other writers (a launcher) may write into the old
+file. For them ``.OUT.old`` is the file itself, and ``OUT`` a copy. A kill at any time leaves the
+old output intact; the next run restores it from the backup.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from offload_tool.io.paths import beside, remove
 
 
 def remove_half_written(output: str, since: int) -> None:
-    """Remove what LLVM's programs began under other names and were ended before they renamed it.
+    """Remove temporary files that LLVM's programs left behind when they were killed.
 
-    They remove it themselves, but for the moment between making the file and noting its name.
-    lld names it ``OUT.tmp`` and 7 hexadecimal digits (FileOutputBuffer), clang ``OUT-8DIGITS.EXT``
-    and ``.tmp`` (CompilerInstance::createOutputFile). Files that were changed before `since`, in
-    nanoseconds of the file system's clock, are somebody's own.
+    LLVM removes them on signals, except between the creation of a file and its registration. lld
+    names it ``OUT.tmp`` and 7 hexadecimal digits (FileOutputBuffer), clang ``OUT-8DIGITS.EXT`` and
+    ``.tmp`` (CompilerInstance::createOutputFile). Files last changed before `since`, in nanoseconds
+    of the file system's clock, belong to others and stay.
     """
     folder, name = os.path.split(output)
     stem, extension = os.path.splitext(name)
@@ -43,7 +41,7 @@ def remove_half_written(output: str, since: int) -> None:
 
 
 class OutputBackup:
-    """The old output under its second name."""
+    """The backup of one output."""
 
     def __init__(self, output: str) -> None:
         self._new = output
@@ -55,9 +53,7 @@ class OutputBackup:
             self._give_back()
 
     def put(self, *, keep: bool) -> None:
-        """Link the output, if there is one, to the second name; with `keep` it has both then.
-
-        Without, what has its name is a copy.
+        """Link the output, if any, to its backup; without `keep`, replace the output by a copy.
 
         :raises FileError: it cannot be renamed or copied.
         """
@@ -76,12 +72,12 @@ class OutputBackup:
             os.link(self._new, self._old, follow_symlinks=False)
         except FileNotFoundError:
             raise
-        except OSError:  # a file system without hard links
+        except OSError:  # the file system has no hard links
             return False
         return True
 
     def _copy(self) -> None:
-        """Put a copy with the same times into the output's place, in one step."""
+        """Replace the output atomically by a copy with the same times."""
         from offload_tool.io import InputFile, replace_file
 
         status = os.stat(self._old)
@@ -91,23 +87,23 @@ class OutputBackup:
         os.utime(self._new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def take_back_if_equal(self) -> None:
-        """Restore the old output where the new one has the same bytes."""
+        """Restore the old output if the new one has the same bytes."""
         if self._is_equal():
             self._give_back()
 
     def take_back(self) -> None:
-        """Restore the old output, if there was one."""
+        """Restore the old output, if any."""
         if os.path.lexists(self._old):
             self._give_back()
 
     def drop(self) -> None:
-        """Remove the second name."""
+        """Remove the backup."""
         remove(self._old)
 
     def _give_back(self) -> None:
         try:
             os.replace(self._old, self._new)
-            remove(self._old)  # where both names were one file's, both stay
+            remove(self._old)  # rename() does nothing if both names are links to one file
         except OSError as error:
             raise FileError(self._new, error) from error
 

@@ -1,9 +1,9 @@
-"""The compiler and the words that begin each pass's command, remembered between runs.
+"""The compiler and the first arguments of each pass's command, cached between runs.
 
-``offload-tool compile`` is called once per output, and asking a compiler what it is takes
-longer than many a compile. So the answers are kept on disk (see `disk_cache`); they hold as
-long as nothing changes in PATH's folders, in the compilers there, or in the modules of this
-package that asked. SCons asks anew in each run: its signatures depend on the answers.
+``offload-tool compile`` runs once per output, and querying a compiler takes longer than many a
+compile. Therefore the results are kept on disk (see `disk_cache`). They are valid while PATH's
+folders, the compilers there, and this package's modules that compute them are unchanged. SCons
+queries anew in each run, since its signatures depend on the results.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PLACES = (
     *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
 )
 _VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *_PLACES)
-# Stand in the words for what differs from source to source; no argument can hold a NUL.
+# Placeholders for the parts that differ between sources; no argument can hold a NUL.
 _CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
 
 
 class WantedPass(NamedTuple):
-    """A `passes.CompilePass` as it was asked for: nothing is read or checked yet."""
+    """A `passes.CompilePass` as requested, neither parsed nor checked."""
 
     kind: str
     stage: Stage
@@ -44,9 +44,10 @@ class WantedPass(NamedTuple):
     rdc: bool = False
 
     def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
-        """Return the pass; without a compiler to ask, its target was read before.
+        """Return the parsed pass; without a `compiler` to query, allow unknown targets.
 
-        :raises TargetIDError: the target is none, or none of this kind or compiler.
+        :raises TargetIDError: invalid target, or one that the kind or the compiler does not
+            support.
         :raises UsageError: there is no such pass.
         """
         from offload_tool.errors import UsageError
@@ -67,14 +68,14 @@ class WantedPass(NamedTuple):
         return CompilePass(self.kind, self.stage, self.cuid, device, self.rdc)
 
     def check(self, output: str, host_ir: str | None) -> None:
-        """Check what the pass has written, as `CompilePass.check` does.
+        """Check the pass's output, as `CompilePass.check` does.
 
-        :raises CodeObjectError: it is something else; the message says what was found.
+        :raises CodeObjectError: unexpected output; the message describes it.
         """
         if self.kind != "hip" or self.rdc:
             self.read().check(output, host_ir)
             return
-        # Most passes are these. To check them takes half as many modules as to read them.
+        # Most passes are these. This check imports half as many modules as `read` does.
         from offload_tool.passes.hip import unwrap_code_object
         from offload_tool.passes.verify_output import check_code_object, check_host_object
 
@@ -89,27 +90,27 @@ class WantedPass(NamedTuple):
 
 
 class PassCommand(NamedTuple):
-    """What is run for a pass."""
+    """The parts of a pass's command."""
 
     words: list[str]
-    """The compiler, flags that say where things are, and the flags of the pass."""
+    """The compiler, flags with locations, and the flags of the pass."""
     last: list[str]
-    """Flags of the pass that come after the user's."""
+    """Flags of the pass that follow the user's."""
     dependencies: list[str]
-    """The flags that write the depfile; none where only host IR is read."""
+    """The flags that write the depfile; empty if the pass reads only host IR."""
     environment: dict[str, str]
-    """Variables that the compiler needs beside those of this process."""
+    """Variables that the compiler needs in addition to those of this process."""
     compiler: list[str]
-    """Those words that name the compiler."""
+    """The arguments that name the compiler."""
     needs_host_ir: bool
     installed: list[str]
-    """Files that the compiler uses beside what the depfile names."""
+    """Files that the compiler uses and the depfile does not name."""
     identity: str
-    """What tells the compiler from another one."""
+    """Identifies the compiler in cache keys."""
     is_script: bool
-    """It may run what nobody knows."""
+    """Whether the compiler is a script, which may run any program."""
     toolchain: dict[str, Any]
-    """Of its `Toolchain`: what the answers depend on."""
+    """Fields of its `Toolchain`: the dependencies of the results."""
 
 
 def pass_command(
@@ -132,7 +133,8 @@ def pass_command(
     deciding = relevant_flags(flags)
     question += [*deciding, *folder_meant(deciding)]
 
-    # A compile may mend by its flags what a compiler lacks: then all of them decide.
+    # A user's flags may compensate for a defect of the compiler; then all flags are part of the
+    # key.
     with_all = [*question, "with", *flags, *folder_meant(flags)]
 
     def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def pass_command(
         own, made = job.local_flags(toolchain, like), job.flags(toolchain, _HOST_IR, like)
         return {
             "words": [*toolchain.clang, *own, *made],
-            # Host objects that list their entries need no fat binary of each source put into them.
+            # Host objects that list their entries need no embedded fat binary for each source.
             "last": job.last_flags(toolchain, "offload-binary" if is_linked_cuda else ""),
             "dependencies": dependencies,
             "environment": dict(toolchain.environment),
@@ -205,9 +207,9 @@ def _not_known() -> Any:
 def surroundings_of(
     found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
 ) -> Surroundings:
-    """Yield what the compiler of a pass takes from the machine by itself, as it says.
+    """Return the folders and libraries that a pass's compiler finds on its own, queried from it.
 
-    `flags` are the words of the pass and the user's, without inputs and output.
+    `flags` are the arguments of the pass and the user's, without inputs and output.
     """
     from offload_tool.clang.argument_files import all_words
     from offload_tool.manifest.inputs import general_words
@@ -229,13 +231,13 @@ def surroundings_of(
 
         yield from origins(tuple(answer["folders"]))
         named = "\0".join(words)
-        for folder in answer["folders"]:  # another version of what is in it may appear beside it
+        for folder in answer["folders"]:  # another version of its content may appear in its parent
             if folder not in named:
                 yield os.path.dirname(folder)
         for library in answer["libraries"]:
             yield from (library, os.path.dirname(library))
 
-    # Configuration files may say anything else tomorrow.
+    # Configuration files may change at any time.
     if has_configuration(words):
         answer = find()
     else:
@@ -252,9 +254,9 @@ def answer_about(
     find: Callable[[], Any],
     witnesses: Callable[[Any], Iterable[str]] = lambda _: (),
 ) -> Any:
-    """Return what the compiler of a pass answers about some words, kept or found.
+    """Return what the compiler of a pass answers for `words`, from the cache or by `find`.
 
-    `witnesses` gives files and folders on which an answer depends beside those of the compiler.
+    `witnesses` yields the dependencies of an answer other than those of the compiler.
     """
     return cached_answer(
         [what, *_toolchain_question(environ), os.getcwd(), *words],
@@ -266,7 +268,7 @@ def answer_about(
 
 
 def compiler_version(found: PassCommand) -> str:
-    """Return what a compiler says of itself that nobody else tells: a script may run any."""
+    """Return ``--version`` of a compiler that is a script, which may run any; else ""."""
     if not found.is_script:
         return ""
     from offload_tool.clang.driver import output_of
@@ -289,7 +291,7 @@ def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 def cached_toolchain(
     environ: Mapping[str, str], job: Job | None = None, *, lenient: bool = False
 ) -> Toolchain:
-    """Return what `toolchain.find_toolchain` finds for this OS environment and job.
+    """Return the cached result of `toolchain.find_toolchain` for this environment and job.
 
     :raises CompilerError: no compiler is usable.
     """
@@ -314,12 +316,11 @@ def cached_toolchain(
 
 
 def _command(found: Mapping[str, Any]) -> list[str]:
-    """Return the words of a toolchain that begin each command."""
     return [*found["clang"], *found["local_flags"]]
 
 
 def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
-    """Return everything that decides which compiler is found, but for what is on disk."""
+    """Return the cache key of the search for a compiler, except for the files on disk."""
     question = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
     places = (environ.get(name, "") for name in _PLACES)
     relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))
@@ -331,7 +332,7 @@ def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
 def _toolchain_witnesses(
     found: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Iterator[str] | None:
-    """Return what an answer of a toolchain depends on; None where a refusal is part of it."""
+    """Return the dependencies of a toolchain; None if it has doubts and must not be cached."""
     return None if found["doubts"] else _places_of(found, environ)
 
 
@@ -357,7 +358,7 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
         if flag.startswith("-B"):
             yield f"{flag[2:]}/lld"
-        elif before == "-isystem":  # another version of the library may appear beside it
+        elif before == "-isystem":  # another version of the library may appear in its parent
             yield from (flag, os.path.dirname(flag))
 
 

@@ -1,21 +1,20 @@
-"""Run one compiler pass, or one device link: one output, checked, or none.
+"""Run one compiler pass or one device link: write one checked output, or none.
 
-For every build tool that runs one command per output::
+For build tools that run one command per output::
 
-    manifest: is OUT what would be made now? -- yes --> OUT stays, nothing is run
+    manifest: is OUT up to date? -- yes --> OUT stays, nothing is run
                      | no
-    the compiler makes OUT --> check --> equal bytes: OUT stays the file that it was
+    the compiler writes OUT --> check --> equal bytes: OUT stays the same file
                                  |
                         depfile, manifest, stamp
 
-After any error there is neither an output, nor a depfile, nor a stamp. A run that is stopped
-by a signal leaves all of them as they were: see `output_backup`. For the manifest see
-`output_state`.
+After an error, output, depfile and stamp are removed. A run that a signal interrupts leaves all of
+them unchanged: see `output_backup`. For the manifest see `output_state`.
 
-The depfile names, beside what the compiler has read, the compiler itself, so that another
-one makes everything anew, as far as a build tool that compares times can tell.
+The depfile also lists the compiler, so that build tools that compare times rebuild after it
+changed.
 
-What is needed only after the compiler has run is imported while it works.
+Modules that are needed only after the compile are imported while the compiler works.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
         """A pass that may run in a faster way."""
 
         def run(self) -> bool:
-            """Run it; return whether there is a result."""
+            """Run it; return True if it produced the output."""
 
         def read(self, listed: list[str], /) -> list[str]:
-            """Return the files that it read, of which its depfile lists `listed`."""
+            """Return the files that it read; `listed` are those in its depfile."""
 
     Accelerator = Callable[..., Accelerated]
-    """Makes one of what `pch.compile_command.PassWithPch` takes behind its first argument."""
+    """Takes the arguments of `pch.compile_command.PassWithPch` after the first one."""
 
 _CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
@@ -66,12 +65,13 @@ class Outputs(NamedTuple):
     """The files that a job writes."""
 
     file: str
-    """What it is for."""
+    """The output itself."""
     depfile: str | None = None
-    """A Makefile rule: which files it depends on, as they are spelled."""
+    """A Makefile rule with the output's dependencies, spelled as the compiler does."""
     stamp: str | None = None
-    """An empty file, written each time, for build tools that compare times. The rule is then
-    for the stamp, whose time is never older than the files it depends on."""
+    """An empty file that each run writes, for build tools that compare times. It is then the target
+    of
+    the rule, and never older than a dependency."""
 
 
 def run_pass(
@@ -85,18 +85,17 @@ def run_pass(
     runner: Runner | None = None,
     accelerator: Accelerator | None = None,
 ) -> int:
-    """Compile `source` to `outputs`; return the compiler's exit status, 0 when all is well.
+    """Compile `source` to `outputs`; return the compiler's exit status, 0 on success.
 
-    The compiler is the one of the OS environment `environ`, run by `runner`: here, if there
-    is none. What it says goes to standard error. `flags` come after those of the pass. The
-    host IR of an OpenMP source is an input of all its other passes. An `accelerator` may
-    run it in a faster way.
+    `environ` selects the compiler; `runner` runs it, or this process if None. Its messages go to
+    standard error. `flags` follow those of the pass. All further passes of an OpenMP source read
+    its host IR. An `accelerator` may run the pass in a faster way.
 
-    :raises TargetIDError, UsageError: no such pass, an input too many or too few, an output that
-        would replace an input, or flags that name another output or depfile, or want a value.
-    :raises FileError: an input cannot be read, or an output or depfile not be written.
+    :raises TargetIDError, UsageError: no such pass, too many or too few inputs, an output that
+        would replace an input, or flags that name another output or depfile, or lack a value.
+    :raises FileError: an input cannot be read, or an output or depfile cannot be written.
     :raises CompilerError: no compiler, or one that cannot be run.
-    :raises CodeObjectError: the compiler made something else than it was asked for.
+    :raises CodeObjectError: the compiler wrote an unexpected output.
     """
     inputs = [source] if host_ir is None else [source, host_ir]
     output, depfile = outputs.file, _depfile_beside(outputs.file)
@@ -189,10 +188,10 @@ def _without_driver(stages: Stages | None) -> Callable[..., bool | None] | None:
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
-    """Return an option without an effect, by which a cache tells compiles of OpenMP apart.
+    """Return an option without effect that separates OpenMP compiles in a launcher's cache.
 
-    Their results depend on inode numbers: of all files that the host IR is made of, which
-    nobody knows beforehand, or of those in the host IR.
+    Their outputs depend on inode numbers: of the files in the host IR, or, for the host IR itself,
+    of all files that it will be made of, which are unknown beforehand.
     """
     if host_ir is not None:
         import hashlib
@@ -267,16 +266,16 @@ def _link_inputs(
         return list(inputs)
     from offload_tool.passes.openmp import device_runtimes
 
-    # Nothing but the host code says which kernels of an archive are wanted.
+    # Only the host code tells which kernels of an archive are needed.
     runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
     return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
 
 def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
-    """Find out before anything is run what could not be read or written.
+    """Check that all inputs can be read and all outputs written.
 
-    :raises UsageError: an output that is not a file's name, or would replace an input.
-    :raises FileError: an input cannot be read, or there is no folder for an output.
+    :raises UsageError: an output is not a regular file, or would replace an input.
+    :raises FileError: an input cannot be read, or the folder of an output does not exist.
     """
     for name in (*inputs, *filter(None, outputs)):
         if "\n" in name or "\r" in name:
@@ -301,33 +300,33 @@ def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
 
 
 class OutputJob(NamedTuple):
-    """What is run for an output, and how it is checked."""
+    """The command that writes an output, and its checks."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     outputs: Outputs
     tool: Sequence[str]
-    """Those words that name the compiler."""
+    """The arguments that name the compiler."""
     check: Callable[[], None]
     given: tuple[str, ...]
-    """Files that it reads for sure."""
+    """Files that the command reads in any case."""
     describe: Callable[[], Work]
-    """Gives what the manifest is about."""
+    """Returns the description of the command for the manifest."""
     installed: Sequence[str] = ()
-    """Files that the compiler uses beside what it tells, and that tell it from another one."""
+    """Files that the compiler uses without listing them; they also identify it."""
     faster: Callable[[], bool] | None = None
-    """Runs it in a faster way, and tells whether that did; if not, the command is run."""
+    """Runs the pass in a faster way and returns True; if False, the command runs."""
     stages: Stages | None = None
-    """Of one that can be run without the compiler's driver."""
+    """Set if the pass can run without the compiler's driver."""
 
 
 def _depfile_beside(output: str) -> str:
-    """Name the depfile that the compiler writes; the one that is asked for is made of it."""
+    """Return the name of the compiler's depfile, from which the requested one is made."""
     return beside(output, ".d")
 
 
 def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
-    """Run the command that writes the output, if that is not current; undo all if it fails."""
+    """Run the command unless the output is current; remove all outputs if it fails."""
     outputs = job.outputs
     aside = OutputBackup(outputs.file)
     aside.recover()
@@ -337,7 +336,7 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     status, ended = 1, False
     try:
         run.begin()
-        # Others than the compiler may write into the old file.
+        # A program other than the compiler may write into the old file.
         aside.put(keep=runner is None)
         run.begin_stages()
         if job.faster is not None and job.faster():
@@ -351,7 +350,7 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
                 aside.take_back()
             run.complete(aside)
         ended = status == 0
-    except (KeyboardInterrupt, SystemExit):  # stopped: as if it had never run
+    except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
         aside.take_back()
         ended = True
         raise
@@ -375,14 +374,14 @@ class _Run:
         self._start: Start | None = None
 
     def is_current(self) -> bool:
-        """Return whether nothing must be run; depfile and stamp are written then."""
+        """Return True if the output is current; write depfile and stamp then."""
         outputs = self._job.outputs
         if not os.path.exists(beside(outputs.file, MANIFEST)):
             return False
         read = self._manifest().files_if_current()
         if read is None:
             return False
-        _remove(_depfile_beside(outputs.file))  # of a run that was killed
+        _remove(_depfile_beside(outputs.file))  # left behind by a killed run
         write_beside(outputs, [*read, *self._job.installed], self._job.tool)
         return True
 
@@ -394,7 +393,7 @@ class _Run:
         return self._recorded
 
     def begin(self) -> None:
-        """Note when the run begins, and what its inputs look like.
+        """Record the start time and the state of the inputs.
 
         :raises FileError: the compiler's depfile cannot be written.
         """
@@ -411,7 +410,7 @@ class _Run:
             raise FileError(marker, error) from error
 
     def begin_stages(self) -> None:
-        """Find out in how many stages it runs, and whether the output may stay."""
+        """Choose the number of stages, and whether the output may stay."""
         stages, recorded = self._job.stages, self._recorded
         if stages is None:
             return
@@ -420,18 +419,18 @@ class _Run:
         stages.begin(before, self._job.command, is_whole=is_whole)
 
     def remove_half_written(self) -> None:
-        """Remove what the ended compiler has left beside the output."""
+        """Remove temporary files that a killed compiler left beside the output."""
         if self._start is not None:
             remove_half_written(self._job.outputs.file, self._start.moment)
 
     def meanwhile(self) -> None:
-        """Do what is needed in the end and can be done while the command runs."""
+        """Prepare the manifest while the command runs."""
         from offload_tool.manifest import inputs  # noqa: F401
 
         self._manifest().prepare()
 
     def complete(self, aside: OutputBackup) -> None:
-        """Check the output, keep the old one if it is equal, and write all that goes with it."""
+        """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
         outputs = self._job.outputs
         if not os.path.isfile(outputs.file):
             program = self._job.command[0]
@@ -446,7 +445,7 @@ class _Run:
         bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
         assert self._start is not None  # noqa: S101 - begin() is called before
         self._manifest().finish(read, self._start, bitcode)
-        aside.drop()  # from here on the new output stays, whatever comes
+        aside.drop()  # from here on, errors keep the new output
         _write_stamp(outputs.stamp)
 
 
@@ -454,7 +453,7 @@ def _remove(*names: str | None) -> None:
     for name in filter(None, names):
         try:
             remove(name)
-        except OSError as error:  # of another user, say, in a folder like /tmp
+        except OSError as error:  # e.g. another user's file in /tmp
             raise FileError(name, error) from error
 
 
@@ -489,14 +488,14 @@ def run_command(
     environment: Mapping[str, str],
     meanwhile: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a command without input; its messages go where ours go. Give its exit status.
+    """Run a command without input and with our standard streams; return its exit status.
 
     :raises CompilerError: it cannot be run.
     """
     sys.stdout.flush()
     process = 0
     try:
-        with shielded():  # a signal that comes meanwhile must find the process known
+        with shielded():  # on a signal, the handler below must know the process
             process = _spawn(command, environment)
         meanwhile()
         _, status = os.waitpid(process, 0)
@@ -512,7 +511,7 @@ def run_command(
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    # Not by subprocess, which takes longer to load than a small file to compile.
+    # subprocess takes longer to load than a small file to compile.
     no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     try:
         return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
@@ -524,7 +523,7 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
-    """Write the depfile and the stamp of an output that was made of the files `names`.
+    """Write the depfile and the stamp of an output; `names` are its dependencies.
 
     :raises FileError: one cannot be written.
     """
@@ -545,7 +544,7 @@ def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[st
 
 
 def _programs(command: Sequence[str]) -> list[str]:
-    """Return the files of the programs that a command's words name: ``ccache clang`` are two."""
+    """Return the files of the programs in a command: two for ``ccache clang``."""
     found = []
     for word in command:
         folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)

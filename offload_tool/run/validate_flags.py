@@ -1,7 +1,7 @@
-"""Flags of users that would take a word of ours, or name a file that is named elsewhere.
+"""Check user flags that would swallow our arguments, or set a file name that we set.
 
-Clang takes the word after ``-Xclang`` whatever it is: at the end of the flags, that is the first of
-those that we add. Such flags did what nobody asked for, and the compile succeeded.
+Clang takes the argument after ``-Xclang`` whatever it is: at the end of the flags, that is our
+first argument. Such a compile would succeed with a wrong output.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _HABITS = {
     "-lineinfo": "is nvcc's: write -gline-tables-only",
     "-Xcompiler": "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
 }
-"""Flags that other ways of building are used to, by beginning, and what to write here."""
+"""Prefixes of flags from other build setups, and the replacement for each."""
 _REFUSED = {
     TARGETS: _TARGETS,
     SIDE: "which pass is run is the builder's choice: OffloadDeviceObject, OffloadHostObject",
     OTHER_JOB: "the compiler would make no object; run it by hand for that",
 }
 _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Can be read once, or are other files for the compiler."""
+"""Files that can be read only once, or that are other files in the compiler's process."""
 
 
 def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
-    """Look for what would go wrong without a word.
+    """Check that a user's flags do not silently change the pass.
 
-    With `rdc`, relocatable device code is asked for already, so that its flag may stay.
+    With `rdc`, relocatable device code is already on, so its flag may stay.
 
-    :raises UsageError: the last flag wants a value; one is another tool's, or names the output, or
-        a file that is open; a response file cannot be read.
+    :raises UsageError: the last flag lacks a value; a flag is another tool's, sets the output, or
+        names an open file; a response file cannot be read.
     """
     waiting, allowed = "", "-fgpu-rdc" if rdc else None
     words, files = expand_command(flags)
@@ -81,9 +81,9 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
 
 
 def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
-    """Look for flags that ask for a depfile; there is one where `depfile` names it, or none.
+    """Check that the flags set no depfile other than `depfile`.
 
-    :raises UsageError: they ask for another.
+    :raises UsageError: they do.
     """
     before = ""
     for word in expand_command(flags).words:
