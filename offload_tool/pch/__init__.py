@@ -1,1 +1,1 @@
-"""Precompiled headers that change no byte of an output."""
+"""Precompiled headers that leave the bytes of all outputs unchanged."""

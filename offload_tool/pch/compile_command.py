@@ -1,7 +1,7 @@
-"""Precompiled headers for ``offload-tool compile``: made by one command, used by others.
+"""Precompiled headers for ``offload-tool compile``: one command makes a PCH, others use it.
 
-The two have the same flags. What a PCH is for, its manifest tells: a pass with other flags, of
-another compiler or in another folder compiles without, and says so.
+Both need the same flags, compiler and working directory, which the PCH's manifest records. Any
+other pass compiles without the PCH, and prints the reason.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class PchUse(NamedTuple):
-    """The PCH that a pass is given."""
+    """The PCH that a pass may use."""
 
     file: str
     say: Callable[[str], None]
-    """Told why it is not used."""
+    """Prints why the PCH is not used."""
     launcher: Sequence[str] = ()
-    """What is put before the compiler."""
+    """Arguments before the compiler."""
 
 
 def emit_pch(
@@ -41,14 +41,13 @@ def emit_pch(
     flags: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> int:
-    """Make the PCH of what `source` begins with; return the compiler's exit status.
+    """Make a PCH of the leading includes of `source`; return the compiler's exit status.
 
-    These are its leading includes, or the first header on its chain of first includes.
-
-    Where there can be none, the output is a line that says why, which `say` is told, too.
+    If there are none, the PCH holds the first header on the chain of first includes. If no PCH is
+    possible, the output is a line with the reason, which `say` also prints.
 
     :raises TargetIDError, UsageError: no such pass, or no includes.
-    :raises FileError: an input cannot be read, or an output not be written.
+    :raises FileError: an input cannot be read, or an output cannot be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     """
     from offload_tool.run.pass_command import pass_command
@@ -102,7 +101,7 @@ class PassWithPch:
         *,
         without_driver: WithoutDriver | None = None,
     ) -> None:
-        """`without_driver`, if given, is asked first to run it: see `pch.UsablePch.run`."""
+        """Use `without_driver`, if given, to run the pass first: see `pch.UsablePch.run`."""
         self._use, self._wanted, self._found = use, wanted, found
         self._without_driver = without_driver
         self._source, self._command, self._environ = source, command, environ
@@ -110,14 +109,14 @@ class PassWithPch:
         self._used: pch.UsablePch | None = None
 
     def run(self) -> bool:
-        """Run the pass with the PCH; tell whether that is a result."""
+        """Run the pass with the PCH; return True if it produced the output."""
         usable = self._find()
         if isinstance(usable, str):
             self._use.say(f"'{self._source}': '{self._use.file}' is not used: {usable}")
             return False
         reason = usable.run(self._command, self._use.launcher, self._without_driver)
         if reason:
-            if reason != pch.MESSAGES:  # which the compile without says
+            if reason != pch.MESSAGES:  # the compile without the PCH prints them
                 self._use.say(f"'{self._source}': '{self._use.file}' is not used: {reason}")
             return False
         self._used = usable
@@ -130,7 +129,7 @@ class PassWithPch:
         return reason or pch.find_usable(self._recipe, self._source)
 
     def read(self, listed: list[str]) -> list[str]:
-        """Return what the pass has read, of which its depfile lists the files `listed`."""
+        """Return the files that the pass read; `listed` are those in its depfile."""
         if self._used is None:
             return listed
         return pch.read_with_pch(self._used, self._source, listed)
@@ -165,7 +164,7 @@ def _recipe(
 def _reason(
     recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
 ) -> str:
-    """Return why a pass may use no PCH, as its flags tell; "" where it may."""
+    """Return why the pass's flags rule out a PCH; "" if they do not."""
     from offload_tool.run.pass_command import answer_about
 
     def find() -> str:

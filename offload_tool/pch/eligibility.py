@@ -1,19 +1,19 @@
-"""Which passes may use a precompiled header (PCH): those whose outputs are the same bytes with it.
+"""Which passes may use a precompiled header (PCH): those whose output bytes do not change with it.
 
-Measured on public HIP and CUDA sources, with clang 21 and 22; what was seen to differ, or was not
-looked at, compiles without, for a reason that is told:
+Measured on public HIP and CUDA sources, with clang 21 and 22. Everything that differed or was not
+examined compiles without a PCH, and the reason is reported:
 
 - debug information lacks declarations that a PCH has imported;
-- clang's wrapper of HIP has functions that move to another place in device code of ``-O0``, and in
-  relocatable device code;
-- the explicit instantiations of a header are emitted after its functions without a PCH, and before
+- clang's HIP wrapper has functions that move in device code of ``-O0``, and in relocatable device
+  code;
+- clang emits the explicit instantiations of a header after its functions without a PCH, and before
   them with one;
-- clang forgets what headers say of sections (a variable there becomes a constant), what some
-  pragmas say of code that comes later, and how many lambdas stood outside of functions;
-- names that headers give themselves by ``#line`` become names in this folder;
-- ``.bss`` of Thrust's host code has another order, and inline assembly in bitcode other places.
+- clang forgets the sections that headers set (a variable there becomes a constant), pragmas that
+  affect later code, and the number of lambdas outside of functions;
+- names that headers set by ``#line`` become names in the working directory;
+- ``.bss`` of Thrust's host code has another order, and inline assembly in bitcode moves.
 
-What clang itself refuses (another processor, language, or header) it refuses when the PCH is used.
+Clang itself rejects a PCH of another processor, language, or header when a pass uses it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from offload_tool.clang.options import reason_against_pch
 from offload_tool.io.file_digests import by_look, content_of
 
 RULES = 7
-"""To be raised when one is added: what a PCH was made for once is not asked again."""
+"""Increment when a rule is added: it invalidates existing PCHs."""
 
 _KINDS = ("hip", "cuda")
 _SEVERAL = "several jobs (flags like -save-temps)"
 _HOST_CODE_MOVES = ("/thrust/", "/nvtx3/")
 
-# Compiled when they are needed: where a PCH is current, none is.
+# Compiled lazily: a current PCH needs none of them.
 _MAIN_FILE = rb"\b__(?:BASE_FILE|INCLUDE_LEVEL|TIMESTAMP|DATE|TIME)__\b"
-# Pragmas are found by their words, also where a macro makes them: ``DO_PRAGMA(omp begin ...)``.
+# The text of pragmas, since macros may expand to them: ``DO_PRAGMA(omp begin ...)``.
 _FORGOTTEN = (
     rb"(?:pragma[ \t]+|_Pragma[ \t]*\([ \t]*\\?\"[ \t]*)weak",
     *(rb"redefine_extname", rb"clang[ \t]+section[ \t]+\w+[ \t]*=", rb"omp[ \t]+(?:begin|end)"),
@@ -52,19 +52,19 @@ _PAIRS = (
     rb"\b(visibility)[ \t]+(push|pop)\b",
     rb"\b(?=\w+[ \t]*\([ \t]*\\?\"([^\"\\]*))(push|pop)_macro\b",
 )
-"""What clang forgets behind a PCH in which it has not ended: of what, and beginning or end."""
+"""Pragmas that clang forgets after a PCH that leaves them open: the subject, and push or pop."""
 _OF_COMPILERS = ("/lib/clang/", "/crt/host_runtime.h")
-"""Parts of the names of headers that were looked at: their variables in sections are constants,
-their pragmas are ended under other conditions."""
+"""Parts of the names of headers that were examined: their variables in sections are constants, and
+other conditions end their pragmas."""
 _OF_RUNTIMES = (*_OF_COMPILERS, "/hip/amd_detail/")
-"""Likewise: their host code uses no device variable."""
+"""Likewise examined: their host code uses no device variable."""
 _NEWLINE = b"\n"
 _SPLICE = rb"\\\r?\n"
 _NO_END = "a pragma without its end"
 _INSTANTIATION = rb"(?<![.>:\w])(extern\s+)?template\s+[A-Za-z_:]"
 _TEXTS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'"
 _LAMBDA = rb"\[\s*(?:&?\s*\w+\s*=[^\[\]{};]*)?\]\s*(?=[({<]|mutable\b|__(?:device|host)__)"
-"""One that captures nothing, or is no lambda: what stands before it tells."""
+"""A lambda that captures nothing, or something else; `_BEFORE_LAMBDA` decides."""
 _BEFORE_LAMBDA = re.compile(rb"[^\w\s)\]]\s*\Z")
 _DEVICE_VARIABLE = (
     rb"\b(?:__(?:device|constant|managed)__|[A-Z_]*(?:DEVICE|CONSTANT)[A-Z_]*)\s+"
@@ -75,10 +75,10 @@ _OF_SCOPES = rb"(?m)^[ \t]*(?:#|%:)[ \t]*(\w+)[^\n]*|[{};]|" + _LAMBDA
 
 
 def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return why a pass with this command may not use a PCH; "" where it may.
+    """Return why a pass with this command may not use a PCH; "" if it may.
 
-    `command` is the pass's up to its input, without an output. The driver is asked (``-###``), so
-    that options in files and in the environment count.
+    `command` is the pass's, without input and output. This function queries the driver (``-###``)
+    to cover options in files and in the environment.
     """
     if kind not in _KINDS:
         return f"{kind} sources: only those of HIP and CUDA can use one"
@@ -95,7 +95,7 @@ def _reason_of_level(job: Sequence[str]) -> str:
 
 
 def reason_of_headers(stage: str, files: Collection[str]) -> str:
-    """Return why no PCH may be made of these files, which it has read; "" where it may."""
+    """Return why a PCH of these files is not allowed; "" if it is."""
     for name in files:
         if stage != "device" and any(part in name for part in _HOST_CODE_MOVES):
             return f"host code of '{name}'"
@@ -122,10 +122,10 @@ def _reason_of_file(name: str) -> str:
 
 @by_look
 def _inline_device_variable(name: str) -> int:
-    """Return the line of a header's first device variable that is inline; 0 if it has none.
+    """Return the line of a header's first inline device variable; 0 if it has none.
 
-    A host object registers such a variable only where host code uses it, which clang forgets behind
-    a PCH. Of device code a probe shows it.
+    A host object registers such a variable only if host code uses it, which clang forgets after a
+    PCH. For device code, the probe detects the difference.
     """
     if any(part in name for part in _OF_RUNTIMES):
         return 0
@@ -147,7 +147,7 @@ def _variable_in(code: bytes) -> int:
 
 
 def _with_whole_lines(text: bytes) -> bytes:
-    """Return a text whose lines do not go on after a backslash; each keeps its number."""
+    """Return a text with continued lines joined; all lines keep their numbers."""
 
     def joined(lines: re.Match[bytes]) -> bytes:
         whole, count = re.subn(_SPLICE, b"", lines[0])
@@ -157,7 +157,7 @@ def _with_whole_lines(text: bytes) -> bytes:
 
 
 def _first_reason(text: bytes, *, is_of_compiler: bool) -> tuple[int, str] | None:
-    """Return what allows a header no PCH, and where that ends; None where there is nothing."""
+    """Return the end and the name of the first construct that rules out a PCH, if any."""
     if found := re.search(_MAIN_FILE, text):
         return found.end(), found[0].decode()
     if re.search(_INSTANTIATION, text):
@@ -176,7 +176,7 @@ def _first_reason(text: bytes, *, is_of_compiler: bool) -> tuple[int, str] | Non
 
 
 def _without_texts(text: bytes) -> bytes:
-    """Return a text with blanks in the place of comments and strings, and with all its lines."""
+    """Return a text with comments and strings blanked, and all line breaks kept."""
     return re.sub(_TEXTS, lambda text: re.sub(rb"[^\n]", b" ", text[0]), text)
 
 
@@ -186,12 +186,12 @@ def _is_lambda(text: bytes, found: re.Match[bytes]) -> bool:
 
 
 def _lambda_outside(code: bytes) -> int:
-    """Return where a header has a lambda that is in no function, class or inline variable.
+    """Return the position of a lambda outside of functions, classes and inline variables, or 0.
 
-    For HIP and CUDA clang numbers those, and forgets behind a PCH how many there were: the first
-    of a source has the name of the first of the header. 0: there is none.
+    For HIP and CUDA, clang numbers these lambdas, and forgets their count after a PCH. The first
+    one of a source then gets the name of the header's first one.
     """
-    scopes: list[bool] = []  # whether each counts: namespaces do not
+    scopes: list[bool] = []  # whether each scope counts: namespaces do not
     conditions: list[list[bool]] = []
     begin = 0
     for found in re.finditer(_OF_SCOPES, code):
@@ -213,7 +213,7 @@ def _lambda_outside(code: bytes) -> int:
 
 
 def _after_directive(word: bytes, scopes: list[bool], conditions: list[list[bool]]) -> list[bool]:
-    """Return the scopes after a directive: each branch of a condition begins with the same."""
+    """Return the scopes after a directive: all branches of a condition start with the same."""
     if word.startswith(b"if"):
         conditions.append([*scopes])
     elif word.startswith(b"el") and conditions:
@@ -224,9 +224,9 @@ def _after_directive(word: bytes, scopes: list[bool], conditions: list[list[bool
 
 
 def _what_is_not_ended(files: Iterable[str]) -> str:
-    """Return which file begins what none of the files ends, or the other way round.
+    """Return a message on a pragma that the files leave open or close too often; "" if none.
 
-    One header may begin what another ends: those of CUDA's core libraries do.
+    One header may close a pragma of another: those of CUDA's core libraries do.
     """
     in_all: Counter[bytes] = Counter()
     first: dict[bytes, str] = {}
@@ -240,7 +240,7 @@ def _what_is_not_ended(files: Iterable[str]) -> str:
 
 @by_look
 def _not_ended_in(name: str) -> tuple[tuple[bytes, int], ...]:
-    """Return what is begun in a file, and how often more than it is ended."""
+    """Return the unbalanced pragmas of a file, each with its pushes minus its pops."""
     text = content_of(name)
     if not re.search(rb"visibility|_macro", text):
         return ()

@@ -1,16 +1,16 @@
-"""Which names headers have in objects: with a precompiled header (PCH) as without.
+"""The names of headers in objects, equal with and without a precompiled header (PCH).
 
-A header that comes out of a PCH has its absolute name, whatever was spelled. ``__builtin_FILE()``,
-``std::source_location``, ``assert`` of glibc 2.43, and the types of lambdas show it::
+Clang uses the absolute name of a header in a PCH, however it was spelled. ``__builtin_FILE()``,
+``std::source_location``, ``assert`` of glibc 2.43, and the types of lambdas contain it::
 
     -Iinclude  #include <a/h.h>      plain:      include/a/h.h
                                      PCH:        /home/x/include/a/h.h
     -fmacro-prefix-map=/home/x/include/a/=include/a/   and it is include/a/h.h again
 
-So each folder that is spelled otherwise than absolute has a word that maps it back. Where no such
-word gives each file its name, there is no PCH.
+So each folder with a relative spelling gets an option that maps it back. If no such options restore
+every name, there is no PCH.
 
-Source: clang 19.1, 21, 22.1 and 23, observed: where two folders begin a name, the longer counts.
+Source: clang 19.1, 21, 22.1 and 23, observed: if two folders are prefixes, the longer one applies.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from typing import NamedTuple
 
 _MAP = "-fmacro-prefix-map="
 _KEEP_DOTS = "-fno-file-reproducible"
-"""Without it, such a map also strips ``./``."""
+"""Without this option, such a map also strips ``./``."""
 
 
 def absolute_name(name: str, folder: str) -> str:
-    """Return the name that a PCH made in `folder` has for a file."""
+    """Return the name that a file has in a PCH made in `folder`."""
     whole = name if name.startswith("/") else f"{folder}/{name}"
     return "/" + "/".join(part for part in whole.split("/") if part not in ("", "."))
 
 
 class Names(NamedTuple):
-    """What a PCH is made with where its header, looked up beside another, is named from the root.
+    """The folder of a PCH's quoted header, which the PCH's text includes by its absolute name.
 
-    Without a PCH such a header, and what it includes in quotes, has the name of a relative folder::
+    Without a PCH, such a header and its quoted includes have names in a relative folder::
 
         src/norm.cuh    #include "common.cuh"                 src/common.cuh
         text of a PCH   #include "/home/x/src/common.cuh"     /home/x/src/common.cuh
     """
 
     folder: str = ""
-    """Of the header, with a slash at its end."""
+    """The absolute folder of the header, with a trailing slash."""
     spelled: str = ""
-    """Likewise, as it is without a PCH."""
+    """The folder as spelled without a PCH."""
 
     @staticmethod
     def of(headers: Sequence[str], folder: str) -> Names:
-        """Return those of the headers of a PCH."""
+        """Return the names of a PCH's headers."""
         for each in headers:
             if each[0] == '"':
                 spelled = each[1:-1]
@@ -55,7 +55,7 @@ class Names(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words by which macros of headers have the names that they have without a PCH."""
+        """The options that restore the headers' names in macros."""
         if self.folder == self.spelled:
             return []
         return [_KEEP_DOTS, f"{_MAP}{self.folder}={self.spelled}"]
@@ -67,14 +67,14 @@ class Names(NamedTuple):
         return name
 
     def shown(self, name: str) -> str:
-        """Return what depfiles, and messages, have for it."""
+        """Return the name as in depfiles and messages."""
         return without_dots(self.given(name))
 
 
 def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
-    """Return the words by which files get the names with which they were entered.
+    """Return the options that restore the names with which files were entered.
 
-    The second value is the first file that these words do not name right; "" if there is none.
+    The second value is the first file whose name they do not restore; "" if none.
     """
     names = {name: absolute_name(name, folder) for name in entered}
     maps: dict[str, str] = {}
@@ -92,12 +92,12 @@ def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
 
 
 def is_renamed(name: str, words: Sequence[str]) -> bool:
-    """Return whether the words give a file another name."""
+    """Return True if the options change the name of a file."""
     return _named(name, words) != name
 
 
 def keep_words(file: str, words: Sequence[str], *, is_guarded: bool) -> None:
-    """Write into a file the words of a PCH, and whether none of its headers comes twice.
+    """Write the options of a PCH, and whether all its headers are guarded, to a file.
 
     :raises FileError: it cannot be written.
     """
@@ -108,7 +108,7 @@ def keep_words(file: str, words: Sequence[str], *, is_guarded: bool) -> None:
 
 
 def kept_words(file: str) -> tuple[tuple[str, ...], bool] | None:
-    """Return what `keep_words` wrote; None if there is nothing."""
+    """Return what `keep_words` wrote; None if the file is missing or invalid."""
     try:
         with open(file, "rb") as opened:
             is_guarded, *words = json.load(opened)
@@ -118,7 +118,7 @@ def kept_words(file: str) -> tuple[tuple[str, ...], bool] | None:
 
 
 def without_dots(name: str) -> str:
-    """Return a name as clang's depfiles have it: without a leading ``./``."""
+    """Return a name as in clang's depfiles: without a leading ``./``."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name
@@ -129,7 +129,7 @@ def _folder_of(name: str) -> str:
 
 
 def _named(whole: str, words: Sequence[str]) -> str:
-    """Return the name that clang gives a file, as it reads the words."""
+    """Return the name that clang gives a file with these options."""
     maps = [word.removeprefix(_MAP).partition("=") for word in words if word.startswith(_MAP)]
     for old, _, new in sorted(maps, reverse=True):
         if whole.startswith(old):

@@ -1,23 +1,22 @@
-"""What a source begins with: the headers that its precompiled header (PCH) may hold.
+"""The headers at the beginning of a source, which its precompiled header (PCH) may hold.
 
 There are two ways to find them:
 
-- the leading run of lines ``#include <...>``. The PCH stands in for just these bytes of the source,
+- the leading run of lines ``#include <...>``. The PCH replaces exactly these bytes of the source,
   which clang then skips (``-preamble-bytes``);
 - the chain of first includes: the source's, that header's own first one, and so on. Clang reads the
-  source from its first line, and a header that the PCH holds does not come twice, since it is
-  guarded. Headers that the chain passes define nothing before their first include but guards::
+  source from its first line, and skips the header in the PCH by its guard. The headers on the way
+  define only guards before their first include::
 
       norm.cu    #include "norm.cuh"
       norm.cuh   #pragma once          passed
-                 #include "common.cuh" the PCH may hold this one, or what that begins with
+                 #include "common.cuh" the PCH may hold this one, or the next on the chain
 
-Both are told strictly: comments and blank lines may stand between the lines, and on a chain
-``#pragma once`` and include guards. Whatever else there is ends them: a macro, a condition, a line
-that goes on after a backslash.
+Both stop at anything else than comments, blank lines and, on a chain, ``#pragma once`` and include
+guards: a macro, a condition, or a line continued by a backslash.
 
-A name in quotes is looked up beside the file that has it, so that the name with the folder tells
-which header it is: ``"src/common.cuh"`` and ``"src/x/../common.cuh"`` are two.
+Clang looks up a quoted name in the includer's folder, so the name with the folder identifies the
+header: ``"src/common.cuh"`` and ``"src/x/../common.cuh"`` are two.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from offload_tool.io.file_digests import by_look, content_of
 from offload_tool.pch.file_names import absolute_name, without_dots
 
 Headers = tuple[str, ...]
-"""The headers of a PCH: ``<name>``, or ``"path"`` where it is looked up beside its includer."""
+"""The headers of a PCH: ``<name>``, or ``"path"`` if found in the includer's folder."""
 _LARGEST = 1 << 16
-"""Bytes of a file that are looked at."""
+"""Bytes of a file that are examined."""
 _LONGEST = 64
-"""Headers on a chain."""
+"""Maximum number of headers on a chain."""
 _NO_SPLICE = rb"\\(?![ \t\f\v\r\n])"
-"""A backslash that does not join lines; clang lets blanks follow one that does."""
+"""A backslash that joins no lines; clang allows blanks between backslash and line break."""
 _LINE_COMMENT = rb"//(?:[^\n\\]|" + _NO_SPLICE + rb")*"
 _COMMENT = rb"/\*(?:[^*\\]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
 _COMMENT_IN_LINE = rb"/\*(?:[^*\\\n]|\*(?!/)|" + _NO_SPLICE + rb")*\*/"
@@ -54,7 +53,7 @@ _BUILT_IN = (
     rb"(?:__pragma|__identifier|_Pragma|defined|__(?:has|is|building)_\w+|__(?:BASE_FILE|COUNTER|"
     rb"DATE|FILE|FILE_NAME|FLT_EVAL_METHOD|INCLUDE_LEVEL|LINE|MODULE|TIME|TIMESTAMP)__)\b"
 )
-"""Macros that clang has and does not list: a header that they guard is empty."""
+"""Macros that clang defines but does not list: a header guarded by one is empty."""
 _GUARD = re.compile(
     rb"#[ \t]*(?:ifndef[ \t]+|if[ \t]+![ \t]*defined[ \t]*(\([ \t]*)?)"
     rb"(?!"
@@ -70,7 +69,7 @@ _ANY_INCLUDE = re.compile(
     rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)", re.MULTILINE
 )
 _IN_NO_TEXT = re.compile(r"[\"\\\r\n=]")
-"""What a name in the text of a PCH, or in a word that maps it, may not have."""
+"""Characters not allowed in a name in a PCH's text, or in an option that maps it."""
 
 
 class Beginning(NamedTuple):
@@ -79,43 +78,43 @@ class Beginning(NamedTuple):
     headers: tuple[str, ...] = ()
     """The names between the angle brackets."""
     ends: tuple[int, ...] = ()
-    """For each of them, how many bytes of the source end with its line."""
+    """For each of them, the offset of its line's end."""
 
 
 class Passed(NamedTuple):
-    """A file of a chain before the header that a PCH holds: first the source itself."""
+    """A file on a chain before the PCH's header; the first one is the source."""
 
     name: str
     guards: tuple[tuple[str, int], ...] = ()
-    """The macros that it defines before its first include, and in which lines."""
+    """The macros that it defines before its first include, with their lines."""
 
 
 class Candidate(NamedTuple):
-    """What a PCH for a source may hold."""
+    """The headers that a PCH for a source may hold."""
 
     headers: Headers
     end: int = 0
-    """The bytes of the source that it stands for; 0: the source is read from its first line."""
+    """The size of the prefix that it replaces; 0 if clang reads the source from its first line."""
     passed: tuple[Passed, ...] = ()
-    """The files of the chain before it; none where it stands for bytes of the source."""
+    """The files on the chain before it; empty if it replaces a prefix of the source."""
     written: str = ""
-    """The header's name as the chain has it."""
+    """The header's name as spelled on the chain."""
 
 
 class Candidates(NamedTuple):
-    """All that PCHs for a source may hold."""
+    """All candidates for a source."""
 
     all: tuple[Candidate, ...]
     stop: str
     """The file and line at which the chain of first includes ends."""
 
     def of(self, headers: Headers) -> Candidate | None:
-        """Return the one of some headers."""
+        """Return the candidate with these headers."""
         return next((each for each in self.all if each.headers == headers), None)
 
 
 def leading_includes(text: bytes) -> Beginning:
-    """Return the lines ``#include <...>`` with which a source's text begins."""
+    """Return the leading ``#include <...>`` lines of a source's text."""
     text = _plain_text(text[:_LARGEST])
     headers: list[str] = []
     ends: list[int] = []
@@ -130,32 +129,32 @@ def leading_includes(text: bytes) -> Beginning:
 
 
 def _directive(text: bytes, at: int) -> int:
-    """Return where the next line that says anything begins."""
+    """Return the offset of the next line that is neither blank nor comment."""
     between = _BETWEEN.match(text, at)
     return between.end() if between else at
 
 
 def _plain_text(text: bytes) -> bytes:
-    """Return a text up to where its lines are not those that it seems to have.
+    """Return a text up to the first trigraph or lone carriage return.
 
-    These are trigraphs, and a carriage return alone, which ends a line for clang.
+    Clang ends a line at a lone carriage return.
     """
     return re.split(_HIDDEN, text, maxsplit=1)[0]
 
 
 def beginning_of(source: str) -> Beginning:
-    """Return the leading includes of the file `source`; none where it cannot be read."""
+    """Return the leading includes of the file `source`; none if it cannot be read."""
     return leading_includes(content_of(source))
 
 
 class _First(NamedTuple):
-    """What a file has up to its first include."""
+    """The content of a file up to its first include."""
 
     guards: tuple[tuple[str, int], ...]
     is_guarded: bool
     is_once: bool
     include: str
-    """As ``<name`` or ``"name``; empty where something else comes first."""
+    """``<name`` or ``"name``; empty if other code comes first."""
     line: int
 
 
@@ -182,24 +181,25 @@ def _first_of(name: str) -> _First:
 
 
 def comes_once(name: str) -> bool:
-    """Return whether a header has ``#pragma once``, by which clang never reads it again."""
+    """Return True if a header has ``#pragma once``, so that clang never reads it again."""
     return _first_of(name).is_once
 
 
 class SearchPath(NamedTuple):
-    """Where a pass looks for headers."""
+    """The header search path of a pass."""
 
     folder: str
     """The working directory, as clang spells it."""
     folders: tuple[str, ...] = ()
-    """All that the front end is given, whatever their order."""
+    """All folders of the front end, in any order."""
     own: tuple[str, ...] = ()
-    """Those of ``-I`` and ``-iquote``, whose headers are no system headers."""
+    """Those of ``-I`` and ``-iquote``, whose headers are not system headers."""
 
     def find(self, name: str) -> tuple[str, bool]:
-        """Return the header of a name, and whether it is a system header; "" where unsure.
+        """Return the header of a name, and whether it is a system header; "" if ambiguous.
 
-        It is told where all folders that have one have the same, so that no order counts.
+        All folders that have the header must have the same file, so that their order does not
+        matter.
         """
         found = [each for each in self.folders if os.path.isfile(_joined(each, name))]
         if len({identity(_joined(each, name)) for each in found}) != 1:
@@ -209,12 +209,12 @@ class SearchPath(NamedTuple):
         return _joined(found[0], name), is_system
 
     def beside(self, name: str, includer: str) -> tuple[str, bool]:
-        """Return what `find` does for a name in quotes, and whether it is beside the includer."""
+        """Return the header of a quoted name, and whether it is in the includer's folder."""
         found = _joined(_parent(includer), name)
         return (found, True) if os.path.isfile(found) else (self.find(name)[0], False)
 
     def candidates(self, source: str) -> Candidates:
-        """Return what PCHs for a source may hold, those of most text first."""
+        """Return the candidates for a source's PCHs, largest first."""
         run = beginning_of(source)
         names = tuple(f"<{name}>" for name in run.headers)
         found = [Candidate(names[:at], end) for at, end in enumerate(run.ends, 1)][::-1]
@@ -263,7 +263,7 @@ def own_folders(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _joined(folder: str, name: str) -> str:
-    """Return the name of a file in a folder as clang spells it."""
+    """Join folder and name as clang does."""
     if name.startswith("/"):
         return name
     return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
@@ -276,7 +276,7 @@ def _parent(name: str) -> str:
 
 
 def identity(name: str) -> tuple[int, int] | None:
-    """Return what tells a file from others, whatever its name; None where there is none."""
+    """Return a file's device and inode; None if it does not exist."""
     try:
         found = os.stat(name)
     except (OSError, ValueError):
@@ -285,9 +285,9 @@ def identity(name: str) -> tuple[int, int] | None:
 
 
 def includes_text(headers: Headers, folder: str) -> bytes:
-    """Return the text that includes some headers, and nothing else.
+    """Return the text that includes only `headers`.
 
-    What is looked up beside its includer is named from the root; a comment has its other name.
+    Quoted headers have absolute names, followed by the original spelling in a comment.
     """
     lines = (
         f'#include "{absolute_name(each[1:-1], folder)}" // {each[1:-1]}\n'
@@ -299,9 +299,9 @@ def includes_text(headers: Headers, folder: str) -> bytes:
 
 
 def bytes_read(headers: Headers, path: SearchPath) -> int:
-    """Return about how many bytes some headers and all that they include have.
+    """Return the approximate size of headers and all that they include.
 
-    Conditions do not count, so that it is more than the compiler reads.
+    It ignores conditions, so it is an upper bound.
     """
     found: dict[str, int] = {}
     wanted = [each[1:-1] if each[0] == '"' else path.find(each[1:-1])[0] for each in headers]

@@ -1,25 +1,24 @@
-"""Precompiled headers (PCHs) of passes: how one is made, kept current, and used.
+"""Precompiled headers (PCHs) of passes: how they are made, kept current, and used.
 
 ::
 
     F              clang's PCH of the text, for one compiler, pass, set of flags and folder;
-                   or a line that says why there is none
+                   or a line with the reason why there is none
     .F.includes    the text: lines ``#include``
-    .F.manifest    what it was made of: see `manifest`
-    .F.names       the words that give its headers their names back: see `file_names`
-    .F.words       the words that are in its headers: see `side_effects`
+    .F.manifest    its dependencies: see `manifest`
+    .F.names       the options that restore the names of its headers: see `file_names`
+    .F.words       the tokens in its headers: see `side_effects`
 
-A PCH only saves time: outputs, messages, depfiles and manifests are what they would be without.
-It takes the place of the first bytes of a source, where those are its text, and clang skips them.
-Or it takes that of a header on the chain of first includes, which does not come twice
-(`include_prefix`). Both when it is made and when it is used, the contents of headers count and
-not their times (see `_BY_CONTENT`). A compile that says anything, or fails, is done again
-without.
+A PCH only saves time: outputs, messages, depfiles and manifests are the same without it. It
+replaces the first bytes of a source, if they equal its text, and clang skips them. Or it replaces a
+header on the chain of first includes, which is guarded (`include_prefix`). Validation compares the
+contents of headers, not their times (see `_BY_CONTENT`). If a compile with it prints messages or
+fails, the pass is compiled again without.
 
-ccache and sccache preprocess a source before they look it up, which fails, or finds other text,
-where the command names a PCH. So they are given the plain command of a compiler that is a script:
-it adds the PCH, which the environment names, to what compiles, and nothing to what preprocesses.
-Its text, by which they tell one compiler from another, holds the compiler's identity.
+ccache and sccache preprocess a source before the lookup. With a PCH in the command that fails, or
+yields other text. Therefore they get the plain command, with a script as the compiler. The script
+adds the PCH, from an environment variable, to compiles but not to preprocessing. Its text, which
+these caches hash to identify the compiler, holds the compiler's identity.
 
 Source: clang 19.1 and 22.1, observed.
 """
@@ -71,8 +70,8 @@ SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same
 _LONGEST_REASON = 1 << 12
 _NO_CUID = "-cuid=0"
 _BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
-"""With one of the two alone, clang takes edits of the same size and time, or refuses a header with
-``#pragma once`` that was touched. Source: clang 22.1.8, observed."""
+"""With only one of the two, clang misses edits of equal size and time, or rejects a touched header
+with ``#pragma once``. Source: clang 22.1.8, observed."""
 _WORDS = "OFFLOAD_PCH_WORDS"
 _SCRIPT = """\
 #!/bin/sh
@@ -92,44 +91,44 @@ class PchRecipe(NamedTuple):
 
     file: str
     stage: str
-    """Of these passes: ``device``, or ``host``."""
+    """``device`` or ``host``."""
     words: tuple[str, ...]
-    """The command of these passes: see `words_without_source`."""
+    """The common command of these passes: see `words_without_source`."""
     program: int
-    """How many words name the compiler."""
+    """How many arguments name the compiler."""
     environment: Mapping[str, str]
     compiler: str
-    """What tells the compiler from another one."""
+    """Identifies the compiler."""
     surroundings: Callable[[], Surroundings]
-    """Gives where these passes look for headers."""
+    """Returns the header search path of these passes."""
     version: Callable[[], str] = str
     """As `output_state.Work.version`."""
     prints: Callable[[], Fingerprints] | None = None
-    """Gives what is known of files; nothing unless told."""
+    """Returns known fingerprints of files, if set."""
 
     @property
     def text_file(self) -> str:
-        """The file whose text the PCH is made of."""
+        """The file with the PCH's text."""
         return beside(self.file, PCH_SOURCE)
 
     @property
     def names_file(self) -> str:
-        """The file with the words by which headers keep their names."""
+        """The file with the options that restore the headers' names."""
         return beside(self.file, ".names")
 
     @property
     def folder(self) -> str:
-        """The folder that names are relative to, as clang spells it."""
+        """The working directory, as clang spells it."""
         return _folder(self.environment)
 
     @property
     def depfile(self) -> str:
-        """The file in which the compiler lists what it reads for the PCH."""
+        """The compiler's depfile for the PCH."""
         return beside(self.file, ".d")
 
     @property
     def search_path(self) -> SearchPath:
-        """Where these passes look for headers."""
+        """The header search path of these passes."""
         return SearchPath(self.folder, self.surroundings().folders, own_folders(self.words))
 
     def command(self, names: Names) -> list[str]:
@@ -142,11 +141,11 @@ class PchRecipe(NamedTuple):
         ]
 
     def reading(self) -> list[str]:
-        """Return the words by which the PCH and a pass with it read the same."""
+        """Return the options that the PCH and a pass with it share."""
         return [*_BY_CONTENT]
 
     def work(self) -> Work:
-        """Describe it for its manifest."""
+        """Return its description for the manifest."""
         from offload_tool.manifest import inputs
         from offload_tool.manifest.output_state import Work
 
@@ -157,7 +156,7 @@ class PchRecipe(NamedTuple):
             self.file,
             [*self.words, "-fsyntax-only", text],
             self.environment,
-            # A PCH holds the absolute names of its headers: that of a copied folder is made anew.
+            # A PCH holds absolute names of headers, so a copied folder needs its own.
             f"{self.compiler}, in {self.folder}, rules {RULES}",
             (text,),
             self.surroundings,
@@ -169,20 +168,20 @@ class PchRecipe(NamedTuple):
 
 
 class UsablePch(NamedTuple):
-    """A PCH that is current, for one source."""
+    """A current PCH, for one source."""
 
     recipe: PchRecipe
     of: Candidate
-    """What it is for the source."""
+    """The candidate that it is for the source."""
     inputs: tuple[str, ...]
-    """The files that it was made of, as the compiler spells them."""
+    """Its dependencies, as the compiler spells them."""
     naming: tuple[str, ...] = ()
-    """The words by which these keep their names."""
+    """The options that restore the dependencies' names."""
     included: tuple[str, ...] = ()
-    """Those of them that are included before the first line of a source."""
+    """Dependencies that are included before the first line of a source."""
 
     def words(self) -> list[str]:
-        """Return the words that let a pass use it."""
+        """Return the options by which a pass uses the PCH."""
         words = ["-include-pch", self.recipe.file]
         words += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
         flags = (part for word in words for part in ("-Xclang", word))
@@ -194,12 +193,12 @@ class UsablePch(NamedTuple):
         launcher: Sequence[str] = (),
         without_driver: Callable[[Sequence[str], Mapping[str, str]], bool | None] | None = None,
     ) -> str:
-        """Run a pass with it, behind a launcher; return why that is no result, "" where it is one.
+        """Run a pass with the PCH, behind a launcher; return why it gave no result, "" on success.
 
-        `command` is without the launcher. Where there is anything to say, it is none: the compile
-        without says that. `without_driver` is asked first, if there is no launcher.
+        `command` is without the launcher. Messages count as a failure: the compile without the PCH
+        prints them. Without a launcher, `without_driver` runs the pass first.
 
-        :raises CompilerError, FileError: what a launcher needs cannot be written.
+        :raises CompilerError, FileError: a launcher's files cannot be written.
         """
         done = None
         if launcher:
@@ -227,13 +226,13 @@ class UsablePch(NamedTuple):
         return self._reason_of_names(command) if done else MESSAGES
 
     def chain(self) -> list[str]:
-        """Return the files through which the source reaches it, as its depfile has them."""
+        """Return the files through which the source reaches the PCH, as in its depfile."""
         names = [each.name for each in self.of.passed]
         names += [each[1:-1] for each in self.of.headers if names and each[0] == '"']
         return [without_dots(name) for name in names]
 
     def _reason_of_names(self, command: Sequence[str]) -> str:
-        """Return which file of the source's own has another name than expected; "" if none has."""
+        """Return which of the source's own files changed its name; "" if none."""
         from offload_tool.clang.depfile import read_depfile
         from offload_tool.passes.compile_pass import depfile_in
 
@@ -255,9 +254,9 @@ class UsablePch(NamedTuple):
         return ""
 
     def _name_inside(self, name: str) -> str:
-        """Return the other name that a file has in it which may be read again; "" if none has.
+        """Return the PCH's name of a file that may be read again; "" if equal or none.
 
-        Without a PCH such a file has the name by which it was read first, also the second time.
+        Without a PCH, clang keeps the name of the first read for the second.
         """
         inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
@@ -273,20 +272,20 @@ def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[tuple[int, int] | No
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words of a pass, without input and output, that are alike for all sources."""
+    """Return a pass's arguments that are equal for all sources, without input and output."""
     return tuple(
         _NO_CUID if word.startswith("-cuid=") else word for word in words if not does(word, STAGE)
     )
 
 
 def bytes_of(files: Iterable[str]) -> int:
-    """Return the size of some files together."""
+    """Return the total size of files."""
     looks = map(look_at, files)
     return sum(look.size for look in looks if look is not None)
 
 
 def refusal_of(file: str) -> str:
-    """Return why the file `file` is no PCH; "" where it is one."""
+    """Return why `file` is not a PCH; "" if it is."""
     try:
         with open(file, "rb") as opened:
             begin = opened.read(_LONGEST_REASON)
@@ -298,7 +297,7 @@ def refusal_of(file: str) -> str:
 
 
 def refuse(file: str, reason: str) -> None:
-    """Write a file that says why there is no PCH.
+    """Write the reason why there is no PCH to `file`.
 
     :raises FileError: it cannot be written.
     """
@@ -309,7 +308,7 @@ def refuse(file: str, reason: str) -> None:
 
 
 def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
-    """Return the PCH as it is for a source; or say why that compiles without."""
+    """Return the current PCH for a source, or why the source compiles without."""
     text = content_of(recipe.text_file)
     if not text:
         return "no precompiled header is there: make it first"
@@ -346,7 +345,7 @@ def _twice(of: Candidate) -> str:
 
 
 def is_current(recipe: PchRecipe) -> bool:
-    """Return whether the file of a PCH, or of why there is none, is what would be made now."""
+    """Return True if the PCH, or the reason for its absence, is current."""
     return _inputs_if_current(recipe) is not None
 
 
@@ -366,11 +365,11 @@ def make_pch(
     installed: Sequence[str] = (),
     least: int = 0,
 ) -> int:
-    """Make the PCH that a source may use where it is not current; return the compiler's status.
+    """Make the PCH of candidate `of` unless it is current; return the compiler's status.
 
-    Where no pass may use it, its file says why. `failed` is told what the compiler says where it
-    fails. `outputs` has what is written beside the PCH; `installed` are further files for the rule.
-    `least` is how many bytes its headers must have.
+    If no pass may use it, its file holds the reason. `failed` gets the messages of a failed
+    compile. `outputs` are the files to write; `installed` are further dependencies for the rule.
+    `least` is the minimum size of its headers in bytes.
 
     :raises FileError: a file cannot be read or written.
     """
@@ -413,7 +412,7 @@ def make_pch(
 
 
 def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) -> str:
-    """Return why a PCH that was just made may not be used; "" where it may."""
+    """Return why a new PCH may not be used; "" if it may."""
     read = [name for name in recipe.work().listed() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
     if not reason and bytes_of(read) < least:
@@ -436,9 +435,9 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
 
 
 def _folder(environment: Mapping[str, str]) -> str:
-    """Return the folder that names are relative to, as clang spells it.
+    """Return the working directory, as clang spells it.
 
-    Source: LLVM's ``sys::fs::current_path``: ``PWD`` where that is the folder.
+    Source: LLVM's ``sys::fs::current_path``: ``PWD`` if that is the folder.
     """
     given = environment.get("PWD", "")
     with suppress(OSError):
@@ -448,11 +447,11 @@ def _folder(environment: Mapping[str, str]) -> str:
 
 
 def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:
-    """Return what a pass has read, in the order in which it reads without a PCH.
+    """Return the files that a pass read, in the order without a PCH.
 
-    `listed` is what its depfile lists with it: the text of the PCH, its headers, the source, and
-    what else the source includes. What the PCH is made of is absolute there; what ``__has_include``
-    has found is known to the PCH's own manifest alone.
+    `listed` are those in its depfile with the PCH: the PCH's text and headers, the source, and its
+    other includes. Dependencies of the PCH are absolute there; files found by ``__has_include`` are
+    only in the PCH's own manifest.
     """
     recipe, known = pch.recipe, set(listed)
     text, named = recipe.text_file, set(possible_files(recipe.words))
@@ -473,7 +472,7 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
 def launched_with_pch(
     command: Sequence[str], usable: UsablePch
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Return the command of a pass with a PCH for a launcher, and the environment for it.
+    """Return the command of a pass with a PCH for a launcher, and its environment.
 
     :raises CompilerError: no folder for the script can be written.
     :raises FileError: the script cannot be written.

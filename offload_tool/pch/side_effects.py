@@ -1,29 +1,26 @@
-"""What a precompiled header (PCH) changes: a probe is compiled with it and without.
+"""Side effects of a precompiled header (PCH), found by compiling a probe with and without it.
 
-A PCH promises the bytes of a compile without it. Clang does not write all that it knows into one
-(docs/precompiled-headers.md has the table). What headers emit into each source that includes them
-stands at other places with one: objects with constructors, variables of ``__attribute__((used))``,
-kernels, statements of the assembler. So for each PCH a small source is
-compiled:
+A PCH must not change the bytes of a compile. Clang does not store all its state in a PCH
+(docs/precompiled-headers.md has the table). Code that headers emit into each including source
+moves: objects with constructors, variables of ``__attribute__((used))``, kernels, assembler
+statements. Therefore each PCH is checked with a small source, compiled
 
-- with it, and with the same ``#include``s: where the assembly differs, no source may use the PCH;
-  the source with it has those ``#include``s, too, by which no header may come twice;
-- for the host an empty one, with it and without any header: where that makes a difference, the
-  order of initialisation and of variables would change in a source. Device code was the same.
+- with it, and with the same ``#include``s instead: if the assembly differs, no source may use the
+  PCH. The source with it also repeats the ``#include``s, to check that all headers are guarded;
+- for the host, as an empty source, with it and without any header: a difference would reorder
+  initialisation and variables of a source. Device code showed none.
 
-What is let through is that of ``<iostream>`` alone: ``std::ios_base::Init``, since libstdc++ 13 the
-name of a function of the library.
+The one exception is ``<iostream>``: ``std::ios_base::Init``, since libstdc++ 13 the name of a
+function of the library.
 
 Source: clang 19.1, 21.1, 22.1 and 23, observed.
 
-A source that uses the PCH ``common.cuh`` reaches it through ``norm.cuh``. What stands before an
-include there (see `include_prefix`) defines guards, and nothing else. The PCH was made without:
-where its headers ask for such a macro, or include one of the headers before, they are others in
-this source. So no macro that a chain defines may be among the words of the headers, nor be defined
-before the source begins: by the compiler, a flag, or a file of ``-include``.
-
-A macro may also be pasted of words (``a##b``): where two or three words of the headers make its
-name, it counts as asked for.
+A source may reach the PCH ``common.cuh`` through ``norm.cuh``, which defines only guards before its
+include (see `include_prefix`). The PCH was made without these guards. If its headers test such a
+macro, or include an earlier header, they differ in this source. Therefore no macro of a chain may
+be a token of the headers, nor be defined before the source by the compiler, a flag, or an
+``-include`` file. Headers may also paste tokens to a macro name (``a##b``): two or three tokens
+that join to the name count as a use.
 """
 
 from __future__ import annotations
@@ -66,7 +63,7 @@ template <class T> OFFLOAD_PROBE void offload_probe_name(int *a) { *a = sizeof(T
 template OFFLOAD_PROBE void offload_probe_name<decltype(offload_probe_lambda)>(int *);
 #endif
 """
-"""What comes out of it shows what pragmas have set, and what clang has counted."""
+"""Its output depends on the state that pragmas set, and on what clang has counted."""
 _OF_IOSTREAM = re.compile(
     r"_ZStL8__ioinit|_ZSt21ios_base_library_initv|__cxx_global_var_init|_GLOBAL__sub_I_.*"
 )
@@ -87,7 +84,7 @@ _UNKNOWN = "the compiler does not tell its macros"
 
 
 def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Run a command without input; return its exit status, and all that it says."""
+    """Run a command without input; return its exit status and its output."""
     try:
         done = subprocess.run(
             command,
@@ -108,11 +105,10 @@ def reason_of_probe(
     naming: Sequence[str],
     entered: Iterable[str],
 ) -> tuple[str, bool]:
-    """Return why no pass may use a PCH, which is there; "" where they may.
+    """Return why no pass may use the PCH, which exists; "" if they may.
 
-    The second value is whether its headers come once where they are included again. `making` are
-    the words by which its text has the names of a source, `naming` and the files `entered` are as
-    of `file_names.words_for`.
+    The second value is whether all its headers are guarded. `making` are the options that give its
+    text the names of a source; `naming` and `entered` are as in `file_names.words_for`.
     """
     source, output, depfile, again = (
         beside(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
@@ -157,10 +153,10 @@ def reason_of_probe(
 
 
 def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str]) -> str:
-    """Return which file a source reads otherwise than its PCH, without it; "" if there is none.
+    """Return how the source's reading order differs from its PCH's; "" if it does not.
 
-    `entered` are the files of the PCH by the names and in the order of a source. That is asked of
-    the preprocessor, for the source for which it is made.
+    `entered` are the PCH's files, with names and order as in a source. This runs the preprocessor
+    on the source of the PCH.
     """
     names = beside(recipe.file, ".source.names")
     source, *passed = (each.name for each in of.passed)
@@ -184,9 +180,9 @@ def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str]) ->
 
 
 def _writing_names(file: str) -> list[str]:
-    """Return the words by which clang writes the names of the headers that it enters.
+    """Return the options by which clang writes the names of the headers that it enters.
 
-    With those for system headers, it names those of ``-include``, too.
+    The one for system headers also covers those of ``-include``.
     """
     return ["-Xclang", "-header-include-file", "-Xclang", file, "-Xclang=-sys-header-deps"]
 
@@ -196,7 +192,7 @@ def _names_in(file: str) -> list[str]:
 
 
 def _reason_of_emission(with_it: str, nothing: str, iostream: Callable[[], str]) -> str:
-    """Return what a PCH would put into each object; "" where it is nothing."""
+    """Return what a PCH would add to each object; "" if nothing."""
     if with_it == nothing:
         return ""
     emitted = _symbols(with_it) - _symbols(nothing)
@@ -208,7 +204,7 @@ def _reason_of_emission(with_it: str, nothing: str, iostream: Callable[[], str])
 
 
 def _difference(plain: str, with_it: str) -> str:
-    """Return what one text of assembly has and the other has not; "" where they are equal."""
+    """Return the first difference of two assembly texts; "" if they are equal."""
     if plain == with_it:
         return ""
     first, second = (
@@ -224,30 +220,30 @@ def _difference(plain: str, with_it: str) -> str:
 
 
 def _symbols(text: str) -> set[str]:
-    """Return the names of the symbols that assembly defines, or makes global."""
+    """Return the symbols that assembly defines or declares global."""
     return {*_LABEL.findall(text), *_GLOBAL.findall(text)}
 
 
 class Before(NamedTuple):
-    """What there is before the first line of a source, and in the headers of its PCH."""
+    """State before the first line of a source, and in the headers of its PCH."""
 
     words: frozenset[str]
-    """The words of the headers, and the macros that are defined before the source."""
+    """The tokens of the headers, and the macros defined before the source."""
     files: tuple[str, ...]
-    """What flags, and the compiler itself, include before the source."""
+    """The files that flags and the compiler itself include before the source."""
 
 
 def words_file(file: str) -> str:
-    """Return the file with the words of the headers of the PCH `file`, made when it is needed."""
+    """Return the file for the tokens in the headers of the PCH `file`, written when needed."""
     return beside(file, ".words")
 
 
 def reason_of_passed(
     recipe: PchRecipe, inputs: Sequence[str], of: Candidate, known: Before | None
 ) -> str:
-    """Return why a PCH is none for a source that it is a candidate of; "" where it is one.
+    """Return why a source may not use the PCH of its candidate `of`; "" if it may.
 
-    `inputs` are the files that the PCH is made of. `known` is as of `before`.
+    `inputs` are the dependencies of the PCH; `known` is the result of `before`.
     """
     names = Names.of(of.headers, recipe.folder)
     made_of = {identity(name): names.shown(name) for name in inputs}
@@ -268,9 +264,9 @@ def reason_of_passed(
 
 
 def before(recipe: PchRecipe, inputs: Sequence[str]) -> Before | None:
-    """Return what there is before the sources of a PCH; None where the compiler does not tell.
+    """Return the state before the sources of a PCH; None if the compiler does not list its macros.
 
-    :raises FileError: what is found cannot be written.
+    :raises FileError: the result cannot be written.
     """
     file = words_file(recipe.file)
     if look_at(file) is None:
@@ -307,7 +303,7 @@ def _words_in(text: bytes) -> list[bytes]:
 
 
 def _asked_for(macro: str, words: frozenset[str]) -> tuple[str, ...]:
-    """Return the words that are a macro, or make it when they are pasted."""
+    """Return the tokens that are a macro, or form it when pasted."""
     if macro in words:
         return (macro,)
     begins = [at for at in range(1, len(macro)) if macro[:at] in words]
@@ -322,7 +318,7 @@ def _asked_for(macro: str, words: frozenset[str]) -> tuple[str, ...]:
 
 
 def _place_of(word: str, inputs: Iterable[str], names: Names) -> str:
-    """Return where the headers have a word; the compiler's command where they do not."""
+    """Return the first position of a token in the headers, or the compiler's command."""
     pattern = re.compile(rb"(?<![\w$])" + re.escape(word.encode()) + rb"(?![\w$])")
     for name in inputs:
         text = content_of(name)
