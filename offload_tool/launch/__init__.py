@@ -1,4 +1,4 @@
-"""One line for other builds: the passes of a compile, side by side, with the driver's result.
+"""Launcher for other builds: runs the passes of a compile in parallel, with the driver's result.
 
-It is called once per compile, so its modules are imported one by one, when they are needed.
+It runs once per compile, so modules are imported only when needed.
 """

@@ -1,19 +1,18 @@
-"""How many processes may run: the tokens of GNU make's jobserver, or a number.
+"""The limit on processes: the tokens of GNU make's jobserver, or a number.
 
-Each process that make (or Ninja 1.13) starts may run one job. For each further one it takes a
-token, a byte, out of a pipe, and must put that very byte back, however it ends::
+Each process that make (or Ninja 1.13) starts may run one job. For each further job it reads a
+token, a byte, from a pipe, and must write that same byte back, however it ends::
 
     MAKEFLAGS=... --jobserver-auth=fifo:/tmp/GMfifo123    a named pipe (make 4.4, Ninja)
     MAKEFLAGS=... --jobserver-auth=3,4                    descriptors of a pipe, inherited
     MAKEFLAGS=... --jobserver-fds=3,4                     the same (make before 4.2)
     MAKEFLAGS=... -j8                                     no jobserver: a number
 
-Make gives descriptors only to commands that it takes for another make (``$(MAKE)``, or with ``+``
-before them); others have their numbers in MAKEFLAGS, but not the pipe, and run one job.
+Make passes descriptors only to commands that it recognises as another make (``$(MAKE)``, or a ``+``
+prefix). Other commands see the numbers in MAKEFLAGS without the pipe, and run one job.
 
-Somebody else may take a token between a look and a read, so the pipe is never waited for in a
-read. It is opened anew, which gives a descriptor whose own flags say so (those of the inherited
-one are shared with all other clients).
+Another client may take a token between poll and read, so reads must not block. Opening the pipe
+again gives a descriptor with its own flags (all clients share those of the inherited one).
 
 Source: the GNU make manual, "POSIX Jobserver Interaction"; make 4.3 and Ninja 1.13, observed.
 """
@@ -33,34 +32,34 @@ _JOBS = "OFFLOAD_LAUNCH_JOBS"
 
 
 class Slots:
-    """Places for processes; the first one is ours, the others are tokens, or places of our own."""
+    """Slots for processes: the implicit first one, and tokens or a fixed number of others."""
 
     def __init__(self, described: str, more: int, reader: int = -1, writer: int = -1) -> None:
         self.described = described
-        """Says where the number comes from."""
+        """The origin of the limit, for messages."""
         self.reader = reader
-        """Can be read when there may be a token; -1 without a jobserver."""
+        """Readable when a token may be available; -1 without a jobserver."""
         self._writer = writer
         self._more = more
-        """Of our own, without a jobserver."""
+        """The further slots, without a jobserver."""
         self._tokens: list[bytes] = []
         self._taken = 0
 
     def take(self) -> bool:
-        """Take a place, if there is one now."""
+        """Take a slot; return False if none is free."""
         if self._taken == 0 or self._take_token():
             self._taken += 1
             return True
         return False
 
     def give(self) -> None:
-        """Release one place: tokens first."""
+        """Release one slot, tokens first."""
         self._taken -= 1
         if self._tokens:
             self._give_token()
 
     def give_all(self) -> None:
-        """Release all places: nothing runs any more."""
+        """Release all slots once no process runs."""
         self._taken = 0
         while self._tokens:
             self._give_token()
@@ -76,14 +75,14 @@ class Slots:
         return False
 
     def _give_token(self) -> None:
-        # A pipe from which this byte came has room for it.
+        # The byte came from this pipe, so the pipe has room for it.
         with shielded():
             os.write(self._writer, self._tokens[-1])
             self._tokens.pop()
 
 
 def slots_of(environ: Mapping[str, str]) -> Slots:
-    """Return the places that the environment allows."""
+    """Return the slots that the environment allows."""
     auth, number = _make_flags(environ.get("MAKEFLAGS", ""))
     if auth:
         found = _open_fifo(auth) if auth.startswith(_FIFO) else _open_descriptors(auth)
@@ -98,7 +97,7 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
 
 
 def _make_flags(flags: str) -> tuple[str, int]:
-    """Return the jobserver and the number of jobs that MAKEFLAGS names; the last ones count."""
+    """Return the jobserver and the number of jobs in MAKEFLAGS; the last ones count."""
     auth, number = "", 0
     words = flags.split(" -- ", 1)[0].split()
     for at, word in enumerate(words):
@@ -114,7 +113,7 @@ def _make_flags(flags: str) -> tuple[str, int]:
 def _open_fifo(auth: str) -> Slots | None:
     path = auth.removeprefix(_FIFO)
     try:
-        # For both: a pipe that nobody else writes to would have ended, else.
+        # Open it for writing, too: with no writer, reads would report end of file.
         opened = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
@@ -129,7 +128,7 @@ def _open_descriptors(auth: str) -> Slots | None:
         reader, writer = (int(number) for number in auth.split(","))
         if not all(number > 2 and _is_pipe(number) for number in (reader, writer)):
             return None
-        # Where make has not passed its pipe on, the numbers may be those of others' pipes.
+        # If make did not pass its pipe on, the numbers may belong to other pipes.
         if not os.path.sameopenfile(reader, writer):
             return None
         own = os.open(f"/proc/self/fd/{reader}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,26 +1,26 @@
-"""Passes through a compiler launcher (``OFFLOAD_LAUNCHER``): each as a command of the driver.
+"""Passes through a compiler launcher (``OFFLOAD_LAUNCHER``), each as a command of the driver.
 
-Compiler caches know the driver's commands, not those of its jobs. So the words of the command are
-changed to those of one pass: words for other targets go, those for its own lose ``-Xarch_...``::
+Compiler caches know the driver's commands, not those of its jobs. Therefore this module rewrites
+the command for one pass. It drops options of other targets, and strips ``-Xarch_...`` from its
+own::
 
     clang++ -c s.hip -o s.o --offload-arch=gfx906,gfx942 -Xarch_gfx942 -O1 -MD
     clang++ -c s.hip -o OUT -O1 --offload-arch=gfx942 --offload-device-only ...
 
-Nobody has to believe that: the driver is asked what such a command would run, and only where that
-is the very job of the plan, the launcher gets it. Else the job is run as it is, but for ccache.
+A query of the driver verifies the rewritten command: the launcher gets it only if it runs exactly
+the job of the plan. Otherwise the job runs directly, except with ccache.
 
-The new offload driver links all targets in one job, so that none of its commands makes one target's
-code object. A shell script in the folder of this run does, in the place of a compiler::
+The new offload driver links all targets in one job, so none of its commands writes one target's
+code object. A shell script in the temporary folder of this run replaces the compiler::
 
     ccache FOLDER/NUMBER/offload-pass -x hip -c SOURCE -o RESULT -MD -MF DEPFILE
                 |
                 +-- the front end, which writes DEPFILE; the linker, which writes RESULT
 
-ccache finds an earlier result by three things: the source, the files that the depfile lists, and
-``CCACHE_COMPILERCHECK``. The last one is a digest of all else: the script, the compiler and the
-linker with their libraries, the variables that they heed, and the files that options name.
-
-``CCACHE_NODIRECT=1`` lets ccache ask the script for the preprocessed source (``-E``) each time.
+ccache's key has three parts: the source, the files in the depfile, and ``CCACHE_COMPILERCHECK``.
+The last one is a digest of the script, the compiler and the linker with their libraries, the
+environment variables that they read, and the files that options name. With ``CCACHE_NODIRECT=1``,
+ccache runs the script for the preprocessed source (``-E``) each time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _HEADER_MAP = ".hmap"
 _ROOT = str(Path(__file__).parents[2])
 _NAME = "offload-pass"
 _LINK_FAILED = 3
-"""The script's status where the linker fails: the driver has more to say of that."""
+"""The script's status if the linker fails: the driver reports that in more detail."""
 _SCRIPT = """#!/bin/sh
 only= out= dep=
 while [ $# -gt 0 ]; do
@@ -91,8 +91,8 @@ else
 fi
 case $dep in '' | {depfile}) ;; *) cat {depfile} >"$dep" ;; esac
 """
-"""Where the depfile cannot list all, the result is of the script itself: that of a later run has
-another name."""
+"""If the depfile is not complete, the script itself becomes a dependency: a later run has another
+script name, so it misses the cache."""
 _IS_LISTED = (
     "import sys; sys.path[0] = sys.argv[1]; "
     "from offload_tool.launch.launcher_commands import is_all_listed; "
@@ -102,13 +102,13 @@ _SYSTEM = "/usr/"
 _NOT_FOR_CCACHE = frozenset(
     {"CCACHE_DEPEND", "CCACHE_NODEPEND", "CCACHE_COMPILER", "CCACHE_PREFIX", "CCACHE_PREFIX_CPP"}
 )
-"""Variables that would let it run something else, or in another manner."""
+"""Variables by which ccache would run another program, or in another mode."""
 
 
 def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list[str]:
-    """Return the driver's words for one pass of a compile with `words`: the compiler's name first.
+    """Return the driver's command for one pass of the compile `words`, without arguments of others.
 
-    `first` is its front end.
+    `first` is the pass's front end.
     """
     target = first.target
     kept = [words[0], *_kept(words[1:], target)]
@@ -144,7 +144,7 @@ def _names(target: str) -> tuple[str, ...]:
 
 
 def why_not_launched(jobs: Sequence[DriverJob]) -> str:
-    """Return why a cache would not see all that a pass reads, or not keep all that it writes."""
+    """Return why a cache would miss inputs or outputs of a pass; "" if it would not."""
     for job in jobs:
         if job.beside():
             return f"it also writes '{job.beside()[0]}'"
@@ -159,7 +159,7 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
 
 
 def is_the_pass(said: str, jobs: Sequence[DriverJob]) -> bool:
-    """Return whether the driver's answer is just these jobs, whatever their files are called."""
+    """Return True if the driver's output lists exactly these jobs, whatever their file names."""
     try:
         found = jobs_in(said)
     except UnknownPlanError:
@@ -168,7 +168,7 @@ def is_the_pass(said: str, jobs: Sequence[DriverJob]) -> bool:
 
 
 def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
-    """Return the words of jobs that decide what they do, and apart from them what is embedded."""
+    """Return the arguments that define each job, and separately the files that it embeds."""
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     forms = []
     for job in jobs:
@@ -178,14 +178,14 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
 
 
 def without_files(words: Sequence[str]) -> Iterator[str]:
-    """Yield words without depfile and without what is embedded, which stands elsewhere."""
+    """Yield arguments without depfile and embedded files, whose positions vary."""
     return without_values(words, JOB_DEPFILE | EMBEDS)
 
 
 def check_result(jobs: Sequence[DriverJob]) -> None:
-    """Check that what a launcher has given is of the pass that it was told to run.
+    """Check that a launcher's result belongs to the pass.
 
-    :raises CodeObjectError: it is something else.
+    :raises CodeObjectError: it does not.
     """
     from offload_tool.errors import CodeObjectError
     from offload_tool.formats.target.compile_target import parse_target
@@ -193,7 +193,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
 
     first, last = jobs[0], jobs[-1]
     if not first.target.startswith("gfx"):
-        return  # the host's has the placeholder, or is refused; CUDA's is read by NVIDIA's programs
+        return  # the placeholder check covers the host, and NVIDIA's programs read CUDA's
     device = parse_target(first.target, allow_unknown=True)
     cuid = next((w.partition("=")[2] for w in first.words if w.startswith("-cuid=")), "")
     try:
@@ -208,7 +208,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
 def reading_only(
     job: DriverJob, depfile: str, action: str = "-Eonly", output: str = os.devnull
 ) -> list[str]:
-    """Return the command that only lists what a front end reads; its launcher may not tell."""
+    """Return the command that only lists what a front end reads."""
     words = [action if word in _ACTIONS else word for word in job.words]
     at = words.index("-o")
     words[at + 1] = output
@@ -218,14 +218,14 @@ def reading_only(
 
 
 def is_ccache(launcher: str) -> bool:
-    """Return whether a launcher is ccache, which may stand behind other words."""
+    """Return True if a launcher is ccache, possibly after other arguments."""
     return any(os.path.basename(word) == "ccache" for word in shlex.split(launcher))
 
 
 def is_all_listed(depfile: str) -> bool:
-    """Return whether a pass with this depfile has no statement that lets the assembler read files.
+    """Return True if no statement of a pass with this depfile lets the assembler read files.
 
-    Headers of the system are not asked.
+    System headers are not checked.
     """
     from offload_tool.manifest.assembler_includes import lets_assembler_read
 
@@ -237,7 +237,7 @@ def is_all_listed(depfile: str) -> bool:
 
 
 def relative_to_build(word: str, environ: Mapping[str, str]) -> str:
-    """Return an option with the absolute names below ``CCACHE_BASEDIR`` as ccache makes them."""
+    """Return an option with names below ``CCACHE_BASEDIR`` made relative, as ccache does."""
     base = environ.get("CCACHE_BASEDIR", "").rstrip("/")
     if not base:
         return word
@@ -250,9 +250,9 @@ def command_for_ccache(
 ) -> tuple[list[str], dict[str, str]]:
     """Write the script for a pass beside its depfile; return its command, and ccache's variables.
 
-    `version` is what the compiler says of itself.
+    `version` is the compiler's version output.
 
-    :raises OSError: it cannot be written, or nothing can be run in that folder.
+    :raises OSError: it cannot be written, or that folder allows no executables.
     """
     first, result = jobs[0], jobs[-1].output
     list_all = ["-dependency-file", depfile, "-sys-header-deps"]
@@ -267,7 +267,7 @@ def command_for_ccache(
     environment = {name: text for name, text in environ.items() if name not in _NOT_FOR_CCACHE}
     environment["CCACHE_COMPILERTYPE"] = "clang"
     environment["CCACHE_COMPILERCHECK"] = f"string:{_digest(text, jobs, depfile, version, environ)}"
-    if "CCACHE_NODIRECT" not in environ:  # both are needed: one alone finds nothing
+    if "CCACHE_NODIRECT" not in environ:  # ccache finds nothing with only one of the two
         environment |= {"CCACHE_DEPEND": "1", "CCACHE_DIRECT": "1"}
     language = [
         word for name in list(option_values(first.words, "-x"))[-1:] for word in ("-x", name)

@@ -1,8 +1,8 @@
-r"""The links that ``clang-linker-wrapper`` would run, as jobs of the plan: one for each target.
+r"""The links of ``clang-linker-wrapper`` as separate jobs of the plan, one for each target.
 
-The new offload driver hands all targets' bitcode to one job, which runs clang for each target, and
-that the linker, where device code is generated. Both are asked, as the driver is, what they would
-run, and that takes the place of the one job::
+The new offload driver passes all targets' bitcode to one job. That job runs clang for each target,
+and clang runs the linker, which generates the device code. This module queries both for their
+commands, as it does the driver, and replaces the one job::
 
     cc1 gfx906 --+
     cc1 gfx90a --+-> packager -> linker-wrapper -> cc1 host     becomes
@@ -10,8 +10,8 @@ run, and that takes the place of the one job::
     cc1 gfx906 -> ld.lld --+
     cc1 gfx90a -> ld.lld --+-> bundler -> cc1 host
 
-The questions (``--dry-run``, ``-###``) are asked with empty files: nobody looks into them. What is
-not known here, or would write files beside its result, stays the one job.
+The queries (``--dry-run``, ``-###``) use empty files, since neither program reads them. A wrapper
+with unknown options or additional outputs stays one job.
 
 Source: clang 22.1 and 23, observed.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
 
     Target = tuple[str, str]
-    """Triple, and target ID."""
+    """Triple and target ID."""
 
 _WRAPPER = "linker-wrapper"
 _KNOWN = ("--emit-fatbin-only", "--compress", "--no-canonical-prefixes", "-o")
@@ -56,11 +56,11 @@ _BUNDLER = "clang-offload-bundler"
 def link_each_target(
     plan: DriverPlan, folder: str, environ: Mapping[str, str], slots: Slots
 ) -> None:
-    """Put links of single targets in the place of a plan's ``clang-linker-wrapper``, if any.
+    """Replace a plan's ``clang-linker-wrapper``, if any, by links of single targets.
 
-    `folder` is that of the plan's temporary files, which they are named in.
+    `folder` is that of the plan's temporary files.
 
-    :raises UnknownPlanError: not all is known; the plan is as it was.
+    :raises UnknownPlanError: the jobs are not all recognised; the plan is unchanged.
     """
     wrapper = next((job for job in plan.jobs if job.sort == _WRAPPER), None)
     if wrapper is None:
@@ -78,7 +78,7 @@ def link_each_target(
 
 
 class _Questions:
-    """Commands that only tell something, and a folder for their files."""
+    """Runs dry runs and queries, with a folder for their files."""
 
     def __init__(self, folder: str, environ: Mapping[str, str], slots: Slots) -> None:
         self.results = folder
@@ -89,7 +89,7 @@ class _Questions:
         self._asked = 0
 
     def ask(self, commands: Sequence[Sequence[str]]) -> list[str]:
-        """Run commands side by side; return what they have said.
+        """Run commands in parallel; return their messages.
 
         :raises UnknownPlanError: one fails.
         """
@@ -108,7 +108,7 @@ class _Questions:
 
 
 class _Links:
-    """What one job of the wrapper would run."""
+    """The commands of one wrapper job."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Links:
         self._questions = questions
 
     def read(self) -> tuple[list[DriverJob], list[str]]:
-        """Return the links and the bundler's job behind them, and what clang says of them."""
+        """Return the links, the bundler's job after them, and clang's messages."""
         commands, bundler = self._commands()
         by_target = {_target(command): command for command in commands}
         if by_target.keys() != self._images.keys() or len(by_target) != len(commands):
@@ -151,7 +151,7 @@ class _Links:
         return jobs, said
 
     def _commands(self) -> tuple[list[list[str]], DriverJob]:
-        """Return the commands that the wrapper would run: clang for each target, the bundler."""
+        """Return the wrapper's commands: clang for each target, then the bundler."""
         name = self._packager.output
         package = f"{self._questions.folder}/{_base(name)}"
         words = [package if word == name else word for word in self._wrapper.words]
@@ -160,7 +160,7 @@ class _Links:
             _make_empty(image)
         self._questions.ask([[package if w == name else w for w in self._packager.words]])
         (text,) = self._questions.ask([[*words, "--dry-run"]])
-        # Nothing else may be said: not all may be known, then.
+        # Reject any other output: the list of commands may be incomplete.
         lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
         found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
         if len(found) != len(lines) or not found:
@@ -173,7 +173,7 @@ class _Links:
         return links, job_in(last)
 
     def _input(self, command: Sequence[str]) -> str:
-        """Return what a link reads: a file that the wrapper takes out of the package."""
+        """Return the input of a link: a file that the wrapper extracts from the package."""
         written = set(option_values(command, "-o"))
         begin = f"{self._questions.folder}/"
         found = [word for word in command if word.startswith(begin) and word not in written]
@@ -183,7 +183,7 @@ class _Links:
 
 
 def _images(packager: DriverJob, made: set[str]) -> dict[Target, str]:
-    """Return the files that are packaged, by what they are for."""
+    """Return the packaged files by target."""
     images: dict[Target, str] = {}
     for word in packager.words:
         if word.startswith("--image="):
@@ -212,7 +212,7 @@ def _target(command: Sequence[str]) -> Target:
 
 
 def _link(text: str) -> tuple[DriverJob, list[str]]:
-    """Read what clang would run for a link: the linker, and nothing else."""
+    """Parse clang's ``-###`` output for a link: the linker, and nothing else."""
     said, lines = read_lines(text)
     jobs = [job_in(job_words(line)) for line in lines]
     if [job.sort for job in jobs] != ["lld"]:

@@ -1,11 +1,10 @@
-"""What the passes of a compile have said, as one text: nothing twice, and whose it is.
+"""Merge the messages of a compile's passes: no duplicates, and device messages name their targets.
 
-The host pass says what users know from a plain compiler, so its text comes first, as it is. Of a
-device pass only those messages follow that were not told yet, under a line that names its target
-IDs. A message is what stands between two first lines: with the includes before it, its notes, and
-the lines of source behind it.
+The host pass prints what users know from a plain compiler, so its text comes first, unchanged. Only
+new messages of device passes follow, under a line with their target IDs. A message extends from one
+first line to the next, with the preceding includes, its notes, and its source lines.
 
-Source: the messages of clang 21 to 23, observed; colours are left out where lines are told apart.
+Source: the messages of clang 21 to 23, observed; line matching ignores colours.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _COUNT = re.compile(
 
 
 def joined_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
-    """Return the host's messages, and those that only passes of some target IDs have."""
+    """Return the host's messages, then those that only passes of some target IDs print."""
     told = set(_messages(host))
     new: dict[bytes, list[str]] = {}
     for target, text in devices.items():
@@ -41,7 +40,7 @@ def joined_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
 
 
 def _messages(text: bytes) -> Iterator[bytes]:
-    """Yield the messages in a text, each with all of its lines; counts of them are none."""
+    """Yield each message of a text with all its lines, without the summary counts."""
     kept: list[bytes] = []
     includes: list[bytes] = []
     for line in _lines(text):

@@ -1,12 +1,10 @@
-"""Which compiles may be split, told by compiler and words: most commands of a build are others.
+"""Which compiles may be split, by compiler and arguments; most commands of a build are others.
 
-The compilers whose words are understood are clang, and ROCm's ``hipcc``, which hands on to it.
+Known compilers are clang, and ROCm's ``hipcc``, which calls it. The compiler runs a rejected
+command unchanged, after a millisecond. An accepted command is only a candidate: the output of the
+driver query decides (`job_plan`). A misread argument therefore only costs time.
 
-What is refused here is run by the compiler as it was given, after a millisecond. What is not is
-only possible: the driver is asked then, and what it answers decides (`job_plan`). So a word
-that is taken for something else costs time, and nothing else.
-
-Little is imported: this is all that a command that passes through needs.
+This module imports little, since it is all that a passed-through command needs.
 """
 
 from __future__ import annotations
@@ -24,15 +22,15 @@ _OURS = "offload-tool"
 _SCRIPT = b"#!"
 
 _OTHER_JOBS = ("--genco", "--short", "--hipcc-func-supp")
-"""Words of hipcc for other jobs than compiles."""
+"""Options of hipcc for other jobs than compiles."""
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
-"""Names of what this process has open: jobs have other files there, and some can be read once."""
+"""Open files of this process: jobs have other files there, or could read them only once."""
 _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
-"""Beginnings of the names of variables that make the driver itself do or say something."""
+"""Prefixes of variables that make the driver itself do or print something."""
 
 
 def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return why a compiler's command is not to be split; "" where the driver must be asked."""
+    """Return why a command must not be split; "" if the driver query must decide."""
     if "-c" not in words and "--compile" not in words:
         return "no '-c': it is no compile of one source"
     reason = reason_in_words(words)
@@ -47,7 +45,7 @@ def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, st
 
 
 def reason_in_words(words: Sequence[str]) -> str:
-    """Return which word is not one of a compile that can be split; "" where all may be."""
+    """Return which argument rules out a split; "" if none does."""
     for word in words:
         if word in _OTHER_JOBS or does(word, OTHER_JOB | SIDE | TALK):
             return f"'{word}' asks for something else than objects of all targets"
@@ -72,9 +70,9 @@ def _has_device_code(words: Iterable[str]) -> bool:
 
 
 def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
-    """Return the first ``hipcc`` that is not `invoked`, nor another link to ``offload-tool``.
+    """Return the first ``hipcc`` that is neither `invoked` nor another link to ``offload-tool``.
 
-    It is looked for on PATH, then where ROCm is; None where there is none.
+    It searches PATH, then ROCm's folders; None if there is none.
     """
     own = os.path.realpath(invoked)
     for folder in _folders(environ):
@@ -88,7 +86,7 @@ def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
 
 
 def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
-    """Return why nobody knows what a command does beside calling clang; "" for clang and hipcc."""
+    """Return why a command may do more than run clang; "" for clang and hipcc."""
     if _is_hipcc(compiler):
         return ""
     folders = [""] if "/" in compiler else environ.get("PATH", os.defpath).split(os.pathsep)

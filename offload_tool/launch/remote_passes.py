@@ -5,9 +5,9 @@
     a pass as a command --> its form for any machine --> sccache --> checked as after any launcher
         | must stay here                                    | fails
         v                                                   v
-    the jobs of the plan, on this machine <-----------------+  once, and that is said
+    the jobs of the plan, on this machine <-----------------+  once, with a message
 
-sccache-dist tells errors in the source and failures of its own alike, so what fails runs again.
+sccache-dist reports its own failures like errors in the source, so failed passes run again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LANGUAGE = "-x"
 
 
 class _Sent:
-    """A pass that the cluster runs, and what its steps were."""
+    """A pass that the cluster runs, and its original steps."""
 
     def __init__(self, target: str, steps: Sequence[Step]) -> None:
         self.target = target
@@ -34,7 +34,7 @@ class _Sent:
         self._before = [(step.words, step.call) for step in steps]
 
     def restore(self) -> None:
-        """Run the steps on this machine, as they were to be run."""
+        """Restore the original steps, to run on this machine."""
         for step, (words, call) in zip(self.steps, self._before, strict=True):
             step.words, step.call, step.environment, step.status = words, call, None, None
 
@@ -56,23 +56,23 @@ class OnCluster:
 
     @staticmethod
     def may_run(job: DriverJob) -> bool:
-        """Return whether a pass with this front end can be for a cluster: HIP's device code."""
+        """Return True if a pass with this front end is HIP device code."""
         return job.target != HOST and "hip" in option_values(job.words, _LANGUAGE)
 
     @staticmethod
     def with_language(words: Sequence[str]) -> list[str]:
-        """Return a HIP compile's words with the language named: sccache does not know all suffixes.
+        """Return a HIP compile's arguments with ``-x hip``: sccache does not know all suffixes.
 
-        Whether they are still of the same compile, the driver is asked.
+        The driver query checks that they still define the same compile.
         """
         if any(word.startswith(_LANGUAGE) for word in words[1:]):
             return list(words)
         return [words[0], _LANGUAGE, "hip", *words[1:]]
 
     def send(self, target: str, command: Sequence[str], steps: Sequence[Step]) -> str:
-        """Run the command on the cluster in the first of a pass's steps, nothing in the others.
+        """Run the command on the cluster in a pass's first step, and nothing in the others.
 
-        :returns: "", or why the pass stays on this machine: then nothing is changed.
+        :returns: "", or why the pass stays on this machine; then nothing is changed.
         :raises CompilerError: the compiler is not the packed one, or sccache does not start.
         :raises UsageError: the cluster refuses the token.
         """
@@ -88,9 +88,9 @@ class OnCluster:
         return ""
 
     def call_back(self, taken: Callable[[str], bytes]) -> bool:
-        """Prepare steps whose compile failed on the cluster to run here; return if there are any.
+        """Prepare passes that failed on the cluster to run here; return True if there are any.
 
-        `taken` gives what is in a file, here what a step has said, and removes that.
+        `taken` returns the content of a file, here a step's messages, and removes the file.
         """
         failed = [one for one in self._sent if one.steps[0].status not in (None, 0)]
         for one in failed:
@@ -102,7 +102,7 @@ class OnCluster:
         return bool(failed)
 
     def told(self, output: str) -> list[str]:
-        """Return what is to be said: of the cluster, and of what ran here after it had failed."""
+        """Return the cluster's warnings, and a line for each failed pass that ran here."""
         return self._warnings + [
             again_here(f"{output} for {one.target}", finished)
             for one, finished in self._failed

@@ -1,8 +1,8 @@
-"""Runs the jobs of a plan: each as soon as what it reads is there, and a place is free.
+"""Runs the jobs of a plan: each starts when its inputs are complete and a slot is free.
 
-What the jobs say is kept, one file each, and told when all have ended. After a failure no other
-job is begun but the host's, whose messages are those that users know; those that run go on to
-their end. Whatever ends a run, no job of it is left, and each token is given back.
+The messages go to one file per job, and are printed when all jobs have ended. After a failure, only
+the host's job still starts, since users know its messages; running jobs finish. However a run ends,
+it leaves no job running and releases all tokens.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from offload_tool.io.signals import end_processes, shielded
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
 
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program is to have it, too
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program inherits it
 _PRINTED = ".out"
 _POLL_MS = 10
-"""Between looks, on a kernel that cannot tell that a process has ended (before 5.3)."""
+"""Between polls, on a kernel without pidfd_open (before 5.3)."""
 
 
 class Step:
-    """One process, or one call of this one, in its place among others."""
+    """One process, or one call in this process, with its dependencies."""
 
     __slots__ = (
         *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places"),
@@ -37,41 +37,41 @@ class Step:
     ) -> None:
         self.number = number
         self.needs = needs
-        """The numbers of those that must have ended well before."""
+        """The numbers of the steps that must have succeeded before."""
         self.words = words
-        """The command; if none, `call`."""
+        """The command; if empty, `call`."""
         self.call: Callable[[], int] | None = None
         self.environment: Mapping[str, str] | None = None
-        """Of the command, where it is not that of all."""
+        """The command's environment, if it differs from that of the run."""
         self.said = said
-        """The file that gets what it says."""
+        """The file for its messages."""
         self.wanted_after_failure = False
         self.jobs_option = ""
-        """With which the program is told how many processes it may run; if none, it runs one."""
+        """The option that sets the program's number of processes; if empty, it runs one."""
         self.most_jobs = 1
-        """How many it could run."""
+        """The number of processes that it could run."""
         self.places = 1
-        """How many of the places it has."""
+        """The number of slots that it holds."""
         self.status: int | None = None
-        """As of `os.waitstatus_to_exitcode`; None where it did not run to its end."""
+        """As of `os.waitstatus_to_exitcode`; None if it did not finish."""
 
     @property
     def printed(self) -> str:
-        """The file that gets what it prints to standard output."""
+        """The file for its standard output."""
         return f"{self.said}{_PRINTED}"
 
 
 def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
-    """Replace steps by one command, the first step's."""
+    """Replace steps by one command, in the first step."""
     steps[0].words = words
     for step in steps[1:]:
         step.words, step.call = (), int
 
 
 def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> int:
-    """Start a program without input, whose messages go to a file; return its number.
+    """Start a program without input, with its messages in the file `said`; return its process ID.
 
-    What it prints goes to another file, named after that one.
+    Standard output goes to another file, named after that one.
 
     :raises OSError: it cannot be started.
     """
@@ -88,9 +88,9 @@ def run_steps(
     slots: Slots,
     environment: Mapping[str, str],
 ) -> None:
-    """Run the steps; each has its status then.
+    """Run the steps and set their statuses.
 
-    :raises OSError: one cannot be started; none runs any more then.
+    :raises OSError: a step cannot be started; all others have been ended.
     """
     _SideBySide(steps, slots, environment).run()
 
@@ -103,7 +103,7 @@ class _SideBySide:
         self._environment = environment
         self._running: dict[int, Step] = {}
         self._told: dict[int, int] = {}
-        """Which process a descriptor tells of."""
+        """The process of each pidfd."""
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -113,7 +113,7 @@ class _SideBySide:
                 if self._running:
                     self._wait()
                 elif not any(map(self._is_ready, self._waiting)):
-                    break  # what is left waits for what has failed
+                    break  # the remaining steps depend on a failed one
         except BaseException:
             self._end_all()
             raise
@@ -142,13 +142,13 @@ class _SideBySide:
                 self._start_ready()
                 return
             words = self._with_jobs(step)
-            with shielded():  # a signal that comes meanwhile must find the process known
+            with shielded():  # on a signal, the handler must know the process
                 process = spawn(words, step.environment or self._environment, step.said)
                 self._running[process] = step
                 self._watch(process)
 
     def _with_jobs(self, step: Step) -> Sequence[str]:
-        """Return the command with as many processes of its own as there are places for now."""
+        """Return the command with its number of processes set to the slots available now."""
         if not step.jobs_option:
             return step.words
         while step.places < step.most_jobs and self._slots.take():
@@ -162,7 +162,7 @@ class _SideBySide:
             self._poll.register(descriptor, select.POLLIN)
 
     def _wait(self) -> None:
-        """Wait until a process ends, or a token may be there for one that is ready."""
+        """Wait until a process ends, or until a token may be available for a ready step."""
         wants = self._slots.reader >= 0 and any(map(self._is_ready, self._waiting))
         if wants:
             self._poll.register(self._slots.reader, select.POLLIN)

@@ -1,14 +1,14 @@
-"""One compile as several: the driver's jobs, each target's beside the others'.
+"""Split one compile into the driver's jobs, which run in parallel for all targets.
 
 ::
 
     words -> the driver's plan -> jobs in a folder of this run -> result beside its name -> renamed
                   | not known                   | crashed, or a linker failed
                   v                             v
-          the command as it was given: messages, statuses and reports are the driver's own
+          the original command: messages, statuses and reports are the driver's own
 
-The result and the depfile get their names when all is well. After an error there is no result, as
-with the driver; a run that is stopped by a signal leaves what was there.
+Result and depfile get their names on success. An error leaves no result, as with the driver; a run
+that a signal interrupts leaves the old files.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
 
 _DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
-"""Of clang-linker-wrapper, since LLVM 15."""
+"""An option of clang-linker-wrapper, since LLVM 15."""
 _FAILED = 1
-"""The compiler's status for an error in what it was given."""
+"""The compiler's status for an error in its input."""
 _FOR_TARGET = "-Xarch_gfx"
 
 
 class PassedThroughError(Exception):
-    """The command is to be run as it was given; the text says why."""
+    """The original command must run; the text is the reason."""
 
 
 def run_split(
     command: Sequence[str], environ: Mapping[str, str], say: Callable[[str], None]
 ) -> tuple[int, bytes, bytes]:
-    """Run a compile's passes side by side; return the driver's status, and what they have said.
+    """Run a compile's passes in parallel; return the driver's status, standard output and messages.
 
-    That is first what is for standard output: little is. `say` is told what is done, one line each.
+    `say` prints progress, one line each.
 
-    :raises PassedThroughError: the command has to be run as it is.
-    :raises OffloadError: something cannot be written.
+    :raises PassedThroughError: the original command must run.
+    :raises OffloadError: an output cannot be written.
     """
     with ExitStack() as stack:
         made = temporary_folder("offload-launch-", llvm_temporary_folder(environ))
@@ -86,15 +86,15 @@ class _Split:
         self._say = say
         self._folder = folder
         self._pinned: list[str] = []
-        """The words that are added to the command."""
+        """The arguments added to the command."""
         self._slots = slots_of(environ)
         self._cluster: OnCluster | None = None
         self._named = ""
         """The result's name."""
         self._depfiles: dict[int, str] = {}
-        """Of passes over the source, by the number of the job."""
+        """Depfiles of the passes over the source, by job number."""
         self._listed: set[int] = set()
-        """The passes whose depfile their launcher writes, too."""
+        """The passes whose launcher also writes the depfile."""
 
     def run(self) -> tuple[int, bytes, bytes]:
         plan = self._asked()
@@ -163,7 +163,7 @@ class _Split:
         if reason:
             raise PassedThroughError(reason)
         self._pinned = _cuid(given, self._environ)
-        # First: the last of the given words may take the next one as its value, or be "--".
+        # Prepend them: the last of the user's arguments may take a value, or be "--".
         more = [] if self._hands_on else words_for_terminal(self._environ)
         words = question([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
         try:
@@ -192,19 +192,19 @@ class _Split:
 
     @property
     def _hands_on(self) -> bool:
-        """Return whether passes may go to launcher or cluster, whose driver asks no terminal."""
+        """Return True if a launcher or cluster may run passes; their driver checks no terminal."""
         return any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
 
     @property
     def _asking(self) -> dict[str, str]:
-        """Return the variables with which the driver is asked: it makes temporary files.
+        """Return the environment of driver queries, which create temporary files.
 
-        They are ours to remove, then, even where it is killed.
+        They are in our folder, and removed with it even if the driver is killed.
         """
         return {**self._environ, "TMPDIR": self._folder}
 
     def _prepare(self, plan: DriverPlan) -> str:
-        """Return all files names of this run; return the depfile's own name, or ""."""
+        """Name all files of this run; return the depfile's final name, or ""."""
         plan.with_temporaries_in(self._folder)
         self._link_each_target(plan)
         depfile = ""
@@ -280,7 +280,7 @@ class _Split:
     def _compile_by_script(
         self, plan: DriverPlan, numbers: list[int], steps: Sequence[Step], launcher: str
     ) -> str:
-        """Hand a pass that is no command of the driver's to ccache; return why it cannot be."""
+        """Hand a pass without a driver command to ccache; return why that is impossible, or ""."""
         from offload_tool.launch.launcher_commands import command_for_ccache, is_ccache
 
         if not is_ccache(launcher):
@@ -315,7 +315,7 @@ class _Split:
         return OnCluster(folder, self._environ)
 
     def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
-        """Return the step that lists what a pass reads that a launcher runs."""
+        """Return the step that lists the inputs of a pass that a launcher runs."""
         from offload_tool.launch.launcher_commands import reading_only
 
         return Step(number, (), reading_only(job, depfile), f"{self._folder}/{number}.said")
@@ -346,9 +346,9 @@ class _Split:
         return step
 
     def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
-        """Return the status: the compiler's own failure is ours to tell, others are the driver's.
+        """Return the status; only the compiler's own errors are reported here.
 
-        :raises PassedThroughError: it has more to say.
+        :raises PassedThroughError: the driver must report another failure.
         """
         failed = [step for step in steps if step.status not in (None, 0)]
         passes = [step for step in failed if step.number < len(plan.jobs)]
@@ -388,10 +388,10 @@ class _Split:
 
 
 def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the option with the ID of this compile, which the driver would make of its words.
+    """Return the option with this compile's ID, which the driver would derive from its arguments.
 
-    Another target among them must not change it, for it is in the code of each; nor must another
-    folder where ccache takes the results of one for those of the other.
+    It must not depend on other targets, since each target's code contains it. Nor may it depend on
+    the working directory if ccache shares results between folders.
     """
     if any(does(word, CUID) for word in words):
         return []
@@ -422,13 +422,13 @@ def _called(call: Callable[[], None], error_type: type[OffloadError]) -> int:
 
 
 def _let_list(job: DriverJob, depfile: str) -> None:
-    """Make a pass list the files that it reads, if it does not."""
+    """Add a depfile to a pass that writes none."""
     if _DEPFILE not in job.words:
         job.words[2:2] = [_DEPFILE, depfile]
 
 
 def _taken(words: list[str]) -> str:
-    """Take the depfile out of a command; return its name, or "". Of several, the last counts."""
+    """Remove the depfile from a command; return the last one's name, or ""."""
     name = ""
     while _DEPFILE in words:
         at = words.index(_DEPFILE)
@@ -438,7 +438,7 @@ def _taken(words: list[str]) -> str:
 
 
 def _moved_out(name: str) -> bytes:
-    """Return what is in a file, and remove that."""
+    """Return the content of a file, and remove the file."""
     content = content_of(name)
     _remove(name)
     return content

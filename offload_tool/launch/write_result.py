@@ -1,28 +1,26 @@
-r"""What this process writes of a compile's result: fat binary, host object, depfile.
+r"""Writes a compile's result in this process: fat binary, host object, depfile.
 
-**The fat binary** is made as the driver's bundler would make it. What is not the plain case is left
-to the driver's own program: a compressed bundle's bytes depend on its version of zstd, a package's
-on LLVM's version.
+**The fat binary** equals that of the driver's bundler. Other cases than the plain one stay with the
+driver's own program: a compressed bundle's bytes depend on its version of zstd, a package's on
+LLVM's version.
 
-**The host object** holds what the device passes make, and yet its pass runs beside them. The
-compiler is given a placeholder to put into it. The object gets the true content when that is there,
-in the layout that the compiler would have chosen (`splice_images`): the host pass waits for no
-target, and its result depends on none.
+**The host object** embeds the output of the device passes, yet its pass runs in parallel with them.
+The compiler embeds a placeholder; `splice_images` later replaces it by the real content, in the
+layout that the compiler would have chosen. The host pass waits for no target, and its result
+depends on none.
 
-**The depfile** has what all passes have read. The driver lets the host pass alone write one, so a
-header that only device code includes is not in it. The names that device passes have beside are put
-behind the host's in its rule, as the compiler has escaped them. Where there is none to add, the
-file is the driver's::
+**The depfile** lists the files that any pass read. The driver's covers the host pass alone, and
+lacks headers that only device code includes. This module appends those to the host's rule, escaped
+as the compiler did. Without any, the file is the driver's::
 
-    s.o: s.hip h.h \          <- the host pass's, as it is
+    s.o: s.hip h.h \          <- the host pass's, unchanged
       only_device.h           <- added; with -MP also a rule "only_device.h:" at the end
 
-**What is there under their names**: an object is renamed to its name when it is complete. Where its
-name is that of a device (a configuration check's ``-o /dev/null``), a pipe or a folder, that would
-put a file into its place. A depfile the driver writes into the file that is there, through symbolic
-links and for all hard links of it. In a folder that takes no new files, it writes both into the
-files that are there. A file that may not be written it refuses, although another could be renamed
-to its place. Source: clang 22.1.8, observed.
+**Existing files**: a complete object is renamed to its name. If the name is a device (a
+configuration check's ``-o /dev/null``), a pipe or a folder, renaming would replace it. The driver
+writes a depfile into the existing file, through symbolic links and for all its hard links. In a
+folder that allows no new files, the driver writes both into the existing files. It rejects a
+read-only file, although a rename could replace it. Source: clang 22.1.8, observed.
 """
 
 from __future__ import annotations
@@ -38,13 +36,12 @@ if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverJob
 
 _VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
-"""Beginnings of the names of variables with which the bundler compresses, or says more."""
+"""Prefixes of variables that make the bundler compress, or print more."""
 _NOTHING = "/dev/null"
 PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")
-"""What is embedded at first: of no usual size, and not so short that an optimizer would copy it.
-
-It is the same file for all runs, so that a compiler cache knows the host pass again.
-"""
+"""The file embedded at first: of an unusual size, and too long for an optimizer to copy it. It is
+the
+same in all runs, so that a compiler cache recognises the host pass."""
 _NAME = re.compile(rb"(?:\\[\s\S]|\$\$|[^\s\\])+")
 _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")
@@ -65,9 +62,9 @@ def _write_fat_binary(
 
 
 def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
-    """Return what writes the bundle of a bundler's command; None where its program has to do it.
+    """Return the function that writes a bundler command's bundle; None if its program must do it.
 
-    What is returned raises OffloadError where the bundle cannot be written.
+    The function raises OffloadError if the bundle cannot be written.
     """
     if any(name.startswith(_VARIABLES) for name in environ):
         return None
@@ -102,7 +99,7 @@ def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], 
 
 
 def can_wait(job: DriverJob) -> bool:
-    """Return whether a job is a host pass whose object can get the device code later."""
+    """Return True if a job is a host pass whose object can get the device code later."""
     return (
         job.sort == "cc1"
         and "-emit-obj" in job.words
@@ -113,9 +110,9 @@ def can_wait(job: DriverJob) -> bool:
 
 
 def embed_now(made: str, images: str, output: str) -> None:
-    """Write the object `made`, with `images` in the place of the placeholder, to `output`.
+    """Write the object `made` to `output`, with its placeholder replaced by `images`.
 
-    :raises ContentError: the compiler has laid it out in a way that is not known.
+    :raises ContentError: the compiler used an unknown layout.
     :raises FileError: a file cannot be read or written.
     """
     from offload_tool.formats.objects.splice_images import plan_with_content
@@ -130,9 +127,9 @@ def embed_now(made: str, images: str, output: str) -> None:
 
 
 def union(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:
-    """Return the depfile of the host pass with the names in those of device passes.
+    """Return the host pass's depfile, extended by the names in those of device passes.
 
-    `phony`: each name has an empty rule of its own, as with ``-MP``.
+    `phony`: each name also gets an empty rule, as with ``-MP``.
     """
     rule, end, rest = _first_rule(host)
     names = dict.fromkeys(_prerequisites(rule))
@@ -150,7 +147,7 @@ def union(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:
 
 
 def _first_rule(text: bytes) -> tuple[bytes, bytes, bytes]:
-    """Split a depfile behind its first rule: before the line break, the break, what follows."""
+    """Split a depfile after its first rule: the rule, its line break, the rest."""
     for found in _RULE_END.finditer(text):
         return text[: found.start()], found[0], text[found.end() :]
     return text, b"", b""
@@ -163,7 +160,7 @@ def _prerequisites(rule: bytes) -> list[bytes]:
 
 
 def why_not_replaced(name: str) -> str:
-    """Return why a file cannot get its name when it is complete; "" where it can."""
+    """Return why a complete file cannot be renamed to this name; "" if it can."""
     if name == "-":
         return "a result is standard output"
     folder = os.path.dirname(name) or "."
@@ -187,7 +184,7 @@ def why_not_replaced(name: str) -> str:
 
 
 def write_depfile(name: str, text: bytes) -> None:
-    """Write a depfile; a file that has other names, too, keeps them.
+    """Write a depfile; an existing file with other names keeps them.
 
     :raises OSError: it cannot be written.
     """
