@@ -1,1 +1,1 @@
-"""How clang is asked and told: options, response files, dependency files, job plans."""
+"""How to talk to clang: options, response files, dependency files, job plans."""

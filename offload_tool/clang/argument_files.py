@@ -1,7 +1,7 @@
-"""The files that a command's words name: ``@file``, ``--config F``, ``-fprofile-use=F``, ...
+"""The files that a command's arguments name: ``@file``, ``--config F``, ``-fprofile-use=F``, ...
 
-Their content is part of what a command does. Clang has hundreds of options with files, and
-plugins have their own, so none is listed here: whatever names a file that is there counts.
+The content of these files is an input of the command. Clang has hundreds of options that name
+files, and plugins add more, so this module has no list: each name of an existing file counts.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _FOLDER_FLAGS = beginnings(FOLDER)
 _PARTS = re.compile(r"[=,]")
 _LINKERS = ("lld", "ld.lld")
 _PRECOMPILED = (".pch", ".gch")
-"""What ``-include F`` takes in place of F, without a word. Source: clang's user manual."""
+"""``-include F`` silently reads F with such a suffix instead of F. Source: clang's user manual."""
 _PROFILE = "default.profdata"
-"""What ``-fprofile-use`` takes of the current folder, or the one it names. Source: clang's user
-manual."""
+"""``-fprofile-use`` reads it from the working directory, or from the directory that it names.
+Source: clang's user manual."""
 
 
 def possible_files(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the response files of a command and all parts of its words that may name a file.
+    """Return the response files of a command and all parts of its arguments that may name a file.
 
-    A file in the place of a folder of headers is a header map.
+    A file given to ``-I`` is a header map.
 
     :raises UsageError: see `expand_command`.
     """
@@ -56,7 +56,7 @@ def _files_among(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def all_words(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words of a command with those of its response files in their place.
+    """Return the arguments of a command with its response files expanded.
 
     :raises UsageError: see `expand_command`.
     """
@@ -64,7 +64,7 @@ def all_words(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def options_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command without the words that name its program."""
+    """Return a command without its leading arguments, which name the program."""
     return tuple(itertools.dropwhile(lambda word: not word.startswith(("-", "@")), command))
 
 
@@ -72,12 +72,12 @@ def options_of(command: Sequence[str]) -> tuple[str, ...]:
 def include_folders(
     words: tuple[str, ...], flags: tuple[str, ...] = _FOLDER_FLAGS
 ) -> tuple[str, ...]:
-    """Return the folders that flags name for headers."""
+    """Return the header directories that flags name."""
     return tuple(dict.fromkeys(values_of(words, flags)))
 
 
 def finds_libraries(words: Iterable[str]) -> bool:
-    """Return whether a linker within a compile looks for libraries: nobody tells which it finds."""
+    """Return whether a linker within a compile searches for libraries, which ones is not known."""
     given = all_words(words)
     return any(
         (does(before, FOR_LINKER) and does(word, LIBRARY))
@@ -101,7 +101,7 @@ def _parts(words: Iterable[str]) -> Iterator[str]:
 def _parts_of_option(word: str) -> Iterator[str]:
     parts = _PARTS.split(word)[1:]
     yield from (part for part in parts if part)
-    if len(parts) > 1:  # a name may hold them, too
+    if len(parts) > 1:  # a file name may hold separators, too
         yield word.partition("=")[2]
     for name in values([word], FILE_BEHIND):
         yield from _with_precompiled(name)

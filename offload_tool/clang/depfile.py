@@ -1,8 +1,8 @@
-r"""Makefile rules that list the files which a compile has read: clang's, and our own.
+r"""Depfiles: Makefile rules that list the files which a compile has read, clang's and our own.
 
-Source: clang 22.1.8, observed: blanks and ``#`` are escaped with a backslash, ``$`` is
-doubled, and long rules continue after a backslash at the end of a line. Ninja 1.13 and GNU
-Make 4.3 both read these escapes, and ``\:`` for a colon, which clang leaves as it is.
+Source: clang 22.1.8, observed: clang escapes blanks and ``#`` with a backslash, doubles ``$``, and
+continues long rules after a backslash at the end of a line. It leaves ``:`` as it is. Ninja 1.13
+and GNU Make 4.3 both read these escapes, and ``\:`` for a colon.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
 _RULE_END = re.compile(r"(?<!\\)\n")
 _SPECIAL = re.compile(r"(\\*) |[#:$]")
 _NOT_ALONE = ("=", ";", "%")
-"""Make takes a rule for a name that holds one of these for something else."""
+"""Make misreads a rule for a name that holds one of these."""
 
 
 def depfile_command(compile_command: Sequence[str]) -> list[str]:
-    """Return the command that writes the depfile of a compile, and nothing else.
+    """Return the command that writes only the depfile of a compile.
 
-    It is for a compiler cache that knew the output and wrote that alone. The last word of
+    A build runs it after a compiler cache has restored the output alone. The last argument of
     `compile_command` is its source.
     """
-    # Where temporaries stay, each job writes a depfile: the last of them names no source.
+    # With kept temporaries each job writes a depfile, and the last of them names no source.
     words = [word for word in compile_command if not does(word, STAGE | TEMPORARIES)]
     words[words.index("-o") + 1] = os.devnull
     return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
 
 
 def read_depfile(path: StrPath) -> list[str]:
-    """Return the names of the files that the rule in the file at `path` depends on.
+    """Return the prerequisites of the first rule in the depfile at `path`.
 
     :raises FileError: it cannot be read.
     """
@@ -62,10 +62,10 @@ def parse_depfile(text: str) -> list[str]:
 def depfile_text(output: str, names: Iterable[str]) -> str:
     """Return the rule that says `output` depends on `names`, for Ninja and for Make.
 
-    Each name also gets an empty rule of its own, as with ``-MP``: Make then does not stop
-    when a header is deleted.
+    Each name also gets an empty rule, as with ``-MP``, so that Make does not stop when a header is
+    deleted.
 
-    :raises UsageError: a name with a line break, which no depfile can hold.
+    :raises UsageError: a name has a line break, which no depfile can hold.
     """
     escaped = [_escape(name) for name in names]
     lines = [" \\\n  ".join([f"{_escape(output)}:", *escaped])]
@@ -82,5 +82,5 @@ def _escape(name: str) -> str:
 def _escape_one(match: re.Match[str]) -> str:
     if match[0] == "$":
         return "$$"
-    # Backslashes before an escaped blank are doubled, or they would escape one another.
+    # Double the backslashes before an escaped blank, or they would escape one another.
     return f"{match[1]}{match[1]}\\ " if match[0].endswith(" ") else f"\\{match[0]}"

@@ -1,9 +1,9 @@
-r"""Asking programs, clang's driver first: what it would run, and what it says of itself.
+r"""Query programs, clang's driver first: its jobs, its version, its paths.
 
-Source: clang 19.1 to 23, observed: with ``-###`` the driver writes each job to its standard error,
-one a line. Each word is in double quotes, with a backslash before each ``"``, ``\`` and ``$`` in
-it, and before nothing else, so that a shell's rules would do, but not those of `shlex`. The jobs
-of the compiler itself are those with ``-cc1``.
+Source: clang 19.1 to 23, observed: with ``-###`` the driver writes its jobs to standard error, one
+a line. Each argument is in double quotes, with a backslash before each ``"``, ``\`` and ``$`` in
+it, and before nothing else. A shell's rules read that; those of `shlex` do not. The jobs of the
+compiler itself have ``-cc1``.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _SECONDS = 120
 PLAN = "-###"
 _ERRORS = 2
 _FRONT_END = "-cc1"
-# Compiled when they are needed: often nothing has to be asked.
+# Compiled on first use: many runs query nothing.
 _QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\""
 _WORD = rf"(?P<quoted>{_QUOTED})|\S+"
 _JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
-"""A word may have line ends, and whatever else ends lines for `str.splitlines`."""
+"""An argument may hold newlines and whatever else ends lines for `str.splitlines`."""
 _ESCAPED = r"\\(.)"
 
 
 class Answer(NamedTuple):
-    """What a program has said, as `os.fsdecode` has it: words of commands are in it."""
+    """The output of a program, decoded by `os.fsdecode`, as it may hold arguments of commands."""
 
     status: int
     output: str
     errors: str
     folder: str = ""
-    """The one of the temporary files that it names: see `_temporaries_apart`."""
+    """The directory of the temporary files that it names: see `_temporaries_apart`."""
 
     @property
     def reason(self) -> str:
@@ -53,11 +53,11 @@ def _printable(text: str) -> str:
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
-    """Run a program that only tells something, in `environment` (that of this process).
+    """Run a query of a program in `environment` (default: this process's).
 
-    It reads nothing, and speaks English.
+    Standard input is empty, and ``LC_ALL=C`` makes messages English.
 
-    :raises CompilerError: it cannot be run, or does not end.
+    :raises CompilerError: the program cannot be run, or times out.
     """
     import subprocess
 
@@ -80,9 +80,9 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
 
 
 def words_for_terminal(environment: Mapping[str, str]) -> list[str]:
-    """Return the option that asks for messages in colour, where a user sees them in colour.
+    """Return the option for coloured messages if standard error is a terminal with colours.
 
-    It stands before a command's own options, which win.
+    It goes before a command's own options, which override it.
     """
     sees_colours = os.isatty(_ERRORS) and environment.get("TERM", "dumb") not in ("", "dumb")
     return ["-fcolor-diagnostics"] if sees_colours else []
@@ -92,11 +92,11 @@ def words_for_terminal(environment: Mapping[str, str]) -> list[str]:
 def _temporaries_apart(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[tuple[Mapping[str, str], str]]:
-    """Yield the variables for a command, and the folder that its temporary files are in.
+    """Yield the environment of a command, and the directory of its temporary files.
 
-    With ``-###``, too, the driver makes those that it names, and removes them when it ends. Where
-    it is killed they would stay, so that they have a folder of their own. Source: clang 22.1.8,
-    observed.
+    The driver creates its temporary files with ``-###``, too, and removes them when it ends. A
+    killed driver leaves them, so such a query gets its own temporary directory. Source: clang
+    22.1.8, observed.
     """
     usual = llvm_temporary_folder(environment)
     with ExitStack() as stack:
@@ -113,28 +113,28 @@ def _temporaries_apart(
 
 
 def question(command: Sequence[str], *, behind: int | None = None) -> list[str]:
-    """Return the command that asks a driver what it would run; it may remove files of ``-MJ``.
+    """Return the ``-###`` query of a command; running it may remove files of ``-MJ``.
 
-    The word that asks is the last, or comes `behind` so many words.
+    ``-###`` is the last argument, or comes after the first `behind` ones.
     """
     at = len(command) if behind is None else behind
     return [*command[:at], PLAN, *command[at:]]
 
 
 def plan_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
-    """Ask a driver what it would run for a command; no file of a user's is touched.
+    """Query the driver for the jobs of a command; no file of the user is touched.
 
-    :raises CompilerError: it cannot be run, or does not end.
+    :raises CompilerError: the driver cannot be run, or times out.
     """
     return ask(question(without_removed(command)), environment)
 
 
 def without_removed(words: Sequence[str]) -> list[str]:
-    """Return words without those that let the driver remove a file, for a question.
+    """Return a command for a query, without the options that let the driver remove a file.
 
-    They name reports that it begins anew for each run, also where it is only asked: what a compile
-    that runs, or has run, has written would go. Where such words are in a response file, the
-    words in it come in the place of its name. Source: clang 22.1.8, observed.
+    They name reports that the driver truncates at each start, with ``-###``, too. A query would
+    remove the report of a concurrent or earlier compile. If a response file holds such an option,
+    the result has all response files expanded. Source: clang 22.1.8, observed.
     """
     expanded = all_words(words)
     return [
@@ -143,9 +143,9 @@ def without_removed(words: Sequence[str]) -> list[str]:
 
 
 def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a program that makes something: `what` names it in the message.
+    """Run a program that creates a file; `what` names the file in the message.
 
-    :raises CompilerError: it cannot be run, or fails.
+    :raises CompilerError: the program cannot be run, or fails.
     """
     answer = ask(command, environment)
     if answer.status:
@@ -154,9 +154,9 @@ def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> N
 
 @remembered(64)
 def output_of(command: tuple[str, ...], *question: str) -> str:
-    """Return what a program writes when it is asked; once for each question.
+    """Return the output of a query; each query runs once.
 
-    :raises CompilerError: it cannot be run, or fails.
+    :raises CompilerError: the program cannot be run, or fails.
     """
     answer = ask([*command, *question])
     if answer.status:
@@ -165,18 +165,18 @@ def output_of(command: tuple[str, ...], *question: str) -> str:
 
 
 def jobs_of(answer: Answer) -> list[list[str]]:
-    """Return the words of each job in the driver's answer to ``-###``."""
+    """Return the arguments of each job in the driver's answer to ``-###``."""
     return [job_words(found[0]) for found in re.finditer(_JOB, answer.errors, re.MULTILINE)]
 
 
 def job_words(line: str) -> list[str]:
-    """Return the words of a job as ``-###`` prints it."""
+    """Return the arguments of a job, parsed from a line of ``-###``."""
     found = re.finditer(_WORD, line)
     return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
 
 
 def response_text(words: Iterable[str]) -> bytes:
-    """Return the content of a response file (``@file`` in a command of LLVM's) with `words`.
+    """Return the content of a response file (``@file``) for LLVM's tools with `words`.
 
     Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
     """
@@ -187,9 +187,9 @@ def response_text(words: Iterable[str]) -> bytes:
 def front_end_jobs(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the commands of the front end that a compile without an input would run.
+    """Return the front-end commands of a compile without an input.
 
-    None where the driver refuses the command: the compile itself will say what is wrong.
+    The result is empty if the driver rejects the command: the compile itself reports the error.
     """
     return _front_end_jobs(tuple(command), tuple(sorted(environment.items())))
 
@@ -206,17 +206,17 @@ def _front_end_jobs(
 
 
 def forget_jobs() -> None:
-    """Forget what the driver said: another installation of GCC may be there."""
+    """Clear the cached jobs: the installations of GCC may have changed."""
     _front_end_jobs.cache_clear()
 
 
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:
-    """Return the words that come after an option in a job."""
+    """Return the arguments that follow an option in a job."""
     return (value for word, value in itertools.pairwise(job) if word == option)
 
 
 def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
-    """Name the folder of LLVM's temporary files: ``llvm::sys::path::system_temp_directory``."""
+    """Return LLVM's temporary directory: ``llvm::sys::path::system_temp_directory``."""
     names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
     given = (environment[name] for name in names if name in environment)
     return next(given, "/tmp")  # noqa: S108 - a name as LLVM has it

@@ -1,6 +1,6 @@
-"""What a compile heeds beside its command and its files.
+"""Inputs of a compile other than its command and its files.
 
-These are variables, the working folder, and the processor that it runs on.
+These are environment variables, the working directory, and the processor of this machine.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ _WHERE = (
     *("CUDA_PATH", "HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH"),
 )
 HEEDED_VARIABLES = (*_WHERE, "LLD_VERSION", "LLVM_OVERRIDE_PRODUCER", "SOURCE_DATE_EPOCH")
-"""Variables of a compile's environment that change what clang makes of a source.
+"""Environment variables that change the result of a compile.
 
 Source: clang and lld 22.1.8, whose calls of ``getenv`` were observed in passes of HIP, CUDA and
-OpenMP. What else they ask for changes messages, temporary files or Objective-C. CUDA_PATH is
-this package's, and CLANG_CONFIG_PATH is read where z/OS is the target. ``LLVM_OVERRIDE_PRODUCER``
-stands in bitcode, ``LLD_VERSION`` in the ``.comment`` of code objects.
-"""
+OpenMP. Their other variables change messages, temporary files or Objective-C. CUDA_PATH is this
+package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_OVERRIDE_PRODUCER``
+into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 ASKED_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
-"""Variables that change what a compiler answers about itself and the machine."""
+"""Environment variables that change a compiler's answers about itself and the machine."""
 
 _DEBUG, _COVERAGE = "-debug-info-kind=", "-fcoverage-mapping"
 _DEBUG_FOLDER, _COVERAGE_FOLDER = "-fdebug-compilation-dir=", "-fcoverage-compilation-dir="
@@ -33,11 +32,11 @@ _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
 
 
 def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
-    """Return whether a command of the front end puts the working directory into its output.
+    """Return whether a front-end command puts the working directory into its output.
 
     `folders` are the names of that directory. Source: clang 22.1.8, observed: the driver names the
-    directory in every command; the front end uses it with debug information and coverage alone.
-    A prefix map of the whole name replaces it.
+    directory in every command; the front end uses it with debug information and coverage alone. A
+    prefix map of the whole name replaces it.
     """
     folders = [name for name in folders if name]
     debug = any(word.startswith(_DEBUG) for word in job)
@@ -52,7 +51,7 @@ def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     named = [next((w for w in reversed(job) if w.startswith(begin)), "") for begin in begins]
     named += [word for word in job if word.startswith(_FILES)]
     values = [f"{word.partition('=')[2]}/" for word in named]
-    # Without an option, it is the folder of the process.
+    # Without an option, clang takes the working directory of the process.
     return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders)
 
 
@@ -71,11 +70,11 @@ _TELLING_PROCESSORS = (
     *("vendor_id", "cpu family", "model", "stepping", "flags", "Features"),
     *("CPU implementer", "CPU variant", "CPU part", "CPU revision", "cpu", "isa"),
 )
-"""The lines from which compilers take what ``native`` is; others have speeds and numbers."""
+"""The fields that determine ``native``; others hold speeds and numbers."""
 
 
 def processor_of(words: Iterable[str]) -> str:
-    """Return what this machine's processor is where flags ask for it; "" where none does."""
+    """Return the description of this machine's processor if flags have ``native``, else ""."""
     if not any(does(word, NATIVE) for word in words):
         return ""
     try:
@@ -88,10 +87,10 @@ def processor_of(words: Iterable[str]) -> str:
 
 
 def folder_meant(words: Iterable[str]) -> list[str]:
-    """Return the folder of this process if a word names something in it, and else nothing.
+    """Return the working directory if an argument names something relative to it, else nothing.
 
-    That is for questions whose answers are kept: words that name nothing here, or name it by an
-    absolute path, mean the same in every folder.
+    The result belongs into the key of a cached query. Arguments without relative names mean the
+    same in every directory.
     """
     for word in words:
         for name in (word, word.partition("=")[2], word.removeprefix("-isysroot")):

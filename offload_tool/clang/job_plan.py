@@ -1,14 +1,14 @@
-"""What the driver would run for a compile, as jobs with what each of them waits for.
+"""The driver's jobs for a compile, and the dependencies between them.
 
-The driver is asked once (``-###``), with the very words of the command. Its jobs are those of a
-serial build; who reads what another one writes is all that keeps them in order::
+The driver is queried once (``-###``), with the arguments of the command. Its jobs are those of a
+serial build; only a job that reads another job's output has to wait for it::
 
     cc1 gfx906 -> lld --+                        each target's jobs read the source alone;
     cc1 gfx90a -> lld --+-> bundler -> cc1 host  so they can run at the same time
 
-Temporary files get names in a folder of this run; the jobs are otherwise run as they are, which
-is why the result is the driver's. A plan with anything that is not known here is none: the command
-is run as it was given.
+Temporary files get names in a directory of this run. The jobs are otherwise unchanged, so the
+result is the driver's. The reader rejects a plan with anything unknown; the caller then runs the
+command as given.
 
 Source: clang 21, 22.1 and 23, observed.
 """
@@ -37,12 +37,12 @@ from offload_tool.errors import CompilerError
 
 HOST = "host"
 _BEHIND = ("lld", "ptxas")
-"""What may read the output of a front end, as a part of one pass."""
+"""Programs that may read the output of a front end within one pass."""
 
 _TEMPORARY = re.compile(r".+-[0-9a-f]{6,}(\.\w+)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _SAID = re.compile(r"([^:]+: )?(warning|note|remark): .*")
-"""What the driver says that the user shall read."""
+"""Messages of the driver for the user."""
 _USUAL = re.compile(
     r"|.*clang version .*|(Target|Thread model|InstalledDir|Build config|Configuration file): .*"
     r"|(Found|Selected) .*|Candidate .*| \(in-process\)| \".*"
@@ -50,7 +50,7 @@ _USUAL = re.compile(
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _FILES_OF_LLVM = re.compile(r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug).*")
-"""Options of LLVM's own that let it write files or say something, which all passes would do."""
+"""LLVM options that write files or print messages, which every pass would do."""
 _PROGRAMS = {
     "clang-offload-bundler": "bundler",
     "llvm-offload-binary": "packager",
@@ -61,7 +61,7 @@ _PROGRAMS = {
     "ptxas": "ptxas",
     "fatbinary": "fatbinary",
 }
-"""What programs do that are not the compiler itself, by their names."""
+"""The kinds of jobs other than the compiler's, by program name."""
 EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
@@ -70,13 +70,13 @@ _FILES_OF_LINKS = (
     *("-filename", "stats-file", "dwo_dir", "save-temps", "obj-path", "index-only", "emit-"),
     *("sample-profile", "cs-profile", "debug-pass-manager"),
 )
-"""Parts of words for linkers that name a file, or ask for other results."""
+"""Parts of linker options that name a file, or ask for other results."""
 _OF_LLD = ".resolution.txt"
-"""What lld writes beside its output with ``--save-temps``, without being told the name."""
+"""The suffix of a file that lld writes for ``--save-temps``, next to its output."""
 
 
 class UnknownPlanError(Exception):
-    """The driver would do something that is not known here; the text says what."""
+    """The driver's plan has something that this module does not know; the text names it."""
 
 
 class DriverJob:
@@ -87,28 +87,28 @@ class DriverJob:
     def __init__(self, words: list[str], sort: str, output: str) -> None:
         self.words = words
         self.sort = sort
-        """``cc1``, or one of the values of `_PROGRAMS`."""
+        """``cc1``, ``cc1as``, or one of the values of `_PROGRAMS`."""
         self.output = output
         self.needs: list[int] = []
-        """The numbers of the jobs that write what it reads."""
+        """The indexes of the jobs that write its inputs."""
         self.target = ""
-        """The target ID, `HOST`, or "" for what joins several."""
+        """The target ID, `HOST`, or "" for a job that joins several targets."""
 
     @property
     def source(self) -> str:
-        """What a front end reads; "" for other jobs."""
+        """The input of a front end; "" for other jobs."""
         return self.words[-1] if self.sort == "cc1" else ""
 
     def beside(self) -> list[str]:
-        """Return the files that it writes beside its output, a depfile aside."""
+        """Return the files that it writes besides its output and its depfile."""
         return [*values(self.words, WRITES | LINKER if self.sort == "lld" else WRITES)]
 
     def embedded(self) -> list[str]:
-        """Return the files that a host pass puts into its object as they are."""
+        """Return the files that a host pass embeds into its object unchanged."""
         return [*values(self.words, EMBEDS)]
 
     def embed(self, name: str) -> None:
-        """Replace the file that the job puts into its object."""
+        """Replace the file that the job embeds into its object."""
         for at, word in enumerate(self.words):
             if word.startswith(EMBEDDING_ATTACHED):
                 self.words[at] = f"{EMBEDDING_ATTACHED}{name}"
@@ -136,28 +136,28 @@ class DriverPlan:
     ) -> None:
         self.jobs = jobs
         self.said = said
-        """What the driver itself says: warnings of unused options, say."""
+        """The driver's own messages, such as warnings of unused options."""
         self.source = source
         self.temporary = temporary
-        """The names of temporary files, in no folder of this run yet."""
+        """The names of temporary files, as the driver spells them."""
         self.version = ""
-        """What the compiler says of itself."""
+        """The compiler's version lines."""
 
     @property
     def output(self) -> str:
-        """The file that is asked for."""
+        """The file that the command makes."""
         return self.jobs[-1].output
 
     @property
     def targets(self) -> list[str]:
-        """The target IDs, each once."""
+        """The target IDs, without duplicates."""
         found = (job.target for job in self.jobs if job.target not in ("", HOST))
         return list(dict.fromkeys(found))
 
     def passes_in(self, folder: str) -> list[list[int]]:
-        """Return the numbers of the jobs of each pass whose result is a temporary in a folder.
+        """Return the job indexes of each pass whose result is a temporary file in a directory.
 
-        That is the job that reads the source, and the one that alone reads what it makes.
+        A pass is the job that reads the source, and the only job that reads its output, if any.
         """
         found = []
         for number, job in enumerate(self.jobs):
@@ -172,17 +172,17 @@ class DriverPlan:
         return found
 
     def with_temporaries_in(self, folder: str) -> None:
-        """Name the temporary files as files of a folder."""
+        """Move the temporary files into a directory."""
         names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
         for job in self.jobs:
             job.words = [_renamed(word, names) for word in job.words]
             job.output = names.get(job.output, job.output)
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
-        """Take other jobs, which do the same together.
+        """Replace the jobs by others that together do the same.
 
-        :raises UnknownPlanError: they are no passes over the source with one result. The jobs
-            are as they were.
+        :raises UnknownPlanError: they are not passes over the source with one result. The plan
+            keeps its jobs.
         """
         try:
             self.source = _related(jobs)
@@ -193,9 +193,9 @@ class DriverPlan:
 
 
 def read_plan(errors: str, folder: str) -> DriverPlan:
-    """Read what the driver has said to ``-###``; `folder` is that of its temporary files.
+    """Parse the driver's answer to ``-###``; `folder` is that of its temporary files.
 
-    :raises UnknownPlanError: something in it is not known here.
+    :raises UnknownPlanError: it has something unknown.
     """
     said, lines = read_lines(errors)
     jobs = _jobs(lines)
@@ -208,10 +208,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
 
 
 def read_lines(errors: str) -> tuple[list[str], list[str]]:
-    """Return what the driver has said to ``-###``: what is for the user, and the lines of jobs.
-
-    :raises UnknownPlanError: something in it is not known here.
-    """
+    """Return the driver's messages for the user, and the job lines, of an answer to ``-###``."""
     said = []
     lines = []
     for line in errors.splitlines():
@@ -225,9 +222,9 @@ def read_lines(errors: str) -> tuple[list[str], list[str]]:
 
 
 def jobs_in(errors: str) -> list[DriverJob]:
-    """Read the jobs alone of what the driver has said to ``-###``.
+    """Parse the jobs alone of the driver's answer to ``-###``.
 
-    :raises UnknownPlanError: one of them is not known here.
+    :raises UnknownPlanError: one of them is unknown.
     """
     return _jobs([line for line in errors.splitlines() if line.startswith(' "')])
 
@@ -237,9 +234,9 @@ def _jobs(lines: Iterable[str]) -> list[DriverJob]:
 
 
 def job_in(words: list[str]) -> DriverJob:
-    """Read a command of the driver's.
+    """Parse a command of the driver's.
 
-    :raises UnknownPlanError: it is not known here.
+    :raises UnknownPlanError: it is unknown.
     """
     if any(word.startswith("@") for word in words):
         raise UnknownPlanError("the driver would write a response file")
@@ -278,10 +275,10 @@ def _outputs(words: Sequence[str]) -> Iterator[str]:
 
 
 def unknown_word(words: Iterable[str]) -> str:
-    """Return the first word that is not known to say how device code is linked; "" if none.
+    """Return the first argument that is not a known option for linking device code; "" if none.
 
-    Libraries, scripts, maps and traces are not: the links of several targets would write one file,
-    and what is found in folders is no input by its name.
+    Libraries, scripts, maps and traces are unknown: the links of several targets would write one
+    file, and a file found by a search is no input that the command names.
     """
     before = ""
     for word in words:
@@ -294,14 +291,14 @@ def unknown_word(words: Iterable[str]) -> str:
 
 
 def _related(jobs: list[DriverJob]) -> str:
-    """Note how jobs depend on one another, and whose they are; return the source."""
+    """Set the dependencies and targets of jobs; return the source."""
     _connect(jobs)
     _name_targets(jobs)
     return _check(jobs)
 
 
 def _connect(jobs: list[DriverJob]) -> None:
-    """Note what each job reads of the ones before it, and refuse two that write one file."""
+    """Set the dependencies of each job on earlier ones; reject two jobs that write one file."""
     written: set[str] = set()
     for number, job in enumerate(jobs):
         for name in (job.output, *job.beside()):
@@ -331,7 +328,7 @@ def _is_for_device(job: DriverJob) -> bool:
 
 
 def _target(job: DriverJob) -> str:
-    """Return the target ID of a device pass: LLVM's features are the ID's, behind the processor."""
+    """Return the target ID of a device pass: the processor, then LLVM's features of the ID."""
     processor = next(option_values(job.words, "-target-cpu"), "")
     features = {}
     for feature in option_values(job.words, "-target-feature"):
@@ -343,7 +340,7 @@ def _target(job: DriverJob) -> str:
 
 
 def _check(jobs: list[DriverJob]) -> str:
-    """Return the source, where these are passes over one source with one result."""
+    """Return the source of jobs; reject all but passes over one source with one result."""
     if not jobs:
         raise UnknownPlanError("the driver would run nothing")
     consumed = {index for job in jobs for index in job.needs}
@@ -371,10 +368,10 @@ def _renamed(word: str, names: Mapping[str, str]) -> str:
 
 
 def keeps_temporaries(words: Iterable[str]) -> bool:
-    """Return whether a compile with these words leaves the files of its jobs in between.
+    """Return whether a compile with these arguments keeps its intermediate files.
 
-    Each job reads what the one before has written, so that two compiles of one source, or of two
-    with one name, must not run at the same time.
+    Each job reads the file that the one before has written. Two compiles of one source, or of
+    sources of one name, must not run at the same time.
     """
     return any(does(word, TEMPORARIES) for word in words)
 
@@ -382,12 +379,12 @@ def keeps_temporaries(words: Iterable[str]) -> bool:
 def side_files(
     command: Sequence[str], environment: Mapping[str, str], output: str
 ) -> dict[str, bool]:
-    """Return the files beside `output` that a compile has written, as they are spelled.
+    """Return the files besides `output` that a compile has written, as it spells them.
 
-    Those are split DWARF, traces, reports, temporaries. The driver says which ones, so that nothing
-    has to be known of how it names them. True: the file is named after the output, and no other
-    compile's. Temporaries that ``--save-temps`` keeps are named after the source alone, and a user
-    may name one file for all. Source: clang 22.1.8, observed.
+    These are split DWARF, traces, reports and temporaries; the driver's plan names them. The value
+    is True if the file is named after the output, so that no other compile writes it.
+    ``--save-temps`` names files after the source alone, and a user may give one name for all.
+    Source: clang 22.1.8, observed.
     """
     try:
         jobs = jobs_of(plan_of(command, environment))

@@ -1,10 +1,10 @@
-"""What options do: one table, and the questions that all of the package ask of it.
+"""The options of clang and lld: one table that the whole package queries.
 
-A name stands for all words that begin with it, so that all spellings with a value are meant; with
-WHOLE, for that word alone. Who asks is careful: where a word is taken for an option in error, a
-compile runs again, or on this machine. Source: clang 22.1.8 and 19.1.7, and lld, which a test asks
-about each row: it completes the name (``--autocomplete``) or takes it, and says which take a next
-word.
+A name stands for all arguments that begin with it, so that it covers all spellings with a value;
+with WHOLE, for that argument alone. Queries err on the safe side: an argument wrongly taken for an
+option costs a rebuild, or a local compile. Source: clang 22.1.8 and 19.1.7, and lld. A test checks
+each row with them: the program completes the name (``--autocomplete``) or accepts it, and shows
+which options take a next argument.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from collections.abc import Iterable, Iterator, Sequence
 BESIDE, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, TALK, OTHER_JOB, SIDE, DEVICE_ALONE = (
     1 << bit for bit in range(10)
 )
-"""What an option does:
+"""The effect of an option:
 
-- BESIDE: the compile writes files beside its output, named after it
+- BESIDE: the compile writes files next to its output, named after it
 - ELSEWHERE: it writes a file that the option names, or that other runs write to as well
-- LINKER: the linker does
+- LINKER: the linker writes one
 - READS: the compile reads a file that no depfile lists
 - HEADERS: headers are found under other names than theirs, or by maps that name further files
-- DRIVER: the driver itself heeds it, or it names files by rules of the driver
-- TALK: the driver says or records more about the compile as a whole, or makes other things of it
-- OTHER_JOB: no object is made, but something else, or nothing
-- SIDE: it says whether host code, device code or both are compiled; DEVICE_ALONE: device code
+- DRIVER: the driver itself uses it, or it names files by rules of the driver
+- TALK: the driver prints or records more about the compile as a whole, or makes another result
+- OTHER_JOB: the compile makes something else than an object, or nothing
+- SIDE: it selects host code, device code or both; DEVICE_ALONE: device code
 """
 TARGETS, DEPFILE, CONFIGURATION, LIBRARY, FOLDER, INSTALLED, NO_LIBRARIES, NO_HEADERS, SHOWN = (
     1 << bit for bit in range(10, 19)
 )
-"""What it is about:
+"""Its subject:
 
-- TARGETS: for which processors device code is made
-- DEPFILE: whether a depfile is written, and how
+- TARGETS: the processors of device code
+- DEPFILE: whether and how a depfile is written
 - CONFIGURATION: configuration files
 - LIBRARY: libraries that a linker looks for
-- FOLDER: where headers are looked for
-- INSTALLED: what must be installed, or where it is; NO_LIBRARIES and NO_HEADERS: that those of
-  the device are not
-- SHOWN: the command's words are put into the output
+- FOLDER: the header search path
+- INSTALLED: required installations, or their paths; NO_LIBRARIES and NO_HEADERS: the device's
+  are not required
+- SHOWN: the command line is put into the output
 """
 TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE = (
     1 << bit for bit in range(19, 28)
 )
-"""More of what it does:
+"""Further effects:
 
-- TEMPORARIES: the files between the jobs stay
-- REMOVED: the driver removes the file that it names, also where it is only asked
-- STAGE: how far the compile goes
+- TEMPORARIES: the files between the jobs are kept
+- REMOVED: the driver removes the file that it names, in queries (``-###``), too
+- STAGE: the stage at which the compile stops
 - DEPFILE_ON: a depfile is written
 - CUID: the ID of the compilation unit
-- FAST_MATH: of floating point, what is decided as late as in the backend
+- FAST_MATH: floating-point options that are decided as late as in the backend
 - OPENMP: the source is one of OpenMP or OpenACC
 - LINKED: the link of the objects needs it, too
-- TRIPLE: it may say for which machine host code is
+- TRIPLE: it may set the target triple of host code
 """
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, FILE_BEHIND, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
@@ -62,26 +62,27 @@ LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, FILE_BEHIND, DEV
 CONFIGURATION_FOLDER = 1 << 47
 """What it names:
 
-- CONFIGURATION_FOLDER: where the driver looks for configuration files
+- CONFIGURATION_FOLDER: a directory of configuration files
 - LINKER_SCRIPT: a linker script
-- PROGRAMS: where the driver looks for programs
-- ROOT: where it looks for GCC
+- PROGRAMS: a directory of programs
+- ROOT: a directory of GCC installations
 - NATIVE: the processor of this machine
-- COMPILE_FOLDER: the folder of the compile
+- COMPILE_FOLDER: the working directory of the compile
 - NO_FILE: no file that is read
-- FILE_BEHIND: a file that is read, in the same word
-- DEVICE_LINK: how device code is linked, and nothing of other files
+- FILE_BEHIND: a file that is read, in the same argument
+- DEVICE_LINK: how device code is linked, and no other file
 """
 FOR_LINKER, FOR_OTHERS, FOR_LLVM, FRONT_END, JOB_DEPFILE, EMBEDS, OF_LLD = (
     1 << bit for bit in range(36, 43)
 )
-"""For whom it speaks, if not for the driver: its value is a word for a linker (FOR_LINKER),
-linker, assembler or preprocessor (FOR_OTHERS), or LLVM; or it is of the front end's job alone,
-which that of the backend does not have (FRONT_END); there it asks for a depfile (JOB_DEPFILE), or
-names what is put into an object as it is (EMBEDS). Or it is of lld (OF_LLD)."""
+"""Its consumer, if not the driver. Its value is an argument for a linker (FOR_LINKER), for linker,
+assembler or preprocessor (FOR_OTHERS), or for LLVM (FOR_LLVM). FRONT_END: only the front end's job
+has it, not the backend's. There, JOB_DEPFILE asks for a depfile, and EMBEDS names a file that is
+embedded unchanged. OF_LLD: an option of lld."""
 WRITES, NEXT, BEGINS, WHOLE = (1 << bit for bit in range(43, 47))
-"""WRITES: a job of the driver's plan writes the file that it names. NEXT: it takes the next word;
-with BEGINS, so does each word that begins with it. WHOLE: the name is the whole word."""
+"""WRITES: a job of the driver's plan writes the file that it names. NEXT: it takes the next
+argument; with BEGINS, so does each argument that begins with it. WHOLE: the name is the whole
+argument."""
 
 _BOTH_SIDES = SIDE | WHOLE
 _ONE_WORD = OTHER_JOB | WHOLE
@@ -381,12 +382,13 @@ WITHOUT_PCH: dict[str, tuple[str, ...]] = {
     "it only preprocesses (-E)": ("-E",),
     "it only checks (-fsyntax-only)": ("-fsyntax-only",),
 }
-"""Options of the front end with which no precompiled header can be used: which options of a user's
-the driver makes them of, and how they begin. ``-E`` and ``-load`` are whole words."""
+"""Front-end options that rule out precompiled headers: by the user options from which the driver
+makes them, the prefixes of their names. ``-E`` and ``-load`` are whole arguments."""
 
 
 _SPELLINGS: dict[int, tuple[frozenset[str], tuple[str, ...]]] = {}
-"""What was asked for: whole words, and beginnings. (`functools` takes as long to load as this.)"""
+"""Cached names for bits: whole arguments, and prefixes. (Importing `functools` takes as long as
+this.)"""
 
 
 def _spellings(what: int) -> tuple[frozenset[str], tuple[str, ...]]:
@@ -398,46 +400,46 @@ def _spellings(what: int) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def beginnings(what: int) -> tuple[str, ...]:
-    """Return the names of all options that have one of the bits, but for whole words."""
+    """Return the names of all options that have one of the bits, except whole arguments."""
     return _spellings(what)[1]
 
 
 def does(word: str, what: int) -> bool:
-    """Return whether a word is an option with one of the bits."""
+    """Return whether an argument is an option with one of the bits."""
     whole, begins = _spellings(what)
     return word in whole or word.startswith(begins)
 
 
 def is_one_of(word: str, what: int) -> bool:
-    """Return whether a word is an option with the bit itself, alone or with ``=`` and a value."""
+    """Return whether an argument is an option with the bit, alone or with ``=`` and a value."""
     name, is_given, _ = word.partition("=")
     return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & what)
 
 
 def takes_next(word: str) -> bool:
-    """Return whether the word behind this one is its value."""
+    """Return whether the next argument is the value of this one."""
     return bool(_OPTIONS.get(word, 0) & NEXT) or does(word, BEGINS)
 
 
 def values(words: Sequence[str], what: int) -> Iterator[str]:
-    """Yield the values that words give to options with a bit: the next word, or what is behind."""
+    """Yield the values of options with a bit: the next argument, or the rest of the same one."""
     return values_of(words, beginnings(what))
 
 
 def values_of(words: Sequence[str], names: Iterable[str]) -> Iterator[str]:
-    """Yield the values that words give to some options."""
+    """Yield the values of some options."""
     for word, behind in itertools.pairwise((*words, "")):
         for name in names:
             if word == name and behind and not name.endswith("="):
                 yield behind
             elif word != name and word.startswith(name):
                 value = word.removeprefix(name).removeprefix("=")
-                if not value.startswith("-"):  # it is another option, whose name is longer
+                if not value.startswith("-"):  # an option with a longer name
                     yield value
 
 
 def without_values(words: Iterable[str], what: int) -> Iterator[str]:
-    """Yield the words but for options with a bit and their values."""
+    """Yield the arguments except options with a bit and their values."""
     rest = iter(words)
     for word in rest:
         if not does(word, what):
@@ -447,7 +449,7 @@ def without_values(words: Iterable[str], what: int) -> Iterator[str]:
 
 
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
-    """Return those of a compile's flags that decide what must be installed."""
+    """Return the flags of a compile that decide what must be installed."""
     rest = iter(words)
     found = []
     for word in rest:
@@ -464,7 +466,7 @@ def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def reason_against_pch(job: Sequence[str]) -> str:
-    """Return which options of a front end's job let it use no precompiled header; "" if none."""
+    """Return the options of a front-end job that rule out a precompiled header; "" if none."""
     for reason, names in WITHOUT_PCH.items():
         for name in names:
             is_whole = name in ("-E", "-load")

@@ -1,14 +1,13 @@
 r"""Response files: an argument ``@FILE`` stands for the arguments that FILE holds.
 
-LLVM's tools and clang's driver read them alike. Blanks and line ends separate arguments, single
-and double quotes keep them. A backslash takes the next character as it is, also within quotes. An
-open quote ends with the file. An empty argument cannot be written, and one that holds a NUL ends
-there. A file in UTF-16 has a byte order mark, one in UTF-8 may have one. Response files may name
-further ones, relative to the working directory. Where there is no such file, the argument stays
-as it is.
+LLVM's tools and clang's driver share these rules. Blanks and line ends separate arguments; single
+and double quotes keep them. A backslash escapes the next character, also within quotes. An open
+quote ends with the file. An empty argument cannot be written, and a NUL ends an argument. A file in
+UTF-16 has a byte order mark; one in UTF-8 may have one. Response files may name further ones,
+relative to the working directory. If the file does not exist, the argument stays unchanged.
 
-Configuration files of clang have comments and continued lines besides; what they include is
-relative to their own folder.
+Configuration files of clang also have comments and continued lines. A file that they include is
+relative to their own directory.
 
 Source: LLVM 22.1.8, ``cl::TokenizeGNUCommandLine`` and ``cl::tokenizeConfigFile``, and its
 programs: clang 15 to 23 and clang-offload-bundler were run.
@@ -34,23 +33,23 @@ if TYPE_CHECKING:
     _Identity: TypeAlias = tuple[int, int]
     _Found: TypeAlias = tuple[Iterable[str], _Identity]
 
-# Compiled, as all that is slow to load is imported, for a command line with a response file alone.
+# Compiled and imported only for command lines with a response file, as both are slow.
 _ARGUMENT = rb"""(?sx)(?: \\. | '(?:\\.|[^'])*'? | "(?:\\.|[^"])*"? | [^\ \t\r\n'"] )+"""
 _QUOTED = rb"""(?s)\\(.)|'((?:\\.|[^'])*)'?|"((?:\\.|[^"])*)"?"""
 _ESCAPE = rb"(?s)\\(.)"
 _LINE = rb"(?s)[ \t\r\n]+|\#[^\n]*|((?:\\\r\n|\\.|[^\n])+)"
 _CONTINUED = rb"(?s)\\(?:\r?\n|(.))"
 _ARGUMENTS = 16
-"""What an argument takes in memory, for each of its bytes, about."""
+"""The approximate memory of an argument, in bytes for each of its bytes."""
 _OTHER_QUOTING = ("--rsp-quoting=windows", "--driver-mode=cl")
 
 
 class Expansion(NamedTuple):
-    """A command as the compiler has it."""
+    """A command after the expansion of its response files."""
 
     words: tuple[str, ...]
     files: tuple[str, ...] = ()
-    """The response files that its words come from."""
+    """The response files that it was expanded from."""
 
 
 @frozen
@@ -69,9 +68,9 @@ def expand_response_files(arguments: Iterable[str]) -> list[str]:
 
 
 def expand_command(words: Iterable[str]) -> Expansion:
-    """Return the words of a compile command with those of its response files in their place.
+    """Return the arguments of a compile command with its response files expanded.
 
-    The compiler reads the files, too, so that each has to be a regular one.
+    The compiler reads the files, too, so each has to be a regular file.
 
     :raises UsageError: a file cannot be read a second time, or not as the compiler reads it.
     """
@@ -86,7 +85,7 @@ def expand_command(words: Iterable[str]) -> Expansion:
 def check_quoting(words: Sequence[str]) -> None:
     """Check that response files are quoted as on POSIX systems.
 
-    :raises UsageError: a word asks the driver for another quoting.
+    :raises UsageError: an option selects another quoting.
     """
     for word in words:
         if word in _OTHER_QUOTING:
@@ -94,7 +93,7 @@ def check_quoting(words: Sequence[str]) -> None:
 
 
 def configuration_words(name: str) -> list[str]:
-    """Return the arguments in a configuration file; none where it cannot be read."""
+    """Return the arguments in a configuration file; none if it cannot be read."""
     import re
 
     try:
@@ -110,7 +109,7 @@ def configuration_words(name: str) -> list[str]:
 def _expand(
     arguments: Iterable[str], read: Callable[[str], _Found | None], files: list[str]
 ) -> Iterator[str]:
-    # A stack of its own, not recursion: a long chain of files is no reason to fail.
+    # An explicit stack, as a long chain of files must not hit the recursion limit.
     stack: list[_Level] = [_Level(iter(arguments))]
     limits = current()
     seen: set[_Identity] = set()
@@ -125,7 +124,7 @@ def _expand(
             yield word
             continue
         inner, identity = opened
-        if identity in seen:  # it was believed once to be as long as it is
+        if identity in seen:  # only the first read of a file is free of the limit
             limits.look(_ARGUMENTS * _size_of(word[1:]), word[1:])
         seen.add(identity)
         for outer in stack:
@@ -143,7 +142,7 @@ def _size_of(name: str) -> int:
 
 
 def _read_once(name: str) -> _Found | None:
-    """Return the arguments in a file and its identity, or None if there is none."""
+    """Return the arguments in a file and its identity, or None if it does not exist."""
     from offload_tool.io.input_file import open_regular, read_all
 
     try:
@@ -156,7 +155,7 @@ def _read_once(name: str) -> _Found | None:
     except FileError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
-        # The words are LLVM's.
+        # This is LLVM's message.
         reason = f"cannot not open file '{_absolute(name)}': {error.reason}"
         raise UsageError(reason) from error
     return _split(_decoded(content)), (status.st_dev, status.st_ino)
@@ -167,7 +166,7 @@ _known: dict[str, tuple[Look, _Identity, list[str]]] = {}
 
 
 def _read_known(name: str) -> _Found | None:
-    """Return what `_read_once` does, of a regular file, which is read where it has changed."""
+    """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
     from offload_tool.io.file_digests import has_settled, look_at, look_of
 
     try:
@@ -197,7 +196,7 @@ def _absolute(name: str) -> str:
 
 
 def _decoded(content: bytes) -> bytes:
-    """Return UTF-8 for UTF-16 with a byte order mark, and drop that of UTF-8."""
+    """Convert UTF-16 with a byte order mark to UTF-8; remove a UTF-8 byte order mark."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
             return content.decode("utf-16").encode()

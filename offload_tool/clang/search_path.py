@@ -1,4 +1,4 @@
-"""Where a compiler looks for headers: its search path, and what decides parts of it."""
+"""A compiler's header search path, and the directories that determine parts of it."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints, digest_of
 
 _FOLDER_OPTIONS = frozenset(beginnings(FOLDER))
-"""As clang's driver hands them to the front end: the folder is the next word."""
+"""In the front end's job the directory is the next argument."""
 _PREFIX = "-iprefix"
 _PREFIXED = ("-iwithprefix", "-iwithprefixbefore")
 _IN_ROOT = ("-iwithsysroot",)
 _ATTACHED = ("-I", "--embed-dir=")
-"""Those of ``CPATH`` come with their option in one word."""
+"""Directories of ``CPATH`` share one argument with their option."""
 _GCC = "/usr/lib/gcc"
 _GCC_FOLDERS = ("gcc", "gcc-cross")
 _UP = "/../"
 
 
 class FrontEnd(NamedTuple):
-    """What the driver hands to the front end, whichever source it compiles."""
+    """The part of a front-end command that does not depend on the source."""
 
     folders: tuple[str, ...] = ()
-    """Where it looks for headers, whether they are there or not; none where nobody knows."""
+    """The header search path, with missing directories; empty if it is not known."""
     tells_folder: bool = True
-    """The working directory is in the output, or nobody knows."""
+    """The output holds the working directory, or may hold it."""
 
 
 def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
-    """Return what the driver hands to the front end of a compile.
+    """Return the arguments that the driver gives to the front end of a compile.
 
-    `command` is the compile up to its input, without options for outputs. The driver is asked;
-    where it does not answer, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each
-    front end's command, with every folder as an option, those of ``CPATH`` (in one word with
-    ``-I``) and of configuration files included. Without a language, an empty file is not a source;
-    C++ has all folders of C.
+    `command` is the compile up to its input, without options for outputs. The driver is queried; if
+    the query fails, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each front
+    end's command, with every directory as an option, those of ``CPATH`` (in one argument with
+    ``-I``) and of configuration files included. Without a language, an empty file is not a source.
+    C++ searches all directories of C.
     """
     language = () if "-x" in command else ("-x", "c++")
     jobs = front_end_jobs([*command, *language], environment)
@@ -55,9 +55,9 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Fron
 
 
 def searched_folders(report: str, program: str) -> list[str]:
-    """Return the folders that a compiler says it looks through: its answer to ``-E -v``.
+    """Return the header search path that a compiler prints for ``-E -v``.
 
-    :raises CompilerError: it does not say; `program` names it in the message.
+    :raises CompilerError: the output has none; `program` names the compiler in the message.
     """
     _, _, rest = report.partition("#include <...> search starts here:\n")
     folders, end, _ = rest.partition("End of search list.")
@@ -84,16 +84,16 @@ def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
 
 
 def _in_root(folder: str, root: str) -> str:
-    """Return a folder as clang takes it: ``=`` stands for the root of the system's headers."""
+    """Return a directory as clang reads it: ``=`` stands for the root of the system's headers."""
     return f"{root}{folder[1:]}" if root and folder.startswith("=") else folder
 
 
 @functools.lru_cache(maxsize=4096)
 def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the folders whose entries decide which ones of `folders` a compiler takes by itself.
+    """Return the directories whose entries decide the compiler's own directories among `folders`.
 
-    Source: clang 22.1.8, observed: of the installations of GCC it takes the one of the highest
-    version, and spells the folders of its C++ headers from there, such as
+    Source: clang 22.1.8, observed: it uses the GCC installation of the highest version, and spells
+    the directories of its C++ headers from there, such as
     ``/usr/lib/gcc/x86_64-linux-gnu/12/../../../../include/c++/12``.
     """
     found = {_GCC: None}
@@ -107,7 +107,7 @@ def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def origins_digest(folders: tuple[str, ...], prints: Fingerprints) -> str:
-    """Return a digest of `origins`: where it changes, the compiler must be asked."""
+    """Return a digest of the entries of `origins`: a change invalidates the compiler's answers."""
     return _digest_of_names(tuple(prints.names(folder) for folder in origins(folders)))
 
 
