@@ -1,1 +1,1 @@
-"""Which compiler is used, what it can do, and what identifies it."""
+"""The compiler: how it is chosen, its capabilities and its identity."""

@@ -1,20 +1,19 @@
-"""Can a compiler do a job? It is asked, with one small job of the needed kind.
+"""Check whether a compiler can do a job, with one small trial of the needed kind.
 
-Three questions, each only where the flags do not answer it (``-nogpulib``, ``-nogpuinc``):
+There are three trials; a flag that settles one (``-nogpulib``, ``-nogpuinc``) omits it:
 
 =========  ============================================================================
 targets    ``-###`` for all target IDs, and one empty compile: it knows the processors
-libraries  the same with each folder of device libraries, until one serves: they have the
+libraries  the same with each directory of device libraries, until one works: it has the
            processors' files, and no newer LLVM has written them
 headers    an empty source with each installation's headers, until they compile
 =========  ============================================================================
 
 ``-###`` alone is not enough: clang 23 finds HIP 6.4, and cannot compile its headers; CUDA 13
-without those of cuRAND is a toolkit, and no source compiles with it.
+without cuRAND's headers is a toolkit, and no source compiles with it.
 
-This takes seconds, so that what a compiler can do is remembered as long as it, the installation
-and the flags are the same. What it cannot do is asked again in each run: nobody knows all that
-could mend it.
+A trial takes seconds, so a success is cached until the compiler, the installation or the flags
+change. A failure is not cached: its possible remedies are not all known.
 """
 
 from __future__ import annotations
@@ -46,30 +45,30 @@ _WITHOUT_HEADERS = ("-nogpuinc",)
 _HIP_HEADER = ("-include", "hip/hip_runtime.h")
 _ERROR = re.compile(r"^.*?(?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 _ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
-"""How clang goes on; we say what to install."""
+"""Clang's advice in its messages; this package has its own."""
 _HIDDEN = ("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH")
-"""Variables by which clang would find something else than it is told."""
+"""Variables that would override the flags under trial."""
 _PARTS = (
     *("", "include", "include/hip", "include/hip/hip_runtime.h", "include/hip/hip_version.h"),
     *("include/hip/amd_detail", "share/hip/version", "ockl.bc", "ocml.bc"),
     *("include/cuda.h", "include/crt", "nvvm/libdevice", "nvvm/libdevice/libdevice.10.bc"),
 )
-"""Of an installation: what changes with it."""
+"""Files of an installation that change with it."""
 _FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
 
 
 @frozen
 class Job:
-    """What a compiler is needed for."""
+    """A kind of compile that a compiler is needed for."""
 
     kind: str
     """``hip``, ``cuda`` or ``openmp``."""
     targets: tuple[str, ...] = ()
     """Target IDs, or triples of CPUs."""
     flags: tuple[str, ...] = ()
-    """What `options.relevant_flags` gave."""
+    """The result of `options.relevant_flags`."""
     given: tuple[str, ...] = ()
-    """All flags of a compile, where those are not enough: a header may mend what is lacking."""
+    """All flags of a compile, if the others are not enough: they may name a missing header."""
 
     @property
     def needs_headers(self) -> bool:
@@ -88,7 +87,7 @@ class Job:
 
 @frozen
 class Places:
-    """What the user names, as construction variables; empty where nothing is named."""
+    """The installations that the user names by construction variables; empty if not named."""
 
     rocm: str = ""
     device_libraries: str = ""
@@ -97,27 +96,27 @@ class Places:
 
 @frozen
 class Equipment:
-    """With what a compiler can do a job."""
+    """The installations and flags with which a compiler can do a job."""
 
     flags: tuple[str, ...] = ()
-    """Flags that say where it is on this machine."""
+    """Flags that name its place on this machine."""
     description: str = ""
-    """For people; empty where nothing was needed."""
+    """For people; empty if no installation was needed."""
     identity: str = ""
-    """What tells the installations from others, without paths."""
+    """Identity of the installations, without paths."""
     used: tuple[str, ...] = ()
-    """Their folders."""
+    """Directories of the installations."""
     version: str = ""
     """Of CUDA: ``12.9``."""
 
     def files(self, targets: Iterable[str]) -> list[str]:
-        """Return the files that are used and in no depfile: libraries, where versions stand."""
+        """Return the used files that no depfile lists: libraries, and files with versions."""
         names = [*_FILES, *(f"oclc_isa_version_{_isa(target)}.bc" for target in targets)]
         paths = (Path(folder, name) for folder in self.used for name in names)
         return [str(path) for path in paths if path.is_file()]
 
     def joined(self, other: Equipment) -> Equipment:
-        """Return this and another one as one."""
+        """Return the union of two."""
         return Equipment(
             self.flags + other.flags,
             ", ".join(filter(None, (self.description, other.description))),
@@ -133,17 +132,17 @@ def _isa(target: str) -> str:
 
 @frozen
 class _Asked:
-    """A compiler: what begins each of its calls, what tells it from others; and the job."""
+    """A job, and a compiler: the command prefix of its calls and its identity."""
 
     command: tuple[str, ...]
     identity: str
     job: Job
     environ: Mapping[str, str]
     doubts: list[str] | None = None
-    """What it cannot do is put there, and no error."""
+    """If given, failures are appended to it instead of raised."""
 
     def gives(self, *options: str) -> bool:
-        """Return whether the job's flags themselves say where something is."""
+        """Return whether the job's flags have one of some options with a value."""
         return any(
             flag.startswith(tuple(f"{name}=" for name in options)) for flag in self.job.flags
         )
@@ -157,13 +156,13 @@ def find_for(
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Equipment:
-    """Find with what installations a compiler can do a job.
+    """Find the installations with which a compiler can do a job.
 
-    `command` begins each of its calls, `identity` tells it from others, and `environ` is
-    the OS environment, with what its programs need. What is lacking is put into `doubts`, if
-    there are any: the compiler then has the first installations.
+    `command` is the prefix of the compiler's calls, and `identity` its identity. `environ` is the
+    environment of its programs. If `doubts` is given, failures are appended to it, and the result
+    has the first installations.
 
-    :raises CompilerError: it cannot, with any; the message says what is lacking.
+    :raises CompilerError: it cannot do the job with any; the message says what is lacking.
     """
     asked = _Asked(tuple(command), identity, job, environ, doubts)
     if job.kind == "hip":
@@ -223,7 +222,7 @@ def _find_cuda(asked: _Asked, places: Places) -> Equipment:
 
 def _toolkit(found: Installation) -> Equipment:
     flags = [f"--cuda-path={found.path}", "-Wno-unknown-cuda-version"]
-    cccl = f"{found.path}/include/cccl"  # where CUDA 13 has Thrust and CUB, as nvcc knows
+    cccl = f"{found.path}/include/cccl"  # Thrust and CUB of CUDA 13, as nvcc knows
     flags += ["-isystem", cccl] if Path(cccl).is_dir() else []
     return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,), found.version)
 
@@ -231,9 +230,9 @@ def _toolkit(found: Installation) -> Equipment:
 def _first(
     asked: _Asked, tried: Sequence[Equipment], flags: Sequence[str], lacking: Sequence[str] = ()
 ) -> Equipment:
-    """Return the first with which the compiler can do the job; `flags` leave out the rest of it.
+    """Return the first candidate with which the compiler can do the job.
 
-    `lacking` says what was named and not tried.
+    `flags` leave out the rest of the job, and `lacking` names candidates that were not tried.
 
     :raises CompilerError: there is none; the message says what each lacks.
     """
@@ -259,9 +258,9 @@ def _first(
 
 
 def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
-    """Ask whether the job can be done with this; it is remembered if it can.
+    """Try the job with some equipment; a success is cached.
 
-    :raises CompilerError: it cannot; the message is what the compiler says.
+    :raises CompilerError: the trial fails; the message is the compiler's.
     """
     job = asked.job
     words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
@@ -284,7 +283,7 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
 def _reason(
     words: tuple[str, ...], targets: tuple[str, ...], environ: tuple[tuple[str, str], ...]
 ) -> str:
-    """Return why a compiler cannot do a job; "" if it can. In one run it is asked once."""
+    """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process."""
     try:
         _try(words, targets, dict(environ))
     except CompilerError as error:

@@ -1,4 +1,4 @@
-"""Answers that take long to find, kept on disk from one run of the command line to the next.
+"""A disk cache of slow queries, shared by runs of the command line.
 
 Each answer is a file::
 
@@ -7,21 +7,20 @@ Each answer is a file::
         {"question": [text, ...], "answer": ..., "package": checksum of `package_state`,
          "witnesses": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
 
-It is valid while the package and the stat() of every witness are as they were; nobody can set the
-time of change (ctime).
-What was found while a witness changed is not written down. A file that cannot be read, that
-others can write, or that somebody has changed is as good as none.
+The question is the cache key; the witnesses are the dependencies of its answer. An answer is valid
+while the package and the stat() of every dependency are unchanged; no program can set ctime. An
+answer is not stored if a dependency changes during the query. The reader ignores a file that is
+unreadable, corrupt, or writable by others.
 
-Where a compiler is asked, what all of its answers depend on is added, so that no question can
-forget it; a place where nothing was found is a witness, too:
+The query of a compiler has further dependencies, which the cache adds; a missing path counts, too:
 
 - the programs of the command, their shared libraries, and where the loader looked before
-- folders in which a program may appear that would be run in its place: those of PATH and
-  COMPILER_PATH, what ``-B`` names, and the compiler's own
-- configuration files, and the folders in which others may appear
-- the folders of GCC's installations
+- directories in which a program may appear that would run instead: those of PATH,
+  COMPILER_PATH and ``-B``, and the compiler's own
+- configuration files, and the directories in which others may appear
+- the directories of GCC's installations
 
-Variables that have a say in it are part of each question: `environment.ASKED_VARIABLES`.
+Environment variables that affect compilers are part of the key: `environment.ASKED_VARIABLES`.
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ from offload_tool.io.file_digests import digest_of
 from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
-"""Bytes; real answers have some thousand."""
+"""Bytes; real answers have a few thousand."""
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
-"""Where clang looks for configuration files, beside its own folder."""
+"""Clang's directories of configuration files, besides its own."""
 _CONFIGURATION = ".cfg"
 _GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
 _COARSE = 20_000_000
-"""Nanoseconds by which the times in inodes may be behind the clock: Linux counts them in ticks."""
+"""Nanoseconds by which inode times may lag the clock: Linux counts them in ticks."""
 
 
 @functools.cache
 def cache_folder() -> str:
-    """Name (and make) the folder for what is made once per machine.
+    """Return the directory of this machine's caches, created if missing.
 
-    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``, else, where neither
-    can be written, a folder of this user's own in the temporary directory.
+    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``. If neither is writable, it is
+    a directory of this user's in the temporary directory.
 
-    :raises CompilerError: none of them can be written.
+    :raises CompilerError: none of them is writable.
     """
     for folder in _cache_folders():
         if not os.path.isabs(folder):  # HOME is not set
@@ -66,8 +65,8 @@ def cache_folder() -> str:
             found, link = os.stat(folder), os.lstat(folder)
         except OSError:
             continue
-        # Programs are run from here: a folder, or a link to one, that somebody else made, or can
-        # write to, is not trusted.
+        # Programs are run from here, so reject a directory, or a link to one, that another user
+        # made or can write to.
         is_own = link.st_uid == os.getuid() and not is_of_others(found)
         if is_own and os.access(folder, os.W_OK | os.X_OK):
             return folder
@@ -89,12 +88,12 @@ def cached_answer(
     compiler: Callable[[Any], Sequence[str]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the answer to `question`, made of JSON's types: from disk, or else of `find`.
+    """Return the answer to `question`, made of JSON's types, from disk or from `find`.
 
-    `witnesses` gives the paths of files and folders on which an answer depends, or None where it
-    is not to be kept; an error of `find` is not kept, either. Where a
-    `compiler` was asked, in an `environment`, those that all of its answers depend on are added.
-    What cannot be written down is found again the next time.
+    `witnesses` returns the files and directories on which an answer depends, or None for an answer
+    that must not be stored. `compiler` is the command of a queried compiler, in an `environment`:
+    its own dependencies are added. Errors of `find` and answers that cannot be written are not
+    stored.
     """
     import binascii
 
@@ -134,7 +133,7 @@ def cached_answer(
 def package_state(package: str = PACKAGE) -> str:
     """Return a checksum of the names, times and sizes of all modules of the package.
 
-    Each module may have a say in an answer, so that no list of them can forget one.
+    Any module may affect an answer, so all of them count.
     """
     import binascii
 
@@ -161,7 +160,7 @@ def _look(path: str) -> list[int] | None:
 
 
 def _read(file: str) -> dict[str, Any] | None:
-    """Read a file of our own making; None where it is anything else."""
+    """Read a cache file; return None if it is unsafe or corrupt."""
     import json
     import stat
 
@@ -195,16 +194,16 @@ def _write(file: str, known: dict[str, Any]) -> None:
             text = json.dumps(known).encode()
             out.write(digest_of(text).encode() + b"\n" + text)
     except (OSError, OffloadError):
-        pass  # a full disk, say: the answer is right all the same
+        pass  # such as a full disk: the answer is still right
 
 
 # -- on what all answers of a compiler depend --------------------------------------------
 
 
 def _asked_in(environment: Mapping[str, str]) -> list[str]:
-    """Return what the answer to any question depends on beside files: variables, as text.
+    """Return the values of variables on which all answers of a compiler depend.
 
-    The working directory is part of it where one of them names a folder that is relative to it.
+    The working directory is added if one of them has a relative path.
     """
     from offload_tool.clang.environment import ASKED_VARIABLES
 
@@ -261,10 +260,10 @@ def _folders(environment: Mapping[str, str], name: str) -> list[str]:
 
 
 def _program_folders(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Return the folders in which clang looks for programs, but for its own.
+    """Yield the directories in which clang looks for programs, except its own.
 
-    Source: clang 22.1.8, ``Driver::GetProgramPath``: what ``-B`` and COMPILER_PATH give may be the
-    beginning of a path, too.
+    Source: clang 22.1.8, ``Driver::GetProgramPath``: values of ``-B`` and COMPILER_PATH may be
+    prefixes of file names, too.
     """
     yield from _folders(environment, "PATH")
     from offload_tool.clang.options import PROGRAMS, values

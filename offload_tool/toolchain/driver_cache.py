@@ -1,8 +1,8 @@
-"""What clang's driver answers, kept from one build to the next: see `disk_cache`.
+"""Answers of clang's driver, cached from one build to the next: see `disk_cache`.
 
-An answer to ``-###`` depends on the command, its variables and folder, which are the question, and
-on what the driver finds on the machine: itself, configuration files, installations of GCC and of
-GPU libraries. Those it names, with the folders that they are in, and are looked at again.
+The key of an answer to ``-###`` is the command, its environment and its working directory. Its
+dependencies are the files that the driver finds: itself, configuration files, installations of GCC
+and GPU libraries. The answer names them; their directories are dependencies, too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _OF_THE_CALL = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 )
-"""Variables that shells and make set anew for each command or build: no driver heeds them."""
+"""Variables that shells and make set anew for each command or build; no driver reads them."""
 
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Return the program of a command; None where it is a script, which may do more."""
+    """Return the program of a command; None for a script, which may do more."""
     program: str | None = command[0]
     if "/" not in command[0]:
-        import shutil  # slow to load, and most compilers are known by their place
+        import shutil  # slow to load, and most compilers are named by path
 
         program = shutil.which(command[0], path=environment.get("PATH", os.defpath))
     return program if program is not None and _is_executable(program) else None
@@ -56,11 +56,11 @@ def kept_answer(
     *,
     here_too: bool = False,
 ) -> Any:
-    """Return an answer of the driver `program` about some words, kept or found.
+    """Return an answer of the driver `program` about `words`, from the cache or from `find`.
 
-    `named` gives the words of an answer, of which absolute names are looked at again, or None where
-    it is not to be kept. Those in the folder of the build, where files come and go, are only looked
-    at with `here_too`: the driver looks for nothing there unless it is told to.
+    `named` returns the arguments in an answer, of which absolute paths are dependencies, or None
+    for an answer that must not be stored. Paths in the working directory, where files come and go,
+    are dependencies only with `here_too`: the driver searches there only if an option names it.
     """
     own = os.getcwd()
     machine, variables = processor_of(words), _digest_of_variables(environment)
@@ -91,10 +91,10 @@ def kept_words(
     *,
     here_too: bool = False,
 ) -> list[str]:
-    """Return an answer of a command's driver that is a list of words, kept or found.
+    """Return a list of arguments from a command's driver, from the cache or from `find`.
 
-    Not kept are one without words, as there may be some tomorrow, and those of scripts and of
-    configuration files, which may say anything else. `here_too` is as of `kept_answer`.
+    An empty answer is not stored, as it may change any time. Nor are answers of scripts, or with
+    configuration or response files, which may hold anything. `here_too`: see `kept_answer`.
     """
     program = program_of(words, environment)
     if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
@@ -106,14 +106,14 @@ def kept_words(
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
-    """Return what stands for the variables on disk: passwords can be among them."""
+    """Return a digest of the environment: its values may be passwords, so the cache stores none."""
     heeded = sorted({*environment} - _OF_THE_CALL)
     text = "\0".join(f"{name}={environment[name]}" for name in heeded)
     return digest_of(os.fsencode(text))
 
 
 def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
-    """Return what `search_path.front_end_of` does, kept or found."""
+    """Return the result of `search_path.front_end_of`, cached."""
     from offload_tool.clang.search_path import FrontEnd, front_end_of
 
     def find() -> list[str]:
@@ -125,7 +125,7 @@ def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> Fron
 
 
 def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the triple for which the compiler of a command makes host code; "" if it says none.
+    """Return the triple of a compiler's host code; "" if it prints none.
 
     Source: clang 19 to 23: ``-print-effective-triple`` prints the ``-triple`` of the driver's plan.
     """
@@ -141,9 +141,9 @@ def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
 def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the device libraries that clang links into device code: ROCm's, CUDA's libdevice.
 
-    None where the flags leave them out, or none are found. `command` is a device compile up to its
-    input. No depfile lists them, and which ones they are depends on flags, variables and the
-    processor. Source: clang 22.1.8, observed: ``-###`` prints each front end's command, with
+    The result is empty if flags leave them out, or if none are found. `command` is a device compile
+    up to its input. No depfile lists the libraries; flags, variables and the processor select them.
+    Source: clang 22.1.8, observed: ``-###`` prints each front end's command, with
     ``-mlink-builtin-bitcode FILE`` for each library.
     """
     if any(does(word, NO_LIBRARIES) for word in command):

@@ -1,11 +1,11 @@
-"""What tells one compiler from another, without paths: part of each signature.
+"""The identity of a compiler, without paths: part of each signature.
 
-The version text alone is not enough. The output also depends on the words after the compiler in
+The version text alone is not enough. The output also depends on the other arguments in
 ``OFFLOAD_CLANG``, on the lld that links device code, on configuration files that clang reads by
-itself, and on what a wrapper script adds. All of these are told by
-what they hold, so that two machines with the same programs agree.
+default, and on the additions of a wrapper script. The identity holds digests of their content, so
+that two machines with the same programs agree.
 
-Programs are told apart by what they say of themselves, and by their files and libraries: see
+The identity of a program is its version text and the digest of its files and libraries: see
 `toolchain.programs`.
 """
 
@@ -30,23 +30,23 @@ _MOST_INCLUDED = 64
 
 
 def identity_text(parts: Iterable[str]) -> str:
-    """Return one line of what is known; it ends nowhere else than it seems to."""
+    """Join the parts into one line, escaping ``;``."""
     return "; ".join(part.replace(";", "\\;") for part in parts if part)
 
 
 def configuration_files(answer: str) -> list[str]:
-    """Return the files that clang says it has read by itself; see ``clang --version``."""
+    """Return the configuration files that ``clang --version`` lists."""
     return [match["path"].strip() for match in _CONFIGURATION.finditer(answer)]
 
 
 def command_identity(command: Sequence[str], path: str, library_path: str = "") -> list[str]:
-    """Return what stands for the words of a compiler command, each of which is a text.
+    """Return the identity of each argument of a compiler command.
 
-    Programs are looked up in the folders of `path`, and the loader looks into `library_path`. A
-    plain name such as ``clang-22`` says nothing; ``clang++`` and ``riscv64-linux-gnu-clang`` are
-    other modes and targets.
+    Programs are searched in `path`, and libraries in `library_path`. A plain name such as
+    ``clang-22`` has no meaning; ``clang++`` and ``riscv64-linux-gnu-clang`` select modes and
+    targets.
     """
-    import shutil  # a compile asks this once for a compiler, and loads this module each time
+    import shutil  # slow to load, and needed once per compiler
 
     from offload_tool.toolchain.programs import program_identity
 
@@ -61,7 +61,7 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
                 program_identity(program, library_path),
             ]
             found.append(" ".join(filter(None, parts)))
-        elif does(word, CONFIGURATION):  # clang tells which files it reads
+        elif does(word, CONFIGURATION):  # clang lists the files that it reads
             if takes_next(word):
                 next(words, None)
         else:
@@ -70,7 +70,7 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Return the digest of a file's content, or ``missing``; remembered while it looks the same."""
+    """Return the digest of a file's content, or ``missing``; cached while stat() is unchanged."""
     try:
         found = os.stat(path)
     except OSError:
@@ -95,8 +95,8 @@ def configuration_identity(paths: Iterable[str]) -> list[str]:
 def all_configuration_files(paths: Iterable[str]) -> list[str]:
     """Return configuration files and those that they include by ``@file``.
 
-    Source: Clang Compiler User's Manual, "Configuration files": names in them are relative
-    to the file that includes, and ``<CFGDIR>`` is its folder.
+    Source: Clang Compiler User's Manual, "Configuration files": names are relative to the including
+    file, and ``<CFGDIR>`` is its directory.
     """
     queue = list(dict.fromkeys(paths))
     for path in queue:  # grows
@@ -108,7 +108,7 @@ def all_configuration_files(paths: Iterable[str]) -> list[str]:
 def _included(path: str) -> list[str]:
     """Return the files that a configuration file includes, as absolute or relative names.
 
-    One named by ``--config=NAME`` without a folder may be in any folder of such files.
+    A bare ``--config=NAME`` may be in any directory of configuration files.
     """
     folder, found = os.path.dirname(path), []
     for word in configuration_words(path):
@@ -127,25 +127,25 @@ def _included(path: str) -> list[str]:
 
 
 def has_configuration(words: Iterable[str]) -> bool:
-    """Return whether flags let clang read configuration files."""
+    """Return whether flags make clang read configuration files."""
     return any(does(word, CONFIGURATION) for word in all_words(words))
 
 
 def may_have_configuration(signed: bytes) -> bool:
-    """Return whether the words of a command's text can be those that `has_configuration` looks for.
+    """Return whether a command's text may have the arguments that `has_configuration` looks for.
 
-    They may be in a response file, too.
+    They may also be in a response file.
     """
     return b"-config" in signed or b"@" in signed
 
 
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configuration files that a compile reads, where its flags tell of any.
+    """Return the configuration files that a compile reads, if its flags name any.
 
-    A name without a folder is looked for in several, and the driver's mode and target choose files
-    of their own there: so the driver is asked. `command` is the compile, without options for
-    outputs and without its source. Those in the current folder have relative names, so that a
-    `CacheDir` serves other checkouts.
+    The driver is queried, as it searches several directories for a bare name, and its mode and
+    target select further files there. `command` is the compile, without its source and options for
+    outputs. Files in the working directory have relative names, so that a `CacheDir` serves other
+    checkouts.
     """
     if not has_configuration(command):
         return ()
@@ -164,13 +164,13 @@ def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -
 
 
 def _local(name: str, here: Iterable[str]) -> str:
-    """Name a file in the folder of the build as it is called from there: a copy has it, too."""
+    """Return the relative name of a file in the working directory, so that checkouts agree."""
     inside = [name[len(folder) :] for folder in here if name.startswith(folder)]
     return inside[0] if inside else name
 
 
 def forget_configuring_files() -> None:
-    """Forget what the driver said: another build begins."""
+    """Clear the cached answers when a new build begins."""
     _found.cache_clear()
 
 

@@ -1,7 +1,7 @@
-"""Where ROCm, its device libraries and CUDA are installed: the one place that looks them up.
+"""Installations of ROCm, its device libraries and CUDA: the one place that looks them up.
 
-Three things are looked for, each in the order given here. What a user names is the only
-one that counts; the rest are candidates, and a compiler is asked with which of them it works.
+Each is searched in the order given here. A path that the user names excludes the others; without
+one, all are candidates, and a trial of the compiler selects the first that works.
 
 =================  ==================================================================
 ROCm               ``OFFLOAD_ROCM_PATH``, ``$ROCM_PATH``, ``$HIP_PATH``; TheRock's wheels
@@ -13,8 +13,8 @@ CUDA               ``OFFLOAD_CUDA_PATH``, ``$CUDA_PATH``, ``$CUDA_HOME``; the ``
                    ``/usr/local/cuda``, ``/opt/cuda``, ``/usr/lib/cuda``; NVIDIA's wheels of CUDA 13
 =================  ==================================================================
 
-Sources: Debian's rocm-device-libs-17 and -21, libamdhip64-dev 5.7 and 6.4; ROCm's
-directories as of 7; TheRock's docs/packaging/python_packaging.md; clang 22.1.8.
+Sources: Debian's rocm-device-libs-17 and -21, libamdhip64-dev 5.7 and 6.4; ROCm's directories as of
+7; TheRock's docs/packaging/python_packaging.md; clang 22.1.8.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIABLES = (
     *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
     *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
 )
-"""The variables that say where something is installed."""
+"""The variables that name installations."""
 
 _HIP_HEADER = "include/hip/hip_runtime.h"
 _CUDA_HEADER = "include/cuda.h"
@@ -47,7 +47,7 @@ _BITCODE = (
 """Below a ROCm installation, or ``/usr``."""
 _COMPILERS = ("llvm/bin/clang", "lib/llvm/bin/clang")
 _WHEELS = ("_rocm_sdk_devel*", "_rocm_sdk_core*")
-"""Folders beside Python's packages; the first has all, the second what a compiler needs."""
+"""Directories next to Python's packages; the first has all, the second what a compiler needs."""
 _HIP_VERSION = re.compile(
     r"^\s*#?\s*(?:define\s+)?HIP_VERSION_(MAJOR|MINOR|PATCH)[ \t=]+(\d+)", re.M
 )
@@ -56,20 +56,20 @@ _NAMED = {
     "hip": (("ROCM_PATH", "HIP_PATH"), _HIP_HEADER),
     "cuda": (("CUDA_PATH", "CUDA_HOME"), _CUDA_HEADER),
 }
-"""Variables of the shell that name installations, and the header by which one is known."""
+"""Variables of the shell that name installations, and the header that identifies one."""
 
 
 @frozen
 class Installation:
-    """Something that is installed, and what it says of its version."""
+    """An installation and its version."""
 
     path: str
     origin: str
-    """Who says so, for people: ``$ROCM_PATH``, or nothing where it is in its usual place."""
+    """Where its path comes from, for people: ``$ROCM_PATH``; empty for a usual path."""
     version: str = ""
-    """``6.4.43484``; empty if it does not tell."""
+    """``6.4.43484``; empty if not known."""
     identity: str = ""
-    """A digest of the files that its version is read from, and of its main headers."""
+    """A digest of its main headers and of the files with its version."""
 
     def __str__(self) -> str:
         where = f"{self.origin}: {self.path}" if self.origin else self.path
@@ -77,7 +77,7 @@ class Installation:
 
 
 def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
-    """Return the folders with HIP's headers, as ``include/hip/hip_runtime.h``.
+    """Return the directories with HIP's headers, as ``include/hip/hip_runtime.h``.
 
     :raises CompilerError: the one `named` has none.
     """
@@ -90,7 +90,7 @@ def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
 
 
 def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the clang of each ROCm installation, and where it comes from."""
+    """Yield the clang of each ROCm installation, and its origin."""
     named = named or environ.get("OFFLOAD_ROCM_PATH", "")
     places = [(named, "OFFLOAD_ROCM_PATH")] if named else _rocm_places(environ)
     for path, origin in places:
@@ -102,7 +102,7 @@ def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tupl
 
 
 def rocm_roots(environ: Mapping[str, str], named: str = "") -> list[str]:
-    """Return the folders that may be a ROCm installation, whether or not they have headers."""
+    """Return the directories that may be a ROCm installation, with or without headers."""
     named = named or environ.get("OFFLOAD_ROCM_PATH", "")
     return [named] if named else [path for path, _ in _rocm_places(environ)]
 
@@ -122,9 +122,9 @@ def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 def device_library_folders(
     environ: Mapping[str, str], roots: Iterable[str], resources: str, named: str = ""
 ) -> list[str]:
-    """Return the folders with AMD's device libraries, those of the compiler itself first.
+    """Return the directories with AMD's device libraries, the compiler's own first.
 
-    `resources` is the compiler's own folder (``clang -print-resource-dir``).
+    `resources` is the compiler's own directory (``clang -print-resource-dir``).
 
     :raises CompilerError: the one `named` has none.
     """
@@ -145,7 +145,7 @@ def device_library_folders(
 
 
 def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
-    """Return the CUDA toolkits: folders with ``include/cuda.h``.
+    """Return the CUDA toolkits: directories with ``include/cuda.h``.
 
     :raises CompilerError: the one `named` has none.
     """
@@ -170,9 +170,9 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
 
 
 def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
-    """Return which shell variables name a folder without an installation for ``hip``, ``cuda``.
+    """Return the shell variables whose directories have no installation of ``hip`` or ``cuda``.
 
-    Nobody has named it for this package alone, so that others are looked for; but not silently.
+    They are not this package's own, so the search continues, with a message.
     """
     names, header = _NAMED[kind]
     return [
@@ -183,7 +183,7 @@ def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
 
 
 def searched_places(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders in which an installation can appear or go, or be another one."""
+    """Return the directories in which an installation can appear, disappear or change."""
     named = [environ[name] for name in VARIABLES if environ.get(name)]
     fixed = ["/opt", "/opt/rocm", "/opt/cuda", "/usr/local", "/usr/local/cuda", "/usr/lib"]
     below = [f"{path}/include/hip" for path in (*named, "/opt/rocm", "/usr")]
@@ -205,16 +205,16 @@ def _cuda(path: str, origin: str) -> Installation:
     match = _CUDA_VERSION.search(_text(f"{path}/{_CUDA_HEADER}"))
     number = int(match[1]) if match else 0
     version = f"{number // 1000}.{number % 1000 // 10}" if number else ""
-    # Clang reads the version from the first two, and as old ones are, from the third.
+    # Clang reads the version from the first two files; old ones have the third.
     files = [f"{path}/{name}" for name in (_CUDA_HEADER, "version.json", "version.txt")]
     files += sorted(str(file) for file in Path(path, "include").glob("*.h"))
     return Installation(path, origin, version, _identity(files))
 
 
 def _identity(files: Iterable[str]) -> str:
-    """Return one digest for the content of files, in this order.
+    """Return one digest of the content of files, in this order.
 
-    Headers are among them because those of an installation that has moved are in no depfile.
+    Headers count, because those of an installation that has moved are in no depfile.
     """
     return text_digest(" ".join(file_digest(file) for file in dict.fromkeys(files)))
 

@@ -1,4 +1,4 @@
-"""Ask a compiler what it is: version, host, lld, and what tells it from others."""
+"""Query a compiler for its version, host, lld and identity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from offload_tool.toolchain.programs import is_script, program_identity
 from offload_tool.util.frozen import frozen
 
 OLDEST_CLANG = 19
-"""The first that can compile offload sources for one target at a time."""
+"""The first version that can compile offload sources for one target at a time."""
 _EMBEDDED = "embedded: "
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
@@ -32,12 +32,12 @@ _OTHER_JOBS = (
     ("--target=amdgcn-amd-amdhsa",),
     ("--target=nvptx64-nvidia-cuda",),
 )
-"""Beside plain compiles; each may read configuration files of its own."""
+"""Besides plain compiles; each of these modes may read its own configuration files."""
 
 
 @frozen
 class Toolchain:
-    """A compiler and the linkers that go with it; each command is the words before its options."""
+    """A compiler and its linkers; each command is the arguments before its options."""
 
     clang: tuple[str, ...]
     """Compiles one pass, for host or device."""
@@ -48,40 +48,40 @@ class Toolchain:
     lld: tuple[str, ...]
     """lld with its GNU command line."""
     local_flags: tuple[str, ...]
-    """Flags of every pass that only say where things are on this machine."""
+    """Flags of every pass that only name paths of this machine."""
     version: str
     """``22.1.8``."""
     identity: str
-    """What tells this compiler from another one, without paths; goes into signatures.
+    """The identity of this compiler, without paths; goes into signatures.
 
-    It holds what it says of itself, the words that were given after it, the lld that it
-    runs, and the configuration files that it reads by itself: see `toolchain.identity`."""
+    It holds the version text, the arguments that were given with it, its lld, and the configuration
+    files that it reads by default: see `toolchain.identity`."""
     origin: str
     """Where it was found, for people."""
     host_triple: str
     """The triple of host objects, as this compiler spells it."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables that its programs need."""
+    """Environment variables that its programs need."""
     rocm_flags: tuple[str, ...] = ()
-    """Flags of HIP passes that say where ROCm is on this machine."""
+    """Flags of HIP passes that name the ROCm installation."""
     cuda_flags: tuple[str, ...] = ()
-    """Flags of CUDA passes that say where the toolkit is."""
+    """Flags of CUDA passes that name the toolkit."""
     cuda: str = ""
-    """The CUDA toolkit's folder; empty where none is used."""
+    """The CUDA toolkit's directory; empty if none is used."""
     installations: str = ""
-    """What else of the machine is used, for people."""
+    """Other installations that it uses, for people."""
     installed: tuple[str, ...] = ()
-    """Files of that which no depfile names."""
+    """Files of the installations that no depfile names."""
     own_identity: str = ""
     """`identity` without the installations."""
     configuration: tuple[str, ...] = ()
-    """The configuration files that it reads by itself."""
+    """The configuration files that it reads by default."""
     passed_over: tuple[str, ...] = ()
-    """Compilers that would have been taken first, and what each lacks."""
+    """Preferred compilers that were rejected, and what each lacks."""
     doubts: tuple[str, ...] = ()
-    """What it could not do when it was tried, and is used for all the same."""
+    """Failed trials of a compiler that is used nevertheless."""
     programs: tuple[str, ...] = ()
-    """The programs that do its work: the front end, which a script may run, and lld."""
+    """Its programs: the front end, which a script may run, and lld."""
 
     @property
     def is_embedded(self) -> bool:
@@ -95,7 +95,7 @@ class Toolchain:
 
     @property
     def used(self) -> str:
-        """The compiler, and what it uses of the machine, for people."""
+        """The compiler and its installations, for people."""
         with_these = f", {self.installations}" if self.installations else ""
         return f"clang {self.version} ({self.origin}){with_these}"
 
@@ -112,9 +112,9 @@ def probe(
     *,
     amdgpu: bool = True,
 ) -> Toolchain:
-    """Ask a clang what it is; without `amdgpu`, it need not have that target.
+    """Query a clang; it needs the AMDGPU target only with `amdgpu`.
 
-    Its programs are in the folders of `path`; `library_path` is the loader's.
+    Programs are searched in `path`, and their libraries in `library_path`.
 
     :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
     """
@@ -127,7 +127,7 @@ def probe(
     facts = _facts(command, match, path)
     if amdgpu and not facts.amdgpu:
         raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
-    # clang looks for lld beside itself; where it is elsewhere on PATH, it must be told.
+    # clang looks for lld in its own directory; another directory on PATH needs ``-B``.
     lld = shutil.which(facts.lld, path=path)
     if lld is None:
         raise CompilerError(
@@ -160,18 +160,19 @@ def probe(
 class _Facts(NamedTuple):
     amdgpu: bool
     lld: str
-    """As the compiler would run it: a path, or the bare name where it is not beside it."""
+    """As the compiler runs it: a path, or the bare name if it is not in the compiler's directory.
+    """
     lld_version: str
     configuration: list[str]
-    """The files that it reads by itself for some job."""
+    """The files that it reads by default for some job."""
     front_ends: list[str]
-    """The programs that it runs to compile: itself, as a rule."""
+    """The programs that it runs to compile: usually itself."""
 
 
 def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
-    """Ask a compiler that gave this version; the answers are remembered between runs.
+    """Query a compiler of this version; the answers are cached between runs.
 
-    They hold while it says the same of itself, which it is asked in each run.
+    They are valid while its version text is unchanged, which each run queries.
 
     :raises CompilerError: it cannot be run.
     """
@@ -208,14 +209,14 @@ def _lld_version(lld: str) -> str:
     try:
         return output_of((lld, "-flavor", "gnu"), "--version").strip()
     except CompilerError:
-        return ""  # the link will say what is wrong
+        return ""  # the link reports the error
 
 
 def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
-    """Ask a clang for its version; the match has the groups ``line`` and ``version``.
+    """Query a clang for its version; the match has the groups ``line`` and ``version``.
 
-    A program is asked once, and again when it is another one; anything else in each run,
-    since nobody knows what a script calls.
+    A program is queried once until it changes. Scripts are queried in each run, since the programs
+    that they call are not known.
 
     :raises CompilerError: it cannot be run, or is not a clang.
     """
@@ -233,7 +234,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
         )
         if match := _VERSION.search(str(kept)):
             return match
-    match = _VERSION.search(output_of(command, "--version"))  # no file on disk has a say in this
+    match = _VERSION.search(output_of(command, "--version"))  # never from the disk cache
     if match is None:
         raise CompilerError(f"{command[0]} --version does not name a clang version")
     return match

@@ -1,18 +1,17 @@
-"""What a program is: its file, and the shared libraries that the loader gives it, by content.
+"""The identity of a program: the content of its file and of its shared libraries.
 
-The code of a compiler may be in libraries (``libLLVM.so``, ``libclang-cpp.so``), whose replacement
-changes neither what it says of its version nor its own file. The loader is asked for them::
+The code of a compiler may be in libraries (``libLLVM.so``, ``libclang-cpp.so``). Replacing one
+changes neither the version text nor the program's file. The loader lists them::
 
     LD_DEBUG=libs <the program's interpreter> --list <program>
 
-It knows RPATH, ``$ORIGIN``, ``LD_LIBRARY_PATH`` and its cache, and says where it looked in vain.
-All libraries count, those of the system as well: LLVM computes constants with the ``sin`` of its
-own libm. A file counts by its content: its build ID stays when it is edited. ``LD_PRELOAD`` does
-not count, which is how ``fakeroot`` is run.
+It knows RPATH, ``$ORIGIN``, ``LD_LIBRARY_PATH`` and its cache, and prints failed lookups. System
+libraries count, too: LLVM computes constants with the ``sin`` of its own libm. A file counts by its
+content, as an edit keeps the build ID. ``LD_PRELOAD``, which ``fakeroot`` sets, does not count.
 
-Source: glibc 2.36 and 2.43, observed: ``trying file=`` is written before each file is opened, and
-``search path=`` has folders in which it looks no more once they were not there. Where a loader
-writes neither, the folders of the libraries stand for them.
+Source: glibc 2.36 and 2.43, observed: ``trying file=`` is written before each file is opened.
+``search path=`` lists directories, which the loader skips after they were found missing. If a
+loader writes neither, the directories of the libraries are used.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.toolchain.disk_cache import cached_answer
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
-"""The variable that says where the loader looks first."""
+"""The loader's first search path."""
 _SCRIPT = b"#!"
 _FOR_THE_LOADER = ("/etc/ld.so.cache", "/etc/ld.so.preload")
-# Compiled when they are needed: the answers are kept.
+# Compiled on first use, as answers are cached.
 _LIBRARY = r"\s+(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$"
 _MISSING = r"\s+(\S+) => not found$"
 _NO_FILE = r".*shared libraries: (\S+): .*$"
@@ -41,18 +40,18 @@ _SEARCHED = r"\s*\d+:\s+search path=(\S+)"
 
 
 class Loaded(NamedTuple):
-    """What the loader says of a program."""
+    """The loader's answer about a program."""
 
     libraries: list[str]
     """The loader first."""
     missing: list[str]
-    """Names of those that it does not find, or why it cannot tell."""
+    """Names of missing libraries, or the loader's error."""
     places: list[str]
-    """Where another library may appear."""
+    """Paths at which another library may appear."""
 
 
 def is_script(program: str) -> bool:
-    """Check whether a program is a text for another program to run."""
+    """Return whether a program is a script, which begins with ``#!``."""
     try:
         with open(program, "rb") as opened:
             return opened.read(len(_SCRIPT)) == _SCRIPT
@@ -61,7 +60,7 @@ def is_script(program: str) -> bool:
 
 
 def interpreter_of(program: str) -> str | None:
-    """Return the path of the loader that a program asks for; None for a static one, or no program.
+    """Return the path of a program's loader; None for a static program, or no program.
 
     :raises ContentError: it is a broken ELF file.
     :raises FileError: it cannot be read.
@@ -81,7 +80,7 @@ def interpreter_of(program: str) -> str | None:
 def libraries_of(
     program: str, loader: str, library_path: str = "", options: Sequence[str] = ()
 ) -> Loaded:
-    """Return what the loader of a program says of the libraries that it would give it.
+    """Query the loader of a program for its libraries.
 
     :raises CompilerError: the loader cannot be run.
     """
@@ -111,9 +110,9 @@ def _matches(pattern: str, lines: Iterable[str]) -> list[str]:
 def find_program(
     variable: str, named: str, commands: Iterable[Sequence[str]], advice: str
 ) -> tuple[tuple[str, ...], str] | None:
-    """Return the first of some commands that tells its version, and the last line of that.
+    """Return the first command that prints its version, and the last line of that.
 
-    What a user has `named` by a variable is the one to take; `advice` is for where it fails.
+    A command that the user has `named` by a variable must work; `advice` is for its error message.
 
     :raises CompilerError: it cannot be run.
     """
@@ -132,7 +131,7 @@ def find_program(
 
 
 def nvidia_packages() -> list[Path]:
-    """Return the folders of NVIDIA's wheels in this Python's environment."""
+    """Return the directories of NVIDIA's wheels in this Python's environment."""
     import importlib.util
 
     spec = importlib.util.find_spec("nvidia")
@@ -140,12 +139,12 @@ def nvidia_packages() -> list[Path]:
 
 
 def program_identity(program: str, library_path: str = "") -> str:
-    """Return what tells a program from others, without paths; empty where there is none."""
+    """Return the identity of a program, without paths; empty if it does not exist."""
     return str(_facts(program, library_path)["identity"])
 
 
 def program_places(program: str, library_path: str = "") -> list[str]:
-    """Return the files that make a program what it is, and those places where others may appear."""
+    """Return the files that a program consists of, and the paths at which others may appear."""
     return [program, *_facts(program, library_path)["places"]]
 
 
@@ -167,7 +166,7 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
             if loader is not None:
                 found = libraries_of(real, loader, library_path)
                 libraries, places = found.libraries, [*found.places, *_FOR_THE_LOADER]
-        except OffloadError:  # of another machine, say
+        except OffloadError:  # such as a program of another machine
             pass
         files = list(dict.fromkeys([real, *libraries]))
         digest = text_digest(" ".join(map(file_digest, files)))

@@ -1,16 +1,16 @@
-"""Choose the compiler: a clang that can do the job, and what else of the machine it uses.
+"""Choose the compiler: a clang that can do the job, and the installations that it uses.
 
-Searched in this order, the first that can do the job is taken:
+The first in this order that can do the job is chosen:
 
-1. ``OFFLOAD_CLANG``: a command; the word ``embedded`` means the ``ziglang`` wheel
+1. ``OFFLOAD_CLANG``: a command; ``embedded`` means the ``ziglang`` wheel
 2. the clang of a ROCm installation: ``$ROCM_PATH``, TheRock's wheels, ``/opt/rocm``
 3. the newest ``clang-NN`` or ``clang`` on PATH
 4. the ``ziglang`` wheel
 
-Each is asked (`toolchain.capability_check`) with the ROCm and CUDA installations of the machine
-(`toolchain.installations`), as far as the flags do not leave those out. One that was named (1)
-and cannot do the job is an error, or a doubt that the user is told. The others are passed over,
-and their reasons are told: beside the one that was chosen, or where none is left.
+Each is tried (`toolchain.capability_check`) with the machine's ROCm and CUDA installations
+(`toolchain.installations`), unless the flags leave those out. A named compiler (1) that cannot do
+the job is an error, or a doubt that is reported. The others are rejected, and the reasons are
+reported: with the chosen compiler, or in the error if none is left.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def find_toolchain(
     *,
     lenient: bool = False,
 ) -> Toolchain:
-    """Find the compiler as the module's documentation says.
+    """Find the compiler in the order above.
 
-    `environ` is the OS environment (default: this process's); `clang` is a command that
-    goes before everything else, and `places` what the user names besides. It can do all
-    `jobs`; without any, it is a clang with lld and the AMDGPU target. With `lenient`, one that
-    is named is taken even if a trial fails, which its `doubts` tell. The answer is remembered
+    `environ` is the OS environment (default: this process's); `clang` is a command that precedes
+    all others, and `places` holds the other paths that the user names. The compiler can do all
+    `jobs`; without any, it is a clang with lld and the AMDGPU target. With `lenient`, a named
+    compiler is used even if a trial fails, and its `doubts` list the failures. The result is cached
     for this process.
 
-    :raises CompilerError: none is usable; the message gives each candidate's reason.
+    :raises CompilerError: none is usable; the message has each candidate's reason.
     """
     environ = os.environ if environ is None else environ
     names = ("PATH", LIBRARY_PATH, *VARIABLES)
@@ -128,7 +128,7 @@ def _equipped(
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Toolchain:
-    """Return a compiler with what it uses for the jobs; what it cannot do is put into `doubts`.
+    """Return a compiler with its installations for the jobs; failures are appended to `doubts`.
 
     :raises CompilerError: it cannot do one of them; the message says what is lacking.
     """
@@ -177,7 +177,7 @@ def _named(
     *,
     lenient: bool,
 ) -> Toolchain:
-    # Imported here and below: where the answer is remembered, nothing of this is needed.
+    # Imported here and below, as a cached answer needs neither.
     import shlex
     import shutil
 
@@ -217,7 +217,7 @@ def _named(
 def _candidates(
     environ: Mapping[str, str], places: Places
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the (command, origin) pairs to try, best first, and no program twice."""
+    """Yield the (command, origin) pairs to try, best first, without duplicate programs."""
     tried: set[str] = set()
     for file, origin in (*rocm_compilers(environ, places.rocm), *_on_path(environ["PATH"])):
         real = os.path.realpath(file)

@@ -1,13 +1,12 @@
-"""Processors that are newer than our table or the compiler, and those of the GPUs in this machine.
+"""Processors that are newer than our table or the compiler, and the GPUs of this machine.
 
-A processor that the table lacks is one that a newer clang may know, with features that it
-takes; one that the table has may be too new for an older clang. Both are asked of the
-compiler in use, by what costs least: the plan (``-###``) of a device compile. Processors
-that every LLVM from 22 on has are asked of nobody.
+A newer clang may know processors and features that the table lacks; an older clang may lack some
+that the table has. The compiler in use decides, by the cheapest query: the plan (``-###``) of a
+device compile. Processors that every LLVM from 22 on has need no query.
 
-The GPUs in this machine are told by the compiler's own programs: ``offload-arch``, ``amdgpu-arch``
-and ``nvptx-arch`` of LLVM 22.1.8 and 19.1.7 print one target ID on each line, without features that
-are off; without a GPU nothing, or a message and another exit status.
+The compiler's own programs list the GPUs of this machine: ``offload-arch``, ``amdgpu-arch`` and
+``nvptx-arch``. Those of LLVM 22.1.8 and 19.1.7 print one target ID on each line, without features
+that are off. Without a GPU they print nothing, or fail with a message.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _PROCESSORS = {"hip": ("gfx",), "cuda": ("sm_",), "openmp": ("gfx", "sm_")}
 def targets_of_compiler(
     items: Iterable[str], kind: str, compiler: Callable[[], Toolchain]
 ) -> tuple[CompileTarget, ...]:
-    """Read a list of devices as `parse_targets` does; what is newer must be the compiler's.
+    """Parse a list of devices as `parse_targets` does; the compiler must support newer ones.
 
-    :raises TargetIDError: invalid or conflicting ones, or some that the compiler does not
-        know; its own words are told.
-    :raises CompilerError: there is no compiler to ask.
+    :raises TargetIDError: some are invalid or conflict, or the compiler rejects them; the message
+        has the compiler's text.
+    :raises CompilerError: there is no compiler to query.
     """
     words = list(items)
     unknown: TargetIDError | None = None
@@ -60,7 +59,7 @@ def targets_of_compiler(
         try:
             devices = parse_targets(words, kind, allow_unknown=True)
         except TargetIDError:
-            raise error from None  # there is more to it than a processor
+            raise error from None  # the processor is not the only problem
     problems = []
     for device in devices:
         if _is_newer(device):
@@ -83,7 +82,7 @@ def _is_newer(device: CompileTarget) -> bool:
 
 
 def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
-    """Ask a compiler for a device; give why it refuses, in its words, or None."""
+    """Return a compiler's error message for a device, or None if it accepts the device."""
     plan = _PLANS.get(device.arch)
     if plan is None:
         return None
@@ -109,7 +108,7 @@ def _ask(
 def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
     """Return the target IDs of this machine's GPUs that sources of `kind` are compiled for.
 
-    :raises CompilerError: there is none; the message says what was asked.
+    :raises CompilerError: there is none; the message lists the queries.
     """
     said = []
     for name in _ASKED_FOR_GPUS[kind]:

@@ -1,14 +1,13 @@
 """The embedded compiler: clang, lld, libc++ and glibc from the ``ziglang`` wheel.
 
-``zig clang`` is a plain clang that knows no headers of the host, and whose HIP device
-link looks for a program called ``lld``. Both are supplied here:
+``zig clang`` is a plain clang without headers of the host, and its HIP device link looks for a
+program called ``lld``. This module supplies both:
 
-- the folders and defines of ``zig c++ -target <machine>-linux-gnu.2.28 -E -v`` are
-  given to every pass, so that ``<cstdio>`` is found without a system compiler;
-- a two-line script ``lld`` in a cache folder hands over to ``zig ld.lld``; clang is
-  pointed to it with ``-B``.
+- every pass gets the directories and defines of ``zig c++ -target <machine>-linux-gnu.2.28 -E -v``,
+  so that ``<cstdio>`` is found without a system compiler;
+- a two-line script ``lld`` in a cache directory runs ``zig ld.lld``; ``-B`` points clang to it.
 
-glibc 2.28 is asked for, so that programs run on every distribution since 2018.
+The target is glibc 2.28, so that programs run on every distribution since 2018.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
 
 @frozen
 class EmbeddedCompiler:
-    """Where the wheel's program is, and the flags that make it a host compiler."""
+    """The wheel's program, and the flags that make it a host compiler."""
 
     zig: tuple[str, ...]
     release: str
@@ -52,7 +51,7 @@ class EmbeddedCompiler:
 def locate() -> EmbeddedCompiler:
     """Find the ``ziglang`` wheel of this Python and prepare it.
 
-    :raises CompilerError: it is not installed, or does not know this machine.
+    :raises CompilerError: it is not installed, or does not support this machine.
     """
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
@@ -74,7 +73,7 @@ def locate() -> EmbeddedCompiler:
 
 
 def _write_lld_shim(zig: str) -> Path:
-    """Make the program ``lld`` that clang's device link calls as ``lld -flavor gnu ...``."""
+    """Write the program ``lld`` that clang's device link calls as ``lld -flavor gnu ...``."""
     script = f'#!/bin/sh\nshift 2\nexec {shlex.quote(zig)} ld.lld "$@"\n'.encode()
     folder = Path(cache_folder()) / f"lld-{_path_key(zig)}"
     shim = folder / "lld"
@@ -94,7 +93,7 @@ def _path_key(path: str) -> str:
 
 
 def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
-    """Learn the header folders and defines of the host from ``zig c++ -E -v``."""
+    """Return the header directories and defines of the host, from ``zig c++ -E -v``."""
     command = [zig, "c++", "-target", zig_target, "-x", "c++", "-E", "-v", os.devnull]
     answer = ask(command, os.environ | environment())
     if answer.status:
@@ -103,7 +102,7 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
     frontend = next((line for line in report.splitlines() if " -cc1 " in line), "")
     words = shlex.split(frontend)
     defines = [f"-D{value}" for flag, value in itertools.pairwise(words) if flag == "-D"]
-    # zig shortens what is below the current folder.
+    # zig prints paths below the working directory as relative ones.
     paths = map(os.path.abspath, searched_folders(report, "the embedded compiler"))
     includes = [word for path in paths for word in ("-isystem", path)]
     return ("-nostdinc", "-nostdinc++", *defines, *includes)
