@@ -1,1 +1,1 @@
-"""One compile for one target ID, or for the host: command, check of the output, registration."""
+"""A compile for one target ID, or for the host: command, check of the output, registration."""

@@ -1,6 +1,6 @@
 """The passes over an offload source: for each its flags, its output, and its check.
 
-The one list that the SCons tool and ``offload-tool compile`` share:
+The SCons tool and ``offload-tool compile`` share this list:
 
     kind     pass      output                            check
     -------  --------  --------------------------------  ------------------------------
@@ -36,35 +36,35 @@ Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 
 
 class Language(Protocol):
-    """What HIP, CUDA and OpenMP differ in, where a pass over a source is compiled."""
+    """The differences between HIP, CUDA and OpenMP in compiling a pass."""
 
     suffix: str
     """The usual suffix of a device pass's output."""
     relocatable_suffix: str
-    """The same with relocatable device code."""
+    """Its suffix with relocatable device code."""
     has_host_ir: bool
-    """A pass makes the host IR of a source, which all others read. Names in it are made of inode
-    numbers, so that results belong to these very files."""
+    """A pass writes the host IR of a source, which all others read. Names in it contain inode
+    numbers, so the results are valid for these very files."""
     has_headers: bool
-    """An installation of the vendor has headers and device libraries that each pass uses."""
+    """Each pass uses headers and device libraries of the vendor's installation."""
     is_direct: bool
-    """A device pass is a front end and a linker, which can be run without the driver."""
+    """A device pass is a front end and a linker, which can run without the driver."""
     is_distributed: bool
-    """A device pass may run on another machine: the engine knows its command."""
+    """A device pass may run on another machine: the engine supports its command."""
     lists_targets: bool
-    """Each pass is told of all targets."""
+    """The command of each pass lists all targets."""
 
     def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
-        """Return the flags that make a pass; they decide what comes out."""
+        """Return the flags of a pass that determine its output."""
 
     def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """Return those flags of a pass that must come after the user's."""
+        """Return the flags of a pass that must follow the user's."""
 
     def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
-        """Return the flags that say where things are on this machine; not for signatures."""
+        """Return the flags that name paths of this machine; not for signatures."""
 
     def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
-        """Check what a pass has written.
+        """Check the output of a pass.
 
         :raises CodeObjectError: it is something else; the message says what was found.
         """
@@ -81,10 +81,10 @@ LANGUAGES: dict[str, Language] = {
 def dependency_flags(depfile: str) -> list[str]:
     """Return the flags that write a Makefile depfile for one pass.
 
-    The driver ignores ``-MD -MF`` in device-only HIP jobs, so the front end is told.
+    They go to the front end, as the driver ignores ``-MD -MF`` in device-only HIP jobs.
     """
     words = ["-dependency-file", depfile, "-MT", "object"]
-    # In one word: sccache caches nothing with an option after -Xclang that it does not know.
+    # One argument: sccache does not cache commands with an unknown option after -Xclang.
     return [*(flag for word in words for flag in ("-Xclang", word)), "-Xclang=-sys-header-deps"]
 
 
@@ -100,7 +100,7 @@ def depfile_in(words: Sequence[str]) -> str | None:
 
 
 def without_dependency_flags(words: Sequence[str], depfile: str) -> list[str]:
-    """Return the words of a command without those of `dependency_flags`, if they are there."""
+    """Return a command without the flags of `dependency_flags`, if it has them."""
     row = dependency_flags(depfile)
     for at in range(len(words) - len(row) + 1):
         if [*words[at : at + len(row)]] == row:
@@ -131,24 +131,24 @@ class CompilePass:
 
     @property
     def language(self) -> Language:
-        """What its kind of sources needs."""
+        """The `Language` of its kind of sources."""
         return LANGUAGES[self.kind]
 
     def to_text(self) -> str:
-        """Return a text of which `from_text` makes this pass again."""
+        """Return a text that `from_text` parses into an equal pass."""
         device = self.device.name if self.device is not None else None
         return json.dumps([self.kind, self.stage, self.cuid, device, self.rdc])
 
     @classmethod
     def from_text(cls, text: str) -> CompilePass:
-        """Read what `to_text` gave."""
+        """Parse the result of `to_text`."""
         kind, stage, cuid, name, rdc = json.loads(text)
         device = parse_target(name, allow_unknown=True) if name is not None else None
         return cls(kind, stage, cuid, device, rdc)
 
     @property
     def target_id(self) -> TargetID:
-        """The target ID of a device pass that is for a GPU."""
+        """The target ID of a device pass for a GPU."""
         assert self.device is not None  # noqa: S101 - the caller has looked
         assert self.device.target_id is not None  # noqa: S101 - parse_targets checks it
         return self.device.target_id
@@ -167,29 +167,29 @@ class CompilePass:
 
     @property
     def compiles_source(self) -> bool:
-        """Return whether the source itself is read, and a depfile can be written."""
+        """Return whether the pass reads the source itself, and can write a depfile."""
         return not (self.language.has_host_ir and self.stage == "host")
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
-        """Return the flags that make this pass; they decide what comes out.
+        """Return the flags of this pass that determine its output.
 
-        The name of an OpenMP `source` tells its language.
+        The name of an OpenMP `source` determines its language.
         """
         return self.language.flags(self, toolchain, host_ir, source)
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """Return those flags of the pass that must come after the user's.
+        """Return the flags of the pass that must follow the user's.
 
-        `archive_format` is as of `hip.driver_flags`, or `cuda.driver_flags`.
+        `archive_format`: see `hip.driver_flags` and `cuda.driver_flags`.
         """
         return self.language.last_flags(self, toolchain, archive_format)
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
-        """Return the flags that say where things are on this machine; not for signatures."""
+        """Return the flags that name paths of this machine; not for signatures."""
         return self.language.local_flags(self, toolchain, source)
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """Check what the pass has written; a code object is taken out of a bundle of its own.
+        """Check the output of the pass; a bundle around a code object is removed.
 
         :raises CodeObjectError: it is something else; the message says what was found.
         """

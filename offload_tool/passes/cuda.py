@@ -1,9 +1,8 @@
 """The passes over a CUDA source: device (PTX, once per target ID) and host.
 
-clang embeds the fat binary while it compiles the host code, which would make the host
-object depend on every device image. It is given a placeholder instead, whose bytes the
-embedding later replaces in the object's section ``.nv_fatbin``; all registration code
-is clang's own.
+clang embeds the fat binary while it compiles the host code, so the host object would depend on
+every device image. It gets a placeholder instead, which the embedding later replaces in the
+object's section ``.nv_fatbin``; all registration code is clang's own.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin")
-"""What is embedded where a fat binary will be (`formats.cuda.object_section.PLACEHOLDER`)."""
+"""The placeholder of a fat binary (`formats.cuda.object_section.PLACEHOLDER`)."""
 
 
-# Without a toolkit on the machine clang would assume one of 2012: another way to start
-# kernels, and a PTX that knows no newer processor.
+# Without a toolkit, clang would assume one of 2012, which starts kernels in another way, and whose
+# PTX knows no newer processor.
 _SDK = ("-Xclang", "-target-sdk-version=11.8")
 _PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
 ARCH_LIST = "__CUDA_ARCH_LIST__"
@@ -40,22 +39,22 @@ ARCH_LIST_SINCE = 22
 """The first clang that defines it."""
 _OUTPUT, _PROCESSOR = "--output-file", "--gpu-name"
 ALL = ("all", "all-major")
-"""Names that CMake has for lists of processors."""
+"""CMake's names for lists of processors."""
 _NO_PTXAS = ("none", "no", "false", "0")
 ARCHIVE_FORMATS = {
     "offload-binary": "--offload-new-driver",
     "fat-binary": "--no-offload-new-driver",
 }
-"""How relocatable code is kept in libraries, and the flag for the driver that does so."""
+"""Formats of relocatable code in libraries, and the flag that makes the driver write each."""
 
 
 @frozen
 class Ptxas:
-    """NVIDIA's assembler, which makes cubins of PTX."""
+    """NVIDIA's assembler, which makes cubins from PTX."""
 
     command: tuple[str, ...]
     identity: str
-    """What it says of its version, and its files by content; goes into signatures."""
+    """Its version text and the digest of its files; goes into signatures."""
 
 
 class Cuda:
@@ -74,7 +73,7 @@ class Cuda:
         return [*device_flags(job.target_id, job.cuid, toolkit=toolkit, rdc=job.rdc), "-S"]
 
     def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """See `Language.last_flags`; `archive_format` is as of `driver_flags`."""
+        """See `Language.last_flags`; for `archive_format` see `driver_flags`."""
         del toolchain
         return driver_flags(archive_format) if job.rdc else []
 
@@ -86,7 +85,7 @@ class Cuda:
 
     def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
         """See `Language.check`."""
-        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
+        from offload_tool.passes import verify_output  # slow to import
 
         del host_ir
         if job.device is None:
@@ -98,10 +97,10 @@ class Cuda:
 def device_flags(
     target_id: TargetID, cuid: str, *, toolkit: bool = False, rdc: bool = False
 ) -> list[str]:
-    """Return the flags for the PTX of `target_id`, which needs no program of NVIDIA's.
+    """Return the flags for the PTX of `target_id`, which needs no NVIDIA program.
 
-    With a `toolkit`, clang takes PTX and SDK version from that. With `rdc` (relocatable device
-    code), other sources see its functions and variables.
+    With a `toolkit`, clang uses its PTX and SDK version. With `rdc` (relocatable device code),
+    other sources see its functions and variables.
     """
     flags = ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}"]
     flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
@@ -111,7 +110,7 @@ def device_flags(
 def ptx_flag(target_id: TargetID) -> str:
     """Return the flag for the first PTX version that knows a processor.
 
-    Clang takes it from a toolkit; without one, it assumes PTX 4.2.
+    Clang derives the version from a toolkit; without one, it assumes PTX 4.2.
     """
     number = int("".join(filter(str.isdigit, target_id.processor)) or "0")
     version = next(version for limit, version in _PTX_VERSIONS if number <= limit)
@@ -134,10 +133,10 @@ def driver_flags(archive_format: str) -> list[str]:
 
 
 def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
-    """Return the flags that tell each pass of all targets: behind the user's.
+    """Return the flags that pass all targets to each pass; they follow the user's.
 
-    Thrust and CUB put them into the names of kernels, and host code goes by them. Clang's driver
-    tells each pass of its own target alone, and a host pass of sm_52: nothing would fit.
+    Thrust and CUB put the targets into the names of kernels, which host code uses. Clang's driver
+    passes only a pass's own target, and sm_52 to a host pass, so that the names would differ.
     Source: clang 22.1.8, observed; older ones define no such macro.
     """
     numbers = {int("".join(filter(str.isdigit, each.processor)) or "0") * 10 for each in targets}
@@ -148,32 +147,33 @@ def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
 def _relocatable(cuid: str) -> list[str]:
     """Return the flags for relocatable device code.
 
-    Static variables have names with the CUID in host and device code, which the driver of clang
-    19 hands to neither: the front end is told. (Both, as newer drivers would make up another.)
+    Names of static variables contain the CUID in host and device code. The driver of clang 19
+    passes it to neither front end, so ``-Xclang`` does; newer drivers need ``-cuid``, or they make
+    up another.
     """
     return ["-fgpu-rdc", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
 
 
 def placeholder_flags() -> list[str]:
-    """Return the flags that say where the placeholder is on this machine."""
+    """Return the flags that name the placeholder's path on this machine."""
     return ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
 
 
 def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
-    """Return the arguments of ``ptxas`` that make a cubin for `target_id` of its PTX.
+    """Return the ``ptxas`` arguments that make a cubin for `target_id` from its PTX.
 
-    With `rdc` it is one to be linked.
+    With `rdc` the cubin is relocatable.
     """
     return ["-m64", f"--gpu-name={target_id}", *(["--compile-only"] if rdc else [])]
 
 
 def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the flags that clang's driver gives ``ptxas`` where a compile ends with a cubin.
+    """Return the flags that clang's driver gives ``ptxas`` in a compile to a cubin.
 
-    `words` are a device pass's, which ends with PTX, without input and output: its options for
-    optimization, debugging and ``-Xcuda-ptxas`` become ``-O2``, ``-lineinfo``, ... They are those
-    of the driver's plan; none where it refuses the words, as the pass then fails.
-    Source: clang 19.1.7 and 22.1.8, observed.
+    `words` are those of a device pass to PTX, without input and output: its options for
+    optimization, debugging and ``-Xcuda-ptxas`` become ``-O2``, ``-lineinfo``, ... The driver's
+    plan has the flags. The result is empty if the driver rejects the command, as the pass then
+    fails. Source: clang 19.1.7 and 22.1.8, observed.
     """
     return _ptxas_flags(tuple(words), tuple(sorted(environment.items())))
 
@@ -197,7 +197,7 @@ def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...])
 
 
 def _own_flags(job: Sequence[str]) -> list[str]:
-    """Return the flags of a job of ptxas but for those of `cubin_arguments`, and files."""
+    """Return the flags of a ptxas job except those of `cubin_arguments`, and files."""
     at, name = job.index(_OUTPUT), job.index(_PROCESSOR)
     before = [word for word in (*job[1:name], *job[name + 2 : at]) if word != "-m64"]
     behind = job[at + 3 :]  # the output, and the one input
@@ -206,9 +206,9 @@ def _own_flags(job: Sequence[str]) -> list[str]:
 
 @remembered(8)
 def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
-    """Find ``ptxas``: the command `named`, else in the folder `toolkit`, on PATH, in a wheel.
+    """Find ``ptxas``: the command `named`, else in the directory `toolkit`, on PATH, in a wheel.
 
-    None if there is none, or `named` is ``none``: PTX alone is then embedded, which the CUDA
+    Return None if there is none, or `named` is ``none``: PTX alone is then embedded, which the CUDA
     driver compiles when the program starts.
 
     :raises CompilerError: the one named cannot be run.
@@ -229,7 +229,7 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
 
 @remembered(8)
 def _processors_of(ptxas: Ptxas) -> frozenset[str]:
-    """Return the processors that ``ptxas --help`` lists; none where it lists them otherwise.
+    """Return the processors that ``ptxas --help`` lists; none if its format is unknown.
 
     Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
     """
@@ -241,9 +241,9 @@ def _processors_of(ptxas: Ptxas) -> frozenset[str]:
 
 
 def all_processors(ptxas: Ptxas, which: str) -> list[str]:
-    """Return the processors that a ptxas knows: all, or with ``all-major`` the first of each major.
+    """Return the processors of a ptxas: all, or with ``all-major`` the first of each major.
 
-    Those of one GPU alone (``sm_90a``) are left out. Source: CMake's CUDA_ARCHITECTURES.
+    Processors of a single GPU (``sm_90a``) are left out. Source: CMake's CUDA_ARCHITECTURES.
     """
     numbers = sorted(int(name[3:]) for name in _processors_of(ptxas) if name[3:].isdecimal())
     majors = {number // 10: number for number in reversed(numbers)}
@@ -251,9 +251,9 @@ def all_processors(ptxas: Ptxas, which: str) -> list[str]:
 
 
 def check_ptxas(ptxas: Ptxas, target_id: TargetID) -> None:
-    """Refuse a processor that `ptxas` does not know, before anything is compiled for it.
+    """Check that `ptxas` knows a processor, before any compile for it.
 
-    :raises CompilerError: it is one; CUDA 13 knows none before sm_75.
+    :raises CompilerError: it does not; CUDA 13 knows none before sm_75.
     """
     known = _processors_of(ptxas)
     if known and str(target_id) not in known:
@@ -268,7 +268,7 @@ def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:
     import shutil
 
     folders = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    # Another version's may not know the PTX that clang writes for the toolkit.
+    # Another version may not know the PTX that clang writes for the toolkit.
     found = [f"{toolkit}/bin/ptxas" if toolkit else None, shutil.which("ptxas")]
     found += (f"{folder}/bin/ptxas" for folder in folders if folder)
     for place in nvidia_packages():

@@ -1,8 +1,8 @@
-"""The link of relocatable device code: bitcode of all sources, per target ID, to one image.
+"""The link of relocatable device code: bitcode of all sources to one image per target ID.
 
-AMD GPUs: lld with link-time optimisation, as clang's driver calls it for ``-fgpu-rdc``
-(22.1.8, observed with ``-###``). A CPU as OpenMP device: a shared library. For NVIDIA GPUs see
-`nvlink` (CUDA) and `openmp_link`.
+AMD GPUs: lld with link-time optimisation, as clang's driver calls it for ``-fgpu-rdc`` (22.1.8,
+observed with ``-###``). A CPU as OpenMP device: a shared library. For NVIDIA GPUs see `nvlink`
+(CUDA) and `openmp_link`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
 
 
 def link_arguments(device: CompileTarget, kind: str) -> list[str]:
-    """Return the arguments that say what the image of sources of `kind` is for.
+    """Return the arguments for the target of the image, from sources of `kind`.
 
-    A HIP image shows its kernels and variables only; OpenMP's runtime may ask for others.
+    A HIP image exports its kernels and variables only; OpenMP's runtime may look up others.
     """
     if device.target_id is None:
         return ["-fPIC"]

@@ -1,16 +1,16 @@
 """The passes over a HIP source: device (once per target ID) and host.
 
-Each pass is one job of the compiler with one output, so that each can be a node of a
-build graph: nothing of one target is an input of another.
+Each pass is one job of the compiler with one output, so that each can be a node of a build graph:
+nothing of one target is an input of another.
 
 Clang has two offload drivers (see `offload_tool.formats.host_symbols`). With relocatable device
-code, the user's flags and the compiler's default decide which one compiles, and what is made
-of it serves that driver's links. Without, the host code of both is the same, and the old one
-is asked for where the new one gives something else, observed with
+code, the user's flags and the compiler's default select one, and the result suits that driver's
+links. Without, both compile the same host code, and a flag selects the old one where the new one's
+result differs, observed with
 
     clang 19, 20   the CUID reaches host code alone, with relocatable device code, too
     clang 21       host code has entries, as with relocatable device code
-    clang 22       a device pass gives a bundle, whatever --no-gpu-bundle-output says
+    clang 22       a device pass gives a bundle, despite --no-gpu-bundle-output
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NEW_DRIVER = "--offload-new-driver"
 _OLD_DRIVER = "--no-offload-new-driver"
 _NEW_DRIVER_SINCE = 23
-"""The first clang with a new driver that does all that is asked of it here."""
+"""The first clang whose new driver does everything needed here."""
 _NEW_DRIVER_RELOCATABLE_SINCE = 21
 
 
@@ -48,7 +48,7 @@ class Hip:
         return [*device_flags(job.target_id, job.cuid, rdc=job.rdc), "-c"]
 
     def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """See `Language.last_flags`; `archive_format` is as of `driver_flags`."""
+        """See `Language.last_flags`; for `archive_format` see `driver_flags`."""
         return driver_flags(toolchain.major, rdc=job.rdc, archive_format=archive_format)
 
     def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
@@ -57,8 +57,8 @@ class Hip:
         return [*toolchain.local_flags, *toolchain.rocm_flags]
 
     def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
-        """See `Language.check`; a code object is taken out of a bundle of its own."""
-        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
+        """See `Language.check`; a bundle around a code object is removed."""
+        from offload_tool.passes import verify_output  # slow to import
 
         del host_ir
         if job.device is None:
@@ -73,8 +73,8 @@ class Hip:
 def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:
     """Return the flags for the bare code object of `target_id`, linked by the driver.
 
-    With `rdc` (relocatable device code) it is bitcode, to be linked per target later.
-    Without ``--no-gpu-bundle-output`` the driver would wrap it in a bundle of its own.
+    With `rdc` (relocatable device code) it is bitcode, to be linked per target later. Without
+    ``--no-gpu-bundle-output`` the driver would wrap it in a bundle.
     """
     return [
         *("-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
@@ -85,18 +85,18 @@ def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[s
 def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
     """Return the flags for the host object without device code.
 
-    The front end is given the CUID a second time because the driver of clang 19 does
-    not hand it on for a host pass alone.
+    The front end gets the CUID a second time because the driver of clang 19 does not pass it on in
+    a host-only pass.
     """
     flags = ["-x", "hip", "--offload-host-only", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
     return [*flags, *_relocatable(rdc)]
 
 
 def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:
-    """Return the flags that choose the offload driver; they come after the user's.
+    """Return the flags that choose the offload driver; they follow the user's.
 
-    `major` is clang's version. `archive_format` is that of libraries, of relocatable device
-    code: ``object-bundle`` or ``offload-binary``, or the driver's own.
+    `major` is clang's version. `archive_format` is the format of libraries with relocatable device
+    code: ``object-bundle`` or ``offload-binary``, or empty for the driver's own.
     """
     if major < (_NEW_DRIVER_RELOCATABLE_SINCE if rdc else _NEW_DRIVER_SINCE):
         return [_OLD_DRIVER]
@@ -106,19 +106,19 @@ def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> 
 
 
 def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return which offload driver a host pass takes: `command` without its input, in `environment`.
+    """Return whether a host pass, `command` without its input, uses the new offload driver.
 
-    Clang is asked (``-###``): its default and the user's flags decide.
+    Clang is queried (``-###``): its default and the user's flags decide.
     """
     jobs = front_end_jobs(command, environment)
     return any(_NEW_DRIVER in job for job in jobs)
 
 
 def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:
-    """Take the code object out of the bundle that a device pass may have put it in.
+    """Extract the code object from the bundle in which a device pass may have wrapped it.
 
-    Clang 22 does so under ``--offload-new-driver``, if a script around it adds that flag
-    behind all others. What is not a bundle, or has no such entry, is left as it is.
+    Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag behind all
+    others. A file without such an entry stays unchanged.
     """
     from offload_tool.formats.bundle.binary import is_bundle, read_bundle
     from offload_tool.io import InputFile, replace_file

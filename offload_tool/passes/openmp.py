@@ -6,9 +6,9 @@
              |                        |
              +------------------------+--> bitcode of each GPU, object of a CPU as device
 
-The devices learn from the host IR which target regions there are, in which order, and
-how their entries are called. Source: clang 22.1.8, observed: the IR is the same whatever
-the devices are, and the module of a device is the same as the driver's own.
+The host IR gives the devices their target regions, the order of these, and the names of their
+entries. Source: clang 22.1.8, observed: the IR is the same for all devices, and the module of a
+device is the same as the driver's own.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
 
 _ANY_TARGET = "gfx906"
-"""The driver must be told some target for the host pass; the IR is the same for all."""
+"""The driver needs some target for the host pass; the IR is the same for all."""
 _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
-"""What host programs are linked with; packages may have the first without the other."""
+"""Libraries of host programs; packages may have the first without the other."""
 _LIBRARY_SINCE = 20
-"""The first LLVM whose device runtimes for NVIDIA GPUs are not one for each processor."""
+"""The first LLVM whose device runtimes for NVIDIA GPUs are not one per processor."""
 
 
 class OpenMP:
@@ -46,7 +46,7 @@ class OpenMP:
     has_headers = is_direct = is_distributed = lists_targets = False
 
     def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
-        """See `Language.flags`; the name of the source tells its language."""
+        """See `Language.flags`; the source's name determines its language."""
         if job.device is not None:
             flags = device_flags(job.device, host_ir, toolchain.host_triple)
             return [*language_flags(source), *flags, "-c"]
@@ -64,13 +64,13 @@ class OpenMP:
         language, flags = language_of(source) or "c++", [*toolchain.local_flags]
         if job.device is not None:
             flags += header_flags(toolchain, language, gpu=job.device.target_id is not None)
-        if language == "c" and "-nostdinc++" in flags:  # of the embedded compiler; clang warns
+        if language == "c" and "-nostdinc++" in flags:  # the embedded compiler's; clang warns
             flags.remove("-nostdinc++")
         return flags
 
     def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
         """See `Language.check`."""
-        from offload_tool.passes import verify_output  # while nothing is checked, a slow import
+        from offload_tool.passes import verify_output  # slow to import
 
         if job.device is not None:
             if host_ir is None:
@@ -81,7 +81,7 @@ class OpenMP:
 
 
 def host_ir_flags() -> list[str]:
-    """Return the flags for the host IR: not optimised, as the devices must see it."""
+    """Return the flags for the host IR, which must reach the devices unoptimised."""
     return [
         *("-fopenmp", f"--offload-arch={_ANY_TARGET}", "--offload-host-only", "-nogpulib"),
         *("-Xclang", "-disable-llvm-passes", "-emit-llvm"),
@@ -90,7 +90,7 @@ def host_ir_flags() -> list[str]:
 
 def host_flags() -> list[str]:
     """Return the flags for the host object, compiled from the host IR."""
-    # Flags for the preprocessor come with a source's other flags; here they have no use.
+    # The source's preprocessor flags have no effect here.
     return ["-x", "ir", "-Wno-unused-command-line-argument"]
 
 
@@ -111,12 +111,12 @@ def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[
 
 @remembered(16)
 def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
-    """Return the flags that show a device pass the host's headers, through OpenMP's wrappers.
+    """Return the flags that give a device pass the host's headers, through OpenMP's wrappers.
 
     `language` is ``c`` or ``c++``. A device's own target has no system headers. The embedded
     compiler has no such wrappers: a GPU's variants of mathematical functions are missing then.
 
-    :raises CompilerError: the compiler does not tell its folders.
+    :raises CompilerError: the compiler does not print its header search path.
     """
     resources = _ask(toolchain, "-print-resource-dir").output.strip()
     wrappers = f"{resources}/include/openmp_wrappers"
@@ -129,16 +129,16 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
 
 
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
-    """Return the flags of a host link, and those that say where the runtime is on this machine."""
+    """Return the flags of a host link, and those that name the runtime's path on this machine."""
     runtime = host_runtime(toolchain)
     return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
 
 
 @remembered(16)
 def host_runtime(toolchain: Toolchain) -> str | None:
-    """Find the library that host programs are linked with, where the compiler looks for it.
+    """Return the path of the library that host programs are linked with, as the compiler finds it.
 
-    Not every compiler comes with one, and with the OpenMP library that it needs.
+    Some compilers lack it, or the OpenMP library that it needs; the result is then None.
     """
     answers = [_ask(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
     found = [Path(answer.strip()) for answer in answers]
@@ -153,10 +153,10 @@ def _library_folder(toolchain: Toolchain) -> Path:
 
 @remembered(64)
 def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
-    """Return the device runtime of OpenMP that came with the compiler, to link into images.
+    """Return the compiler's OpenMP device runtime, to link into images.
 
-    A library since LLVM 21, a bitcode file for each processor family before, or, up to LLVM 19,
-    for each processor.
+    It is a library since LLVM 21. Before, it is a bitcode file for each processor family or, up to
+    LLVM 19, for each processor.
     """
     libraries = _library_folder(toolchain)
     for name in _device_runtime_names(device):
@@ -180,8 +180,8 @@ def _device_library(device: CompileTarget) -> str:
 
 
 def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
-    """Return that there is no device runtime for a GPU, and what has one."""
-    # Where it has another name in older versions, that is the last of them.
+    """Return the error message for a GPU without a device runtime."""
+    # Old versions use the last of the names.
     old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
     name = _device_runtime_names(device)[-1] if old else _device_library(device)
     of_rocm = "of ROCm, or " if device.arch == "amdgcn" else ""

@@ -1,11 +1,11 @@
-"""The object that registers a program's HIP code where its host objects do not.
+"""The object that registers a program's HIP code if its host objects do not.
 
-`SOURCE` is compiled for the host once per program; it knows nothing of device or host code.
-It is linked beside the object with the program's bundle (`operations.embed`)::
+`SOURCE` is compiled for the host once per program; it depends on no device or host code. It is
+linked together with the object with the program's bundle (`operations.embed`)::
 
     one.host.o (entries) --+
     two.host.o (a symbol) -+-- program
-    prog.fatbin.o ---------+      the bundle, under the symbols that any of them asks for
+    prog.fatbin.o ---------+      the bundle, under the symbols that any of them references
     prog.registration.o ---+      SOURCE: registers all entries
 """
 
@@ -27,9 +27,9 @@ SOURCE = str(Path(__file__).with_name("runtime") / "hip_registration.c")
 
 
 def compile_flags(*, is_marker: bool = False) -> list[str]:
-    """Return the flags with which `SOURCE` is compiled, behind ``Toolchain.cc``.
+    """Return the flags with which ``Toolchain.cc`` compiles `SOURCE`.
 
-    `is_marker` says that a kpack marker is in the place of the bundle.
+    With `is_marker` a kpack marker replaces the bundle.
     """
     return [
         *language_flags(SOURCE),
@@ -60,7 +60,7 @@ def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: 
 def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
     """Return the object of a module in LLVM IR: position-independent, unoptimised.
 
-    `command` begins a compile for the host.
+    `command` is the prefix of a host compile.
 
     :raises CompilerError: the compiler failed.
     """

@@ -1,4 +1,4 @@
-"""What a source's name tells: its offload kind, its language, and a compilation unit ID."""
+"""Derive from a source's name its offload kind, its language, and a compilation unit ID."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
 
 def kind_of_suffix(name: str) -> str | None:
-    """Return the offload kind that a source's suffix tells, if it does."""
+    """Return the offload kind of a source's suffix, if it has one."""
     return KIND_OF_SUFFIX.get(os.path.splitext(name)[1])
 
 
 def language_of(name: str) -> str:
-    """Return what a compiler is to take a source for that is of no offload language."""
+    """Return the language of a source without an offload language: ``c``, ``c++`` or ""."""
     suffix = os.path.splitext(name)[1]
     if suffix in C_SUFFIXES:
         return "c"
@@ -24,7 +24,7 @@ def language_of(name: str) -> str:
 
 
 def language_flags(name: str) -> list[str]:
-    """Return the flags that say so: ``clang++`` takes C sources for C++ unless it is told."""
+    """Return the flags for that language: ``clang++`` would compile C sources as C++."""
     language = language_of(name)
     return ["-x", language] if language else []
 
@@ -32,10 +32,10 @@ def language_flags(name: str) -> list[str]:
 def derive_cuid(source: str, output_stem: str = "") -> str:
     """Derive a compilation unit ID from a source's name relative to the project's top.
 
-    `output_stem` sets apart several objects of one source. Absolute paths and flags stay
-    out, so that two checkouts agree and a changed flag does not reach other passes.
+    `output_stem` distinguishes several objects of one source. Absolute paths and flags stay out, so
+    that two checkouts agree and a changed flag does not affect other passes.
     """
-    import hashlib  # most commands that compile name the ID
+    import hashlib  # most compile commands name the ID
 
     text = source if not output_stem else f"{source}\0{output_stem}"
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]

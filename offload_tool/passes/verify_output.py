@@ -1,9 +1,8 @@
-"""Check that a compile gave what was asked for.
+"""Check the output of a compile.
 
-One function per sort of output; `passes` says which one belongs to which pass. An exit
-status of 0 proves little: a launcher may run the host compiler instead, and clang compiles
-preprocessed HIP text to an empty code object without a word. What a pass must contain is
-known beforehand, so it is looked for.
+One function per kind of output; `passes` assigns them to passes. An exit status of 0 proves little:
+a launcher may run the host compiler instead, and clang silently compiles preprocessed HIP text to
+an empty code object. The required content of each output is known, so the checks look for it.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ _FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
 _FEATURE_WORDS = ("unsupported", "any", "off", "on")
 _PTX_TARGET = re.compile(rb"^\.target (\S+?)(?:,|\s|$)", re.MULTILINE)
 _PTX_HEAD = 4096
-"""Bytes in which a PTX module's ``.target`` line is looked for: only comments stand before it."""
+"""The ``.target`` line of PTX must be in these first bytes: only comments precede it."""
 _ENTRY_PREFIXES = ("offloading.entry.", "omp_offloading.entry.")
-"""Before the name of each entry in host code, behind a dot; the second one up to clang 18."""
+"""Prefixes of entries in host code, after a dot; the second one up to clang 18."""
 _KERNEL = "__omp_offloading_"
 _HOST_MARK = re.compile(r"\.__omp_offloading_.*\.region_id")
-"""The address by which host code knows a kernel."""
+"""The address by which host code references a kernel."""
 _OTHER_CODE = {EM_AMDGPU: "AMDGPU code", EM_CUDA: "CUDA code"}
 _KERNEL_STUB = "__device_stub__"
-"""In the name of each kernel's function in host code."""
+"""Part of the name of each kernel's function in host code."""
 _LAUNCHER_HINT = "the compiler launcher may have run another job; build without it to see"
 _IR_TEXT = b"; ModuleID"
 
 
 class OtherOutputError(CodeObjectError):
-    """The output is of another job than the one that was asked for."""
+    """The output is that of another job."""
 
 
 def blame_launcher(error: CodeObjectError) -> CodeObjectError:
@@ -67,7 +66,7 @@ def blame_launcher(error: CodeObjectError) -> CodeObjectError:
 def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
     """Check an AMDGPU code object: machine, processor, feature settings and CUID.
 
-    One that was linked of several sources has no CUID of its own: None.
+    The CUID is None for a link of several sources.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
@@ -95,11 +94,10 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
 
 
 def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
-    """Check a HIP host object: it has this CUID, and a way to have its kernels registered.
+    """Check a HIP host object: it has this CUID, and its kernels can be registered.
 
-    That is the one bundle of this CUID, asked for by its symbol; or, with relocatable device
-    code (`rdc`), entries of the new offload driver. A source of functions for device code
-    alone has neither.
+    It references the bundle of this CUID by its symbol or, with relocatable device code (`rdc`),
+    has entries of the new offload driver. A source with device functions only has neither.
 
     With ``-flto`` it is bitcode, which the linker compiles.
 
@@ -120,7 +118,7 @@ def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
 
 
 def check_holds_code(path: StrPath) -> None:
-    """Check that device code can be put into a host object: it is not bitcode of ``-flto``.
+    """Check that a host object can hold device code: it is not bitcode of ``-flto``.
 
     :raises CodeObjectError: it is.
     """
@@ -166,7 +164,7 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
 
 
 def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
-    """Check relocatable device code of HIP: bitcode for such a device, with this CUID.
+    """Check relocatable device code of HIP: bitcode for the device, with this CUID.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
@@ -179,7 +177,7 @@ def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
 
 
 def check_ptx(path: StrPath, target_id: TargetID) -> None:
-    """Check a PTX module: text that names this target.
+    """Check that a file is PTX for this target.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
@@ -194,7 +192,7 @@ def check_ptx(path: StrPath, target_id: TargetID) -> None:
 
 
 def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
-    """Check that a file is a cubin: with `rdc` one to be linked, else one to be loaded.
+    """Check that a file is a cubin: relocatable with `rdc`, else loadable.
 
     :raises CodeObjectError: it is something else.
     """
@@ -212,9 +210,9 @@ def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
 
 
 def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
-    """Check a CUDA host object: if it has kernels, then a place for the fat binary too.
+    """Check a CUDA host object: if it has kernels, it has a placeholder for the fat binary.
 
-    With relocatable device code (`rdc`), entries of the new offload driver do as well.
+    With relocatable device code (`rdc`), it may have entries of the new offload driver instead.
 
     :raises CodeObjectError: it is something else; the message says what was found.
     """
@@ -252,7 +250,7 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
 
 
 def check_no_entries(path: StrPath) -> None:
-    """Check that a CUDA host object is of the old offload driver, which was asked for.
+    """Check that a CUDA host object is of the old offload driver, which the flags select.
 
     :raises CodeObjectError: it has entries of the new one.
     """
@@ -269,7 +267,7 @@ def check_no_entries(path: StrPath) -> None:
 def check_host_ir(path: StrPath) -> None:
     """Check that the host IR of an OpenMP source is bitcode.
 
-    It may have no offload entries: a source can hold functions for the device alone.
+    It may have no offload entries: a source can hold device functions only.
 
     :raises CodeObjectError: it is something else.
     """
@@ -277,12 +275,12 @@ def check_host_ir(path: StrPath) -> None:
 
 
 def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
-    """Check that a device module of OpenMP has every kernel that its host code starts.
+    """Check that an OpenMP device module has every kernel that its host code starts.
 
     It is bitcode for a GPU, and an object for a CPU.
 
-    :raises CodeObjectError: one is missing: the two were compiled from different states
-        of the source (their names hold its inode), or the device module is no such module.
+    :raises CodeObjectError: a kernel is missing, as the two were compiled from different states of
+        the source (names contain its inode), or the file is no such module.
     """
     if device.target_id is not None:
         defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
@@ -308,8 +306,8 @@ def _host_entries(path: StrPath) -> set[str]:
 
 
 def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
-    """Return the names that a module of bitcode defines; it must be for `arch`, if that is told."""
-    # Imported here and above: each command that compiles checks one sort of output only.
+    """Return the names that a bitcode module defines; check that it is for `arch`, if given."""
+    # Imported here and above, as each compile checks one kind of output only.
     from offload_tool.formats.bitcode.module import (
         bitcode_symbols,
         bitcode_triple,
@@ -366,12 +364,12 @@ def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
             f"'{path}': expected a device module for {device.name}, found "
             f"{_OTHER_CODE.get(machine, 'a host object')}"
         )
-    # In host code that was not optimised, functions that no other file sees have the same names.
+    # In unoptimised host code, local functions have the same names.
     return {symbol.name for symbol in defined if not symbol.local}
 
 
 def _check_spirv(path: StrPath, target_id: TargetID) -> None:
-    # A SPIR-V module has no processor, and names its symbols only where it keeps names.
+    # A SPIR-V module has no processor, and may have no symbol names.
     with InputFile(path) as source:
         found = bytes(source.data[: len(_SPIRV_MAGIC)])
         if found != _SPIRV_MAGIC:
@@ -382,7 +380,7 @@ def _check_spirv(path: StrPath, target_id: TargetID) -> None:
 
 @contextmanager
 def _read(path: StrPath, expected: str) -> Iterator[ElfTables]:
-    """Open an ELF file; what the block finds to be broken is told with what was expected."""
+    """Open an ELF file; errors in the block get the expected content added."""
     with InputFile(path) as source:
         if not is_elf(source.data):
             found = _described(source.data)
