@@ -1,11 +1,11 @@
-"""The two objects by which a program has its relocatable CUDA code.
+"""The two objects that hold a program's relocatable CUDA code.
 
 ::
 
     one.host.o (entries) --------+
     two.o (calls for its own) ---+-- program
     prog.fatbin.o ---------------+      the linked fat binary, and those of the sources
-    prog.registration.o ---------+      cuda_registration.c: registers all there is
+    prog.registration.o ---------+      cuda_registration.c: registers all of them
 
 The first one::
 
@@ -13,7 +13,7 @@ The first one::
     __nv_relfatbin   __offload_cuda_sources:       the fat binaries of sources, 16-aligned each
                      __offload_cuda_sources_end:
 
-whose sections are called as nvcc's, so that NVIDIA's tools find all code in the program.
+The sections have nvcc's names, so that NVIDIA's tools find all code in the program.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SYMBOL = "__offload_cuda_"
 
 
 def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
-    """Read what host objects, and archives of them, say of their relocatable CUDA code.
+    """Read the relocatable CUDA code of host objects, and of archives of them.
 
     :raises CodeObjectError: one has kernels and no way to register them.
     :raises FormatError: a broken file.
@@ -75,9 +75,9 @@ def compile_registration(
     environment: Mapping[str, str],
     host_files: Iterable[StrPath] = (),
 ) -> None:
-    """Compile the object that registers entries, and the modules that `host_files` ask for.
+    """Compile the object that registers entries, and the modules that `host_files` reference.
 
-    `command` begins a compile for the host.
+    `command` is the prefix of a host compile.
 
     :raises CompilerError: the compiler failed.
     :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
@@ -88,7 +88,7 @@ def compile_registration(
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
     modules = " ".join(f"X({name})" for name in ids)
     with made_apart(output, "registration.o") as folder:
-        # In a file of its own: a command may not be as long as the list.
+        # A file, as the list may exceed the length of a command.
         source = folder / "registration.c"
         text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
         source.write_text(text, encoding="utf-8")
@@ -106,14 +106,14 @@ def embed_fat_binaries(
 ) -> None:
     """Write the object with a program's `linked` fat binary and those of its `sources`.
 
-    `command` begins a run of the assembler for the host.
+    `command` is the prefix of a run of the host assembler.
 
     :raises CompilerError: the assembler failed.
     """
     with made_apart(output, "fatbin.o") as folder:
         names = []
         for number, path in enumerate([linked, *sources]):
-            name = folder / f"{number}.fatbin"  # with no letter that the assembler minds
+            name = folder / f"{number}.fatbin"  # a name that needs no escapes in assembly
             name.symlink_to(Path(path).absolute())
             names.append(str(name))
         text = folder / "fatbin.s"
@@ -129,7 +129,7 @@ def write_linked_cuda(
     host_files: Sequence[StrPath],
     output: StrPath,
 ) -> None:
-    """Write both objects as one, which is linked beside the `host_files`.
+    """Write both objects as one, to be linked with the `host_files`.
 
     :raises UsageError: none of these has anything to register.
     :raises CompilerError: the compiler, or its linker, failed.

@@ -1,11 +1,11 @@
-"""A process around NVIDIA's libnvJitLink, with the words of nvlink: it is run, not imported.
+"""A process around NVIDIA's libnvJitLink, with nvlink's arguments: a script, never imported.
 
     python nvjitlink.py LIBRARY --version
     python nvjitlink.py LIBRARY OPTION... FILE... -o OUTPUT
 
-Options begin with a dash and go to the library, which knows ``-arch=sm_NN``. Inputs are told
-apart by their suffix: cubins, fat binaries, PTX, and NVIDIA's own host libraries. Source:
-``nvJitLink.h`` of CUDA 12.9 and 13.5, whose numbers are the same.
+Options begin with a dash and go to the library, which knows ``-arch=sm_NN``. The suffix of an input
+sets its type: cubins, fat binaries, PTX, and NVIDIA's own host libraries. Source: ``nvJitLink.h``
+of CUDA 12.9 and 13.5, whose numbers are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TYPES = {".cubin": 1, ".ptx": 2, ".fatbin": 4, ".o": 5, ".a": 6}
 
 
 class _FailedError(Exception):
-    """The library has refused something; the message says what."""
+    """A call of the library failed; the message says which."""
 
 
 def _call(library: Any, name: str, *arguments: Any) -> None:
@@ -35,7 +35,7 @@ def _version(library: Any) -> str:
 
 
 def _log(library: Any, handle: Any, which: str) -> str:
-    """Return one of the library's logs; its size counts no zero at the end."""
+    """Return one of the library's logs; its size excludes the final zero."""
     size = ctypes.c_size_t()
     if getattr(library, f"nvJitLinkGet{which}LogSize")(handle, ctypes.byref(size)):
         return ""
@@ -52,7 +52,7 @@ def _link(library: Any, options: list[str], files: list[str], output: str) -> No
     try:
         for name in files:
             data = Path(name).read_bytes()
-            # Its status counts: one that is not taken is missing in the link, which succeeds.
+            # Check the status: the link succeeds without an input that was rejected.
             kind = _TYPES[Path(name).suffix]
             label = Path(name).name.encode("utf-8", "surrogateescape")
             _call(
@@ -71,7 +71,7 @@ def _link(library: Any, options: list[str], files: list[str], output: str) -> No
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the module says; 0, or 1 with the reason on standard error."""
+    """Run the command line above; return 0, or 1 with the reason on standard error."""
     name, *words = arguments
     try:
         library = ctypes.CDLL(name)

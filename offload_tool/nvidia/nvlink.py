@@ -1,20 +1,19 @@
-"""NVIDIA's device linkers: cubins of all sources become one, for one processor.
+"""NVIDIA's device linkers: they link cubins of all sources to one, for one processor.
 
-Two do it, as a program and as a library::
+There are two, a program and a library::
 
     nvlink              in a CUDA toolkit, and in NVIDIA's wheel nvidia-cuda-nvcc of CUDA 13
     libnvJitLink.so.NN  in a toolkit, and in the wheels nvidia-nvjitlink(-cu12)
 
-The library is loaded by a process of its own (`NVJITLINK`): it writes to standard error when it
-likes, and may end the process. What goes in are cubins that were compiled with
-``ptxas --compile-only``, and fat binaries that hold one source's code for several processors, of
-which the linker takes the one that fits. Both go by what a file is called (nvlink 12.9 to 13.5,
-observed: it passes over other suffixes without a word), so that each input is given a name of
-its own. Archives of these are for this module alone, nvlink looks for host objects in archives.
+A separate process (`NVJITLINK`) loads the library, which writes to standard error at any time and
+may end the process. Inputs are cubins of ``ptxas --compile-only``, and fat binaries with one
+source's code for several processors, of which the linker takes the one that fits. Both linkers go
+by file suffixes (nvlink 12.9 to 13.5, observed: it silently skips unknown ones), so each input gets
+a new name. This module reads archives of these itself; nvlink expects host objects in archives.
 
-Kernels that start kernels need NVIDIA's device runtime, ``libcudadevrt.a``. nvlink takes of it
-what is asked for, if it comes behind what asks (12.9 to 13.5, observed). The library would take
-all of it, needed or not, and so gets it where a link without it has failed for want of it.
+Kernels that start kernels need NVIDIA's device runtime, ``libcudadevrt.a``. nvlink links the parts
+that earlier inputs reference (12.9 to 13.5, observed). The library would link all of it, needed or
+not, and so gets it only after a link without it has failed for lack of it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from offload_tool.util.memoize import remembered
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
 _ASKS_FOR_RUNTIME = "__cudaCDP"
-"""Is in the names of the functions by which device code starts kernels, of CUDA 12 and later."""
+"""Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
 _NONE = "none"
 
 
@@ -46,12 +45,12 @@ class NvLinker:
 
     command: tuple[str, ...]
     identity: str
-    """What it says of its version, and its files by content; goes into signatures."""
+    """Its version text and the digest of its files; goes into signatures."""
     libraries: tuple[str, ...] = ()
-    """NVIDIA's own device libraries beside it."""
+    """NVIDIA's device libraries of its installation."""
 
     def arguments(self, processor: str) -> list[str]:
-        """Return the arguments that say which processor is linked for."""
+        """Return the arguments that select the processor."""
         return [f"-arch={processor}", *([] if NVJITLINK in self.command else ["-m64"])]
 
 
@@ -59,8 +58,9 @@ class NvLinker:
 def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker | None:
     """Find a device linker: the one `named` (program or library), else one on this machine.
 
-    Of each installation ``nvlink``, else ``libnvJitLink``: that of `ptxas`, the folder `toolkit`,
-    PATH, the usual places and wheels. None if there is neither, or `named` is ``none``.
+    Each installation may have ``nvlink``, else ``libnvJitLink``. The order is that of `ptxas`, the
+    directory `toolkit`, PATH, the usual paths, wheels. Return None if there is neither, or `named`
+    is ``none``.
 
     :raises CompilerError: the one named cannot be run.
     """
@@ -82,7 +82,7 @@ def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker
 
 
 def no_nvlink(what: str) -> str:
-    """Return that there is no linker for `what`, and where to have one."""
+    """Return the error message for a link of `what` without a linker."""
     return (
         f"{what} cannot be linked: neither nvlink nor libnvJitLink is on this machine; install a "
         "CUDA toolkit or NVIDIA's wheel nvidia-nvjitlink (CUDA 12: nvidia-nvjitlink-cu12), or "
@@ -99,11 +99,11 @@ def link_cubins(
 ) -> None:
     """Link relocatable cubins, fat binaries of them, and archives of both to one cubin.
 
-    `linker` is the command with its arguments, to which inputs and output are added; of NVIDIA's
-    own `libraries`, what is needed is linked as well.
+    `linker` is the command with its arguments, to which inputs and output are added. The needed
+    parts of NVIDIA's `libraries` are linked as well.
 
     :raises CodeObjectError: an input is something else.
-    :raises CompilerError: the linker failed; the message has its words.
+    :raises CompilerError: the linker failed; the message has its output.
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
@@ -127,9 +127,9 @@ def link_cubins(
 def named_inputs(
     inputs: Iterable[StrPath], folder: Path, suffix: Callable[[InputFile, str], str]
 ) -> Iterator[str]:
-    """Yield files in a folder that stand for inputs, of archives each member.
+    """Yield files in a directory for inputs, and for each member of archives.
 
-    Linkers know what they are by their `suffix`, and show their names in messages.
+    Linkers recognise the type by `suffix`, and print the names in messages.
     """
     from offload_tool.containers.walk import open_file_or_members
 
@@ -146,7 +146,7 @@ def named_inputs(
 
 
 def _free(folder: Path, name: str, suffix: str) -> Path:
-    """Return a name that is not taken, of letters that are the same to all linkers."""
+    """Return an unused name, with characters that all linkers accept."""
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     stem = plain.removesuffix(suffix).lstrip("-") or "input"
     names = (f"{stem}{number or ''}{suffix}" for number in range(1 << 20))
@@ -174,7 +174,7 @@ def _name(linker: Sequence[str]) -> str:
 def _candidates(toolkit: str, ptxas: str) -> list[str]:
     """Return the linkers in the order in which they are tried.
 
-    Those beside `ptxas` come first: a linker does not read what a newer assembler has written.
+    Those of the installation of `ptxas` come first: a linker rejects output of a newer assembler.
     """
     programs = [shutil.which(ptxas) or "" if ptxas else "", shutil.which("nvlink") or ""]
     own, on_path = ([Path(name).resolve().parent.parent] if name else [] for name in programs)
@@ -193,7 +193,7 @@ def _linkers_in(folder: Path) -> list[str]:
 
 
 def _device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
-    """Return the library of device functions that the driver has no part of."""
+    """Return the library of device functions that the CUDA driver lacks."""
     own = Path(linker).resolve().parent.parent
     folders = [own, *([Path(toolkit)] if toolkit else []), own.parent / "cuda_runtime"]
     found = (folder / name / _DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))

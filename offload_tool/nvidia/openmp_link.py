@@ -6,10 +6,10 @@
                                    +-- clang's back end -- PTX -- ptxas -- the image
     the device runtime's bitcode --+
 
-Clang links the modules before it optimises them, so that neither nvlink nor ``lld`` has a part
-in it, and what of the runtime is not used goes. LLVM's runtime loads cubins alone, so that
-ptxas is needed. Source: clang 19.1.7 and 22.1.8, observed: ``-mlink-bitcode-file`` takes all of a
-module, ``-mlink-builtin-bitcode`` what is asked for.
+Clang links the modules before it optimises them, without nvlink or ``lld``, and drops unused parts
+of the runtime. LLVM's runtime loads cubins alone, so ptxas is needed. Source: clang 19.1.7 and
+22.1.8, observed: ``-mlink-bitcode-file`` links all of a module, ``-mlink-builtin-bitcode`` only the
+referenced parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def link_arguments(target_id: TargetID) -> list[str]:
-    """Return the arguments, behind clang's command, of a link for `target_id`."""
+    """Return the arguments, after clang's command, of a link for `target_id`."""
     return [
         *("--target=nvptx64-nvidia-cuda", f"-march={target_id}", ptx_flag(target_id)),
         *("-nogpulib", "-O2", "-S", "-Wno-override-module", "-Wno-unused-command-line-argument"),
@@ -36,7 +36,7 @@ def link_arguments(target_id: TargetID) -> list[str]:
 
 
 def no_ptxas(name: str) -> str:
-    """Return that images for the GPU `name` cannot be made, and what is missing."""
+    """Return the error message for images for the GPU `name` without ptxas."""
     return (
         f"OpenMP code for {name} cannot be linked: there is no ptxas, and LLVM's runtime loads "
         "nothing but its cubins; install a CUDA toolkit or NVIDIA's wheel nvidia-cuda-nvcc, or "
@@ -56,7 +56,7 @@ def link_bitcode(
     `command` is clang's, with its arguments.
 
     :raises CodeObjectError: an input is no bitcode.
-    :raises CompilerError: the compiler failed; the message has its words.
+    :raises CompilerError: the compiler failed; the message has its output.
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
