@@ -1,8 +1,7 @@
-"""The exceptions of this package: one family, one root.
+"""The exceptions of this package, with one root.
 
-Every message is one line that says which file, offset or argument is wrong, what was
-expected, what was found, and what to do. Callers that want to stop cleanly catch
-`OffloadError`; anything else that escapes is a bug in this package.
+Every message is one line: the file, offset or argument, what was expected and found, and how to fix
+it. Callers catch `OffloadError`; any other exception that escapes is a bug in this package.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MEMORY = "this needs more memory than there is"
 _FILES = "this needs more open files than there may be (ulimit -n)"
 _OF_NUMBERS = {errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
 _OF_WORDS = {
-    "failed to map segment from shared object": _MEMORY,  # glibc's loader, of a module
+    "failed to map segment from shared object": _MEMORY,  # glibc's loader, for a module
     "cannot allocate memory": _MEMORY,
     "not enough memory": _MEMORY,  # libzstd
     "can't start new thread": _MEMORY,
@@ -28,9 +27,9 @@ _OF_WORDS = {
 
 
 class OffloadError(Exception):
-    """Root of the family; itself raised only by drop-in commands, with the words of LLVM's.
+    """Root of the exceptions; only drop-in commands raise it directly, with LLVM's messages.
 
-    As text it is one line, whatever names of files and members are in it.
+    Its text is one line, even if file or member names contain line breaks.
     """
 
     def __str__(self) -> str:
@@ -41,13 +40,13 @@ class OffloadError(Exception):
 
 
 class UsageError(OffloadError, ValueError):
-    """An argument, option or variable cannot be used as given."""
+    """An argument, option or environment variable is invalid."""
 
 
 class TargetIDError(OffloadError, ValueError):
-    """One or more target IDs are invalid, or cannot stand beside each other.
+    """Target IDs are invalid or conflict.
 
-    `problems` holds every problem found, in input order; the message joins them.
+    `problems` lists every problem, in input order; the message joins them.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -56,7 +55,7 @@ class TargetIDError(OffloadError, ValueError):
 
 
 class EntryIDError(TargetIDError):
-    """One or more bundle entry IDs are invalid, or cannot stand beside each other."""
+    """Bundle entry IDs are invalid or conflict."""
 
 
 class FileError(OffloadError):
@@ -69,10 +68,10 @@ class FileError(OffloadError):
 
 
 class ContentError(OffloadError):
-    """What is in a file cannot be used; one of the three below says why.
+    """The content of a file cannot be used; the subclasses below state why.
 
-    `path` is the file's name or None for data in memory; `offset` is in bytes from
-    the beginning of that file; `field` is the name that the format's document uses.
+    `path` is the file's name or None for data in memory; `offset` is in bytes from the beginning of
+    that file; `field` is the name in the format's specification.
     """
 
     def __init__(
@@ -99,9 +98,9 @@ class ContentError(OffloadError):
 
 
 class LimitError(OffloadError):
-    """A file asks for more than this run may use; see `offload_tool.io.limits`.
+    """A file exceeds the limits of this run; see `offload_tool.io.limits`.
 
-    `variable` is the environment's, with which more can be allowed.
+    `variable` is the environment variable that raises the limit.
     """
 
     def __init__(
@@ -115,24 +114,21 @@ class LimitError(OffloadError):
 
 
 class FormatError(ContentError):
-    """A file is broken: its bytes contradict its format, or end too early."""
+    """A file is broken: its bytes violate its format, or end too early."""
 
 
 class UnsupportedError(ContentError):
-    """A file is not broken, as far as is known, but of a sort that this package does not handle.
-
-    A version or variant that it does not read, or one in which it cannot make the change.
-    """
+    """A file is of a version or variant that this package cannot read or change."""
 
 
 class NoContainerError(ContentError):
-    """A file is not broken, but holds no container of device images."""
+    """A file is valid but holds no container of device images."""
 
 
 class UnexpectedError(OffloadError):
-    """What reading a file led to that is none of the errors of this family: a mistake in here.
+    """An exception outside this family while a file was read: a bug in this package.
 
-    Where many files are read, it stands for that file, so that the others are read.
+    It replaces the result of one file, so that the other files are still read.
     """
 
     def __init__(self, path: str | PathLike[str], error: Exception) -> None:
@@ -142,18 +138,18 @@ class UnexpectedError(OffloadError):
 
 
 class CompilerError(OffloadError):
-    """No usable compiler was found, or the one asked for cannot do the work."""
+    """No usable compiler was found, or the selected one lacks a capability."""
 
 
 class CodeObjectError(OffloadError):
-    """A compiler reported success but its output is not what was asked for."""
+    """A compiler reported success but its output is not what was requested."""
 
 
 def shortage(error: BaseException) -> str | None:
-    """Return the line for a user if `error`, or what it was raised from, is a shortage.
+    """Return a message if `error` or its cause is a shortage of resources.
 
-    A shortage of memory, or of another of the machine's resources, comes in many forms: Python,
-    the kernel, the dynamic loader and libzstd each have their own.
+    Python, the kernel, the dynamic loader and libzstd each report a shortage of memory, or of other
+    resources, in their own way.
     """
     seen: set[int] = set()
     reason: BaseException | None = error

@@ -1,8 +1,7 @@
-"""Files: mapped for reading, replaced in one step when written, copied inside the kernel.
+"""Read files by mapping, replace outputs atomically, and copy ranges inside the kernel.
 
-Memory does not grow with the size of a file: inputs are mapped, and their bytes go to
-an output by ``copy_file_range``. An output appears under its name only when it is
-complete: it is written to a temporary beside it and renamed.
+Memory does not grow with file sizes: inputs are mapped, and ``copy_file_range`` copies their bytes
+to outputs. An output is written to a temporary file next to it and renamed when it is complete.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Outputs appear under their names when they are complete, or not at all.
+"""Write outputs atomically: each appears complete or not at all.
 
-Each is written to a temporary beside it and renamed; several are replaced together.
+Each is written to a temporary file next to it and renamed; several are replaced together.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ _WRITABLE = 0o222
 
 @contextmanager
 def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFile]:
-    """Write the file at `path`: it appears, or is replaced, when the block ends well.
+    """Write the file at `path`: it is created or replaced when the block succeeds.
 
-    On an exception the old file stays as it was and nothing new is left behind. A
-    symbolic link is followed; what is not a regular file (``/dev/null``, a pipe) is
-    written directly. The new file has the old one's permissions, without set-user-ID,
-    set-group-ID and sticky bits. A read-only file is not replaced. With `keep_equal`, an old
-    file of the very same content is left
-    untouched, its times too; the output's `kept` tells so after the block.
+    On an exception the old file is unchanged and nothing new remains. A symbolic link is followed;
+    a file that is not regular (``/dev/null``, a pipe) is written directly. The new file has the old
+    one's permissions, without set-user-ID, set-group-ID and sticky bits. A read-only file is not
+    replaced. With `keep_equal`, an old file of equal content and its times are left untouched;
+    `kept` is set after the block.
 
     :raises FileError: the file cannot be created or written, or an input became shorter.
     """
@@ -47,9 +46,9 @@ def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputF
 def replace_all(
     paths: Sequence[StrPath], *, keep_equal: bool = False
 ) -> Iterator[list[OutputFile]]:
-    """Write several files as `replace_file` does: when one cannot be written, none is replaced.
+    """Write several files as `replace_file` does; if one cannot be written, none is replaced.
 
-    :raises UsageError: two of them are one file.
+    :raises UsageError: two of the paths name one file.
     """
     outputs: list[OutputFile] = []
     replacements: list[_Replacement] = []
@@ -65,9 +64,9 @@ def replace_all(
         _refuse_equal(replacements)
         try:
             yield outputs
-        except OSError as error:  # of what is not written through an OutputFile
+        except OSError as error:  # of a file not written through an OutputFile
             raise FileError(error.filename or paths[0], error) from error
-        # Only when nothing can fail any more for want of room, the first is replaced.
+        # The first file is replaced only when no later step can run out of disk space.
         for replacement in replacements:
             replacement.complete(keep_equal=keep_equal)
         check_maps()
@@ -80,14 +79,14 @@ def replace_all(
 
 
 def _is_direct(path: StrPath) -> bool:
-    """Return whether what is there is written as it is: no regular file, or standard output.
+    """Return whether `path` is standard output or exists and is not a regular file.
 
-    :raises OSError: a link leads nowhere, round in circles say.
+    :raises OSError: a link cannot be resolved, because of a cycle for example.
     """
     if str(path) == STDOUT:
         return True
     try:
-        # An empty name is not that of a new file: that there is none is said when it is opened.
+        # Opening an empty name later reports that no such file exists.
         return not stat.S_ISREG(os.stat(path or os.curdir).st_mode)
     except FileNotFoundError:
         return False
@@ -106,7 +105,7 @@ def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
 
 @contextmanager
 def _open_directly(path: StrPath) -> Iterator[OutputFile]:
-    # Standard output is not opened anew: that would write over what is in it already.
+    # Opening standard output again would overwrite its content.
     own = str(path) == STDOUT
     descriptor = os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -116,7 +115,7 @@ def _open_directly(path: StrPath) -> Iterator[OutputFile]:
 
 
 class _Replacement:
-    """A new file beside the one that it will replace, until it has that one's name."""
+    """A new file next to the one that it will replace."""
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
@@ -130,7 +129,7 @@ class _Replacement:
         self.file.mode = None if old is None else old & PERMISSIONS
 
     def complete(self, *, keep_equal: bool) -> None:
-        """Set the file's size and permissions, or find that the old one can stay."""
+        """Set the file's size and permissions, or detect that the old file can stay."""
         self.file.finish()
         if keep_equal and _same_content(self._descriptor, self.final):
             self.file.kept = True
@@ -142,16 +141,16 @@ class _Replacement:
                 os.fchmod(self._descriptor, self.file.mode)
 
     def link(self) -> None:
-        """Link the file to a name, for now that of the temporary."""
+        """Link the file to the name of the temporary."""
         if not self._named and not self.file.kept:
             with naming(self.path):
-                # Python follows the link only when it is given a folder, which is not used.
+                # Python follows the link only if it gets a directory descriptor; that is not used.
                 own = f"{_DESCRIPTORS}/{self._descriptor}"
                 os.link(own, self._temporary, src_dir_fd=self._descriptor)
             self._named = True
 
     def take_name(self) -> None:
-        """Replace the old file."""
+        """Rename the file over the old one."""
         if not self.file.kept:
             with naming(self.path):
                 os.replace(self._temporary, self.final)
@@ -169,7 +168,7 @@ class _Replacement:
 
 
 def _permissions(path: str) -> int | None:
-    """Return the permission bits of a file; None where there is none."""
+    """Return the permission bits of a file; None if it does not exist."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -177,12 +176,12 @@ def _permissions(path: str) -> int | None:
 
 
 def _open_temporary(path: str) -> tuple[int, bool]:
-    """Open a file beside `path`: without a name where possible, else named `path`.
+    """Open a file next to `path`: without a name where possible, else named `path`.
 
-    A file without a name is gone with the process, even one that is killed.
+    The kernel removes a file without a name when the process ends, even if it is killed.
     """
-    if os.path.isdir(_DESCRIPTORS):  # it is named through this folder later
-        with suppress(OSError):  # the file system cannot do it
+    if os.path.isdir(_DESCRIPTORS):  # `link` names it through this folder
+        with suppress(OSError):  # the file system does not support it
             flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
             return os.open(os.path.dirname(path), flags, 0o666), False
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -190,7 +189,7 @@ def _open_temporary(path: str) -> tuple[int, bool]:
 
 
 def have_same_content(path: StrPath, other: StrPath) -> bool:
-    """Return whether the file at `other` can be read, is not a link, and has the bytes of `path`.
+    """Return whether `other` is readable, not a link, and equal to `path`.
 
     :raises FileError: the file at `path` cannot be read.
     """
@@ -209,7 +208,7 @@ def _mode_of(path: StrPath) -> int:
 
 
 def _same_content(descriptor: int, path: StrPath) -> bool:
-    """Return whether the file at `path` can be read and has the bytes of the one that is open."""
+    """Return whether the file at `path` is readable and equal to the open one."""
     try:
         with open(path, "rb", buffering=0) as other:
             return same_bytes(descriptor, other.fileno())
@@ -218,7 +217,7 @@ def _same_content(descriptor: int, path: StrPath) -> bool:
 
 
 def same_bytes(descriptor: int, other: int) -> bool:
-    """Return whether two open files are regular and have the same bytes.
+    """Return whether two open files are regular and have equal content.
 
     :raises OSError: one of them cannot be read.
     """

@@ -1,10 +1,10 @@
-"""What files hold, by digest: each is read again only where it may have changed.
+"""Digests of file contents; a file is read again only if it may have changed.
 
-A file's *look* is what its inode tells: time of modification, time of change, size and
-number. Whoever writes to a file changes its look, also where the time of modification is put
-back (``cp -p``): the time of change cannot be set. A digest is valid while the file's status stays
-the same. It is not where the file was changed so shortly before it was read that a second change
-could have the same time: the kernel's clock for files has steps of some milliseconds.
+A *look* is the `stat` data of a file: modification time, change time, size and inode number. Every
+write changes the look, even if the writer restores the modification time (``cp -p``), because the
+change time cannot be set. A digest is valid while the look is unchanged. It is not cached if the
+change time is so recent that a second write could get the same one: the kernel's clock for file
+times advances in steps of some milliseconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-try:  # loads in no time, unlike all of hashlib with OpenSSL
+try:  # fast to load, unlike hashlib with OpenSSL
     from _blake2 import blake2b
-except ImportError:  # another implementation of Python
+except ImportError:  # an interpreter other than CPython
     from hashlib import blake2b
 
 _T = TypeVar("_T")
@@ -27,16 +27,16 @@ _MOST_KEPT = 65536
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
 _CLOCK_STEP = 20_000_000
-"""Nanoseconds; the kernel's is at most 10 ms (``CONFIG_HZ`` of 100)."""
+"""Nanoseconds; the kernel's step is at most 10 ms (``CONFIG_HZ`` of 100)."""
 _SYSTEM = "/usr/"
-"""No build writes to folders there."""
+"""Builds do not write below this folder."""
 _NOTHING: frozenset[str] = frozenset()
 CHANGED = "changed"
-"""Stands for the digest of a file that was written to while it was read: equal to none."""
+"""Stands for the digest of a file that changed while it was read; no digest equals it."""
 
 
 class Look(NamedTuple):
-    """What changes whenever somebody writes to a file; times are in nanoseconds."""
+    """The `stat` data that every write to a file changes; times are in nanoseconds."""
 
     modified: int
     changed: int
@@ -45,17 +45,17 @@ class Look(NamedTuple):
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest of some bytes."""
+    """Return the digest of `data`."""
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def is_of_system(folder: str) -> bool:
-    """Return whether a folder is the system's."""
+    """Return whether a folder is below ``/usr/``."""
     return folder.startswith(_SYSTEM)
 
 
 def look_at(path: str) -> Look | None:
-    """Return the look of a file; None where there is none."""
+    """Return the look of a file; None if it does not exist."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -64,12 +64,12 @@ def look_at(path: str) -> Look | None:
 
 
 def look_of(found: os.stat_result) -> Look:
-    """Return the look of a file that has just been asked for."""
+    """Return the look in a `stat` result."""
     return Look(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
 def content_of(name: str) -> bytes:
-    """Return the content of a file; none where it cannot be read."""
+    """Return the content of a file; empty if it cannot be read."""
     try:
         with open(name, "rb") as file:
             return file.read()
@@ -78,9 +78,9 @@ def content_of(name: str) -> bytes:
 
 
 def by_look(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
-    """Return a function of a file's content that is called anew where the file's look is another.
+    """Cache a function of a file's content until the file's look changes.
 
-    The first argument is the file's name; all are by position.
+    The first argument is the file's name; all arguments are positional.
     """
     call: Callable[..., _T] = find
 
@@ -96,7 +96,7 @@ def by_look(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
 
 
 def identity(name: str) -> str:
-    """Return what identifies a file or folder beside its content; "" where there is none."""
+    """Return device and inode number of a file or folder; "" if it does not exist."""
     try:
         found = os.stat(name)
     except OSError:
@@ -105,19 +105,19 @@ def identity(name: str) -> str:
 
 
 def make_marker(path: str) -> int:
-    """Make an empty file, and return its time of change: what is written later has no earlier one.
+    """Create an empty file; return its change time, a lower bound for those of later writes.
 
-    :raises OSError: it cannot be made.
+    :raises OSError: the file cannot be created.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
     return os.stat(path).st_ctime_ns
 
 
 class Fingerprints:
-    """The digests of files, and the names in folders, as far as they were asked for."""
+    """Cached digests of files and listings of folders."""
 
     def __init__(self, is_unwritten: Callable[[str], bool] | None = None) -> None:
-        """`is_unwritten` tells of a folder that no build writes to it: it is looked at once."""
+        """`is_unwritten` returns whether builds never write to a folder; it is read once then."""
         self._digests: dict[str, tuple[Look, str]] = {}
         self._folders: dict[str, tuple[Look, frozenset[str]]] = {}
         self._system: dict[str, frozenset[str]] = {}
@@ -126,9 +126,9 @@ class Fingerprints:
         self._answers: dict[Hashable, Any] = {}
 
     def digest(self, path: str, look: Look | None = None) -> str:
-        """Return the digest of what the file at `path` holds now; "" where there is no file.
+        """Return the digest of the file at `path`; "" if there is no file.
 
-        `look` is its look now, where the caller knows it.
+        `look` is the current look, if the caller has it.
         """
         look = look or look_at(path)
         if look is None:
@@ -143,19 +143,19 @@ class Fingerprints:
         return found
 
     def known(self, path: str) -> tuple[Look, str] | None:
-        """Return the look and the digest that are believed of a file, if there are any."""
+        """Return the cached look and digest of a file, if any."""
         return self._digests.get(path)
 
     def believe(self, path: str, look: Look, digest: str) -> None:
-        """Take over what an earlier run found."""
+        """Add a digest from an earlier run; a cached one takes precedence."""
         self._digests.setdefault(path, (look, digest))
 
     def note(self, path: str, look: Look, digest: str) -> None:
-        """Believe what was just found of a file that this process made."""
+        """Cache the digest of a file that this process wrote."""
         self._digests[path] = (look, digest)
 
     def names(self, folder: str) -> frozenset[str]:
-        """Return the names of the files and folders in a folder; none where there is no such."""
+        """Return the names in a folder; empty if the folder does not exist."""
         folder = folder or "."
         if folder in self._system:
             return self._system[folder]
@@ -166,32 +166,32 @@ class Fingerprints:
         return found
 
     def looks_once(self, folder: str) -> bool:
-        """Return whether a folder is one that is looked at once."""
+        """Return whether the contents of a folder are cached for the whole run."""
         found = self._unwritten.get(folder)
         if found is None:
             found = self._unwritten[folder] = self._is_unwritten(folder)
         return found
 
     def once(self, question: Hashable, find: Callable[[], Any]) -> Any:
-        """Return the answer to a question about folders that are looked at once."""
+        """Cache the result of `find` for the whole run, under the key `question`."""
         if question not in self._answers:
             self._answers[question] = find()
         return self._answers[question]
 
     def identity_of_folder(self, folder: str) -> str:
-        """Return what tells a folder from others."""
+        """Return device and inode number of a folder."""
         if self.looks_once(folder):
             return str(self.once((folder, "identity"), lambda: identity(folder)))
         return identity(folder or ".")
 
     def looking_now(self) -> Fingerprints:
-        """Return others that know the same of files, and look at nothing but the system once."""
+        """Return a copy that shares the file caches but treats only system folders as unwritten."""
         made = Fingerprints()
         made._digests, made._folders = self._digests, self._folders
         return made
 
     def look_again(self) -> None:
-        """Look again at all that is looked at once: a process that builds several times goes on."""
+        """Drop the caches of unwritten folders, for a process that builds several times."""
         self._system.clear()
         self._unwritten.clear()
         self._answers.clear()
@@ -212,7 +212,7 @@ class Fingerprints:
 
 
 def _read(path: str) -> str:
-    """Return the digest of a file's content; "" where it cannot be read or has none."""
+    """Return the digest of a file's content; "" if it is not a regular file or cannot be read."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -227,5 +227,5 @@ def _read(path: str) -> str:
 
 
 def has_settled(look: Look) -> bool:
-    """Return whether any change from now on would show in the look."""
+    """Return whether any later write would change the look."""
     return abs(time.time_ns() - look.changed) > _CLOCK_STEP

@@ -1,13 +1,13 @@
-"""Files that are read: opened by this module or not at all, and mapped.
+"""Read files: open them safely, and map them.
 
-A regular file is opened. So is what the process was given open already (``/dev/stdin``,
-``/dev/fd/63`` of a shell's ``<(...)``), and ``/dev/null``, which build tools give for an empty
-file. Anything else, which could block for ever or never end, is refused by what it is.
+Only three kinds of files are opened: regular files, descriptors that the process inherited
+(``/dev/stdin``, ``/dev/fd/63`` of a shell's ``<(...)``), and ``/dev/null``, which build tools use
+as an empty file. Others could block forever or never end; the error names their type.
 
-Small files are read, large ones mapped, so that memory does not grow with their size. A file that
-becomes shorter while it is mapped has no bytes behind its new end: reading them ends the process
-with SIGBUS, as it does LLVM's tools. No output is completed then: `check_maps` compares sizes
-before, so that a file that was cut after it was read is an error, too.
+Small files are read and large ones mapped, so memory does not grow with their size. If a mapped
+file is truncated, access behind its new end raises SIGBUS and ends the process, as in LLVM's tools.
+No output is completed then: `check_maps` compares sizes first, so truncation after reading is an
+error as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from offload_tool.io.paths import StrPath
 
 SHORTER = "became shorter while it was read; try again"
 SMALL = 1 << 18
-"""Bytes up to which a file is read instead."""
+"""Bytes up to which a file is read, not mapped."""
 _maps: dict[weakref.ref[mmap.mmap], StrPath] = {}
 _GIVEN = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
 _NULL = os.makedev(1, 3)
@@ -37,14 +37,14 @@ _KINDS = (
     (stat.S_ISCHR, "is a device; expected a regular file"),
     (stat.S_ISBLK, "is a block device; expected a regular file"),
 )
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # lest a FIFO that was just put there blocks
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO put there just now would block
 _CHUNK = 1 << 20
 _BLOCK = 512
-"""Bytes of what st_blocks counts."""
+"""Bytes per unit of ``st_blocks``."""
 
 
 def describe_file(status: os.stat_result) -> str:
-    """Return what is no regular file, and what was expected."""
+    """Return the type of a file that is not regular, and what was expected."""
     for is_kind, text in _KINDS:
         if is_kind(status.st_mode):
             return text
@@ -52,11 +52,11 @@ def describe_file(status: os.stat_result) -> str:
 
 
 def open_regular(path: StrPath) -> tuple[int, int]:
-    """Open a file; return its descriptor and its size in bytes: -1 is what has none, a pipe.
+    """Open a file; return its descriptor and its size in bytes, -1 for a pipe.
 
-    What it brings to the run's budget is noted.
+    Its size is added to the run's budget.
 
-    :raises FileError: it is neither a regular file nor given, or cannot be opened.
+    :raises FileError: it is neither regular nor inherited, or cannot be opened.
     """
     try:
         status = os.stat(path)
@@ -75,7 +75,7 @@ def open_regular(path: StrPath) -> tuple[int, int]:
         raise FileError(path, error) from error
     budget = running()
     if budget is not None:
-        # Holes are no bytes that something could be packed into.
+        # Holes contain no compressed data, so they do not count.
         used = status.st_blocks * _BLOCK or status.st_size
         identity = status.st_dev, status.st_ino
         budget.opened(min(status.st_size, used), identity, status.st_size)
@@ -83,7 +83,7 @@ def open_regular(path: StrPath) -> tuple[int, int]:
 
 
 def _check(path: StrPath, status: os.stat_result) -> None:
-    """Refuse what is neither a regular file nor open already, nor empty."""
+    """Raise unless a file is regular, inherited or ``/dev/null``."""
     if stat.S_ISREG(status.st_mode) or re.fullmatch(_GIVEN, os.fspath(path)):
         return
     if not (stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL):
@@ -91,9 +91,9 @@ def _check(path: StrPath, status: os.stat_result) -> None:
 
 
 def read_all(path: StrPath, descriptor: int) -> bytes:
-    """Read what is open to its end, up to the limit of a run: what has no size, say.
+    """Read an open file of unknown size to its end, up to the limit of the run.
 
-    :raises FileError: it cannot be read, or does not end.
+    :raises FileError: the file cannot be read, or does not end.
     """
     budget = running()
     most = (budget.limits if budget is not None else Limits()).unpacked
@@ -115,7 +115,7 @@ def read_all(path: StrPath, descriptor: int) -> bytes:
 def load(path: StrPath, descriptor: int, size: int) -> memoryview:
     """Return the first `size` bytes of an open file, read or mapped; `descriptor` stays open.
 
-    :raises FileError: the file has not so many bytes any more, or cannot be mapped.
+    :raises FileError: the file became shorter, or cannot be mapped.
     """
     try:
         if size <= SMALL:
@@ -128,7 +128,7 @@ def load(path: StrPath, descriptor: int, size: int) -> memoryview:
         raise FileError(path, SHORTER) from error
     except OSError as error:
         raise FileError(path, error) from error
-    # No callback: what a signal raises in one would be lost.
+    # No weakref callback: an exception that a signal raises in one would be lost.
     for reference in [reference for reference in _maps if reference() is None]:
         del _maps[reference]
     _maps[weakref.ref(mapped)] = path
@@ -136,7 +136,7 @@ def load(path: StrPath, descriptor: int, size: int) -> memoryview:
 
 
 def check_maps() -> None:
-    """Refuse to go on where a file that is mapped now has become shorter.
+    """Check that no mapped file has become shorter.
 
     :raises FileError: one has.
     """
@@ -147,11 +147,11 @@ def check_maps() -> None:
 
 
 class InputFile:
-    """A file opened for reading; `data` is its content, mapped (bytes on disk stay there).
+    """A file opened for reading; `data` is its content, mapped.
 
-    Use as a context manager. What is not a regular file (standard input) is read into memory.
+    Use it as a context manager. A file that is not regular (standard input) is read into memory.
 
-    :raises FileError: it cannot be opened or read, or is of no kind that can be.
+    :raises FileError: it cannot be opened or read, or its type is not supported.
     """
 
     _make_data: Callable[[], memoryview] | None = None
@@ -190,37 +190,37 @@ class InputFile:
 
     @classmethod
     def from_data(cls, path: StrPath, data: memoryview) -> InputFile:
-        """Return `data`, which was made from the file at `path`, the form of a file."""
+        """Return a file object with the content `data`, made from the file at `path`."""
         return cls._make(path, len(data), data=data)
 
     @classmethod
     def made_later(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
-        """Return `size` bytes the form of a file, which are made when they are first asked for."""
+        """Return a file object of `size` bytes; `make` produces them on first access."""
         made = cls._make(path, size)
         made._make_data = make
         return made
 
     @classmethod
     def from_descriptor(cls, path: StrPath, descriptor: int) -> InputFile:
-        """Read a file that is open (and may still grow); `descriptor` stays the caller's."""
+        """Return a file object for an open file, which may grow; the caller closes `descriptor`."""
         size = os.fstat(descriptor).st_size
         return cls._make(path, size, descriptor=os.dup(descriptor))
 
     def part(self, path: StrPath, offset: int, size: int) -> InputFile:
-        """Return `size` bytes from `offset` on as a file called `path`; it ends with this one.
+        """Return `size` bytes from `offset` on as a file called `path`, valid while this one is.
 
-        They are copied from where they are: inside the kernel, if this is a file on disk.
+        If this is a file on disk, copies of them stay inside the kernel.
         """
         whole = self if self._whole is None else self._whole
         return self._make(path, size, whole=whole, start=self._start + offset)
 
     def range(self, offset: int, size: int) -> FileRange:
-        """Return bytes as a range of the file that this is, or is a part of."""
+        """Return bytes as a range of the underlying file."""
         return FileRange(self if self._whole is None else self._whole, self._start + offset, size)
 
     @property
     def data(self) -> memoryview:
-        """The content. It is mapped, or read if it is small, when it is first asked for.
+        """The content, mapped (or read, if small) on first access.
 
         :raises FileError: the file became shorter since it was opened.
         """
@@ -231,7 +231,7 @@ class InputFile:
             if self._whole is not None:
                 self._data = self._whole.data[self._start : self._start + self._size]
                 return self._data
-            if self._descriptor is None or not self._size:  # an empty file cannot be mapped
+            if self._descriptor is None or not self._size:  # mmap refuses an empty file
                 return memoryview(b"")
             self._data = load(self.path, self._descriptor, self._size)
         return self._data
@@ -240,7 +240,7 @@ class InputFile:
         return self._size
 
     def read(self, offset: int, size: int) -> bytes | memoryview:
-        """Return `size` bytes from `offset` on, read anew: this maps nothing.
+        """Read `size` bytes from `offset` on, without mapping.
 
         :raises FileError: the file became shorter since it was opened.
         """
@@ -258,24 +258,24 @@ class InputFile:
         return found
 
     def grow(self) -> None:
-        """Take in what was added to the file since it was opened."""
+        """Include bytes that were appended since the file was opened."""
         if self._descriptor is not None:
             self._data, self._size = None, os.fstat(self._descriptor).st_size
 
     def forget(self) -> None:
-        """Release the memory of mapped pages; they are read again when they are needed."""
+        """Release the memory of mapped pages; the next access reads them again."""
         if self._whole is not None:
             self._whole.forget()
         elif self._data is not None and isinstance(self._data.obj, mmap.mmap):
             self._data.obj.madvise(mmap.MADV_DONTNEED)
 
     def fileno(self) -> int | None:
-        """Return the descriptor of all of the content; None where `data` or another file has it."""
+        """Return the descriptor of the whole content; None if `data` or another file has it."""
         return self._descriptor
 
     def close(self) -> None:
-        """Close the file; slices of `data` that are still in use stay valid."""
-        self._data, self._size = None, 0  # the map ends with the last slice
+        """Close the file; slices of `data` that are in use stay valid."""
+        self._data, self._size = None, 0  # the map ends with its last slice
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -290,11 +290,11 @@ class InputFile:
         shorter = descriptor is not None and os.fstat(descriptor).st_size < size
         self.close()
         if shorter and (error is None or isinstance(error, Exception)):
-            raise FileError(self.path, SHORTER) from error  # whatever that led to
+            raise FileError(self.path, SHORTER) from error  # the likely cause of `error`
 
 
 class FileRange(NamedTuple):
-    """Bytes of an input: `size` of them from `offset` on."""
+    """`size` bytes of an input from `offset` on."""
 
     source: InputFile
     offset: int
@@ -302,5 +302,5 @@ class FileRange(NamedTuple):
 
     @property
     def data(self) -> memoryview:
-        """The bytes, mapped where the file is."""
+        """The bytes; mapped if the file is."""
         return self.source.data[self.offset : self.offset + self.size]

@@ -1,19 +1,19 @@
-"""What one run may use: limits for what the bytes of strangers can ask for.
+"""Resource limits of one run, for untrusted input.
 
 ::
 
-    bytes unpacked     at most `unpacked`, and `UNPACKED_RATIO` times the files read
-    bytes written      at most `written`, and `WRITTEN_RATIO` times the bytes read and unpacked
-    bytes looked at    at most `reread`, and `REREAD_RATIO` times those read and unpacked
-    members            of archives and zip files, and files of folders; of one file, a part of the
-                       limit, and one for each `MEMBER_BYTES` that it has
-    depth              files one inside the other
+    bytes unpacked     at most `unpacked`, plus `UNPACKED_RATIO` times the bytes read
+    bytes written      at most `written`, plus `WRITTEN_RATIO` times the bytes read and unpacked
+    bytes read again   at most `reread`, plus `REREAD_RATIO` times those read and unpacked
+    members            of archives and zip files, and files of folders; one file may have a part
+                       of the limit, plus one for each `MEMBER_BYTES` bytes
+    depth              files nested in each other
 
-Each is asked for before the work is done, so that what is refused costs nothing. What a file
-may have unpacked by its own size is not left to the files after it, see `next_file`.
+Code requests each amount before it does the work, so a rejected request costs nothing. A file
+cannot use the allowance that an earlier file left unused, see `next_file`.
 
-The command line limits each run (`limited`). Where nobody does, in a program that uses this
-package for long, each unpacking is limited alone, by its own payload.
+The command line limits the whole run (`limited`). A long-running program that uses this package has
+no limit per run; each payload then has its own budget.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from os import PathLike
 
 UNPACKED_RATIO = 100
-"""Device code becomes 3 to 50 times larger when it is unpacked; bombs a thousand times."""
+"""Device code expands 3 to 50 times; decompression bombs expand a thousand times."""
 WRITTEN_RATIO = 16
-"""One image may go into the outputs of several targets."""
+"""One image can be written to the outputs of several targets."""
 REREAD_RATIO = 8
-"""Bytes are looked at once as a file, as a section, as an image; tables can name them again."""
+"""Bytes are read once each as file, section and image; malformed tables can repeat ranges."""
 MEMBER_BYTES = 100
-"""The least that a member takes, with its name and row; rows can be packed a thousand times."""
+"""Smallest size of a member with its name and row; compressed rows can be far smaller."""
 _FEW_MEMBERS, _PART = 20_000, 100
-"""What a file may have beyond: so many, or that part of the limit."""
+"""Extra members that one file may have: this number, or this fraction of the limit."""
 _HOLES = 1 << 30
 """Bytes."""
 _ANY = 1 << 40
-"""Bytes of files that nobody has counted."""
+"""Size of the inputs where none are counted, in bytes."""
 _SIZE = r"(?ia)([0-9]+)\s*([kmgt]?)(i?b)?"
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _TRUE, _FALSE = ("1", "yes", "on"), ("", "0", "no", "off")
 
 
 class Limits(NamedTuple):
-    """The limits of a run; each is a variable ``OFFLOAD_MAX_...`` of the environment as well."""
+    """The limits of a run; each has an environment variable ``OFFLOAD_MAX_...``."""
 
     unpacked: int = 1 << 30
     """Bytes."""
@@ -61,20 +61,20 @@ class Limits(NamedTuple):
     members: int = 2_000_000
     depth: int = 8
     thin_outside: bool = False
-    """Whether thin archives may name files outside of their folder."""
+    """Whether thin archives may name files outside their folder."""
     kpack_outside: bool = False
-    """Whether kpack markers may: archives that are neither in the program's folder nor in a folder
-    ``.kpack`` of one above."""
+    """Whether kpack markers may name archives outside the program's folder and the folders
+    ``.kpack`` above it."""
 
     def having(self, field: str, value: int) -> Limits:
-        """Return the same with another number."""
+        """Return a copy with one field changed."""
         return Limits(**{**self._asdict(), field: value})
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Limits:
-        """Read the variables of the environment.
+        """Read the limits from environment variables.
 
-        :raises UsageError: one of them is no number.
+        :raises UsageError: a variable is not a number.
         """
         limits = cls()
         for field in ("unpacked", "written", "reread", "members", "depth"):
@@ -91,9 +91,9 @@ class Limits(NamedTuple):
 
 
 def read_size(text: str, name: str) -> int:
-    """Read a number, or a size such as ``512M`` or ``4GiB``; `name` is for messages.
+    """Parse a number or a size such as ``512M`` or ``4GiB``; `name` is for messages.
 
-    :raises UsageError: it is neither.
+    :raises UsageError: `text` is neither.
     """
     match = re.fullmatch(_SIZE, text.strip())
     if match is None:
@@ -102,29 +102,29 @@ def read_size(text: str, name: str) -> int:
 
 
 class _Share:
-    """What is left of one limit: `own` of the file that is read, `common` of the run."""
+    """The rest of one limit: `own` belongs to the current file, `common` to the run."""
 
     def __init__(self, common: int, ratio: float) -> None:
         self.own, self.common, self._ratio = 0.0, common, ratio
 
     def bring(self, size: int) -> None:
-        """Add what `size` bytes of a file allow."""
+        """Add the allowance for `size` bytes of a file."""
         self.own += size * self._ratio
 
     @property
     def left(self) -> int:
-        """What may be taken."""
+        """The amount that can still be taken."""
         return int(self.own) + self.common
 
     def take(self, size: int) -> None:
-        """Take of the file's own first."""
+        """Take `size`, first from the file's own allowance."""
         own = min(size, int(self.own))
         self.own -= own
         self.common -= size - own
 
 
 class Budget:
-    """What is left of a run's limits; safe to use from several threads."""
+    """The rest of a run's limits; thread-safe."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
@@ -137,10 +137,10 @@ class Budget:
         self._opened: set[object] = set()
 
     def opened(self, size: int, identity: object = None, length: int = 0) -> None:
-        """Note that an input of `size` bytes was opened: it brings an allowance of its own.
+        """Record that an input of `size` bytes was opened, and add its allowance.
 
-        What is the same file by its `identity` brings nothing again. Of its `length`, holes count
-        as what may be looked at, which is fast, up to `_HOLES`.
+        A file with a known `identity` adds nothing the second time. Holes, which are fast to read,
+        count for `reread` only: up to `_HOLES` bytes of `length`.
         """
         with self._lock:
             if identity is not None:
@@ -153,16 +153,16 @@ class Budget:
                 share.bring(size)
 
     def next_file(self) -> None:
-        """Begin with another file of many: what the last one brought ends with it."""
+        """Start the next of many files: the allowance of the last one expires."""
         with self._lock:
             self._opened.clear()
             for share in (self._unpack, self._reread, self._rows):
                 share.own = 0.0
 
     def unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Ask for the room of `size` bytes that are to be unpacked; `path` is for the message.
+        """Request `size` bytes of decompressed data; `path` is for the message.
 
-        :raises LimitError: that is more than is left.
+        :raises LimitError: the request exceeds the budget.
         """
         with self._lock:
             self.check_unpack(size, path)
@@ -171,9 +171,9 @@ class Budget:
             self._unpacked += size
 
     def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Raise now what `unpack` would raise for so many bytes.
+        """Check that `unpack` would accept `size` bytes, without taking them.
 
-        :raises LimitError: it would.
+        :raises LimitError: it would not.
         """
         with self._lock:
             left = self._unpack.left
@@ -182,18 +182,18 @@ class Budget:
             raise LimitError(message, "OFFLOAD_MAX_UNPACKED", path)
 
     def write(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Ask for `size` bytes to be written into outputs.
+        """Request `size` bytes of output.
 
-        :raises LimitError: that is more than is left.
+        :raises LimitError: the request exceeds the budget.
         """
         with self._lock:
             self.check_write(size, path)
             self._written += size
 
     def check_write(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Raise now what `write` would raise for so many bytes.
+        """Check that `write` would accept `size` bytes, without taking them.
 
-        :raises LimitError: it would.
+        :raises LimitError: it would not.
         """
         with self._lock:
             known = self._read + self._unpacked
@@ -204,9 +204,9 @@ class Budget:
             raise LimitError(message, "OFFLOAD_MAX_WRITTEN", path)
 
     def look(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Ask for `size` bytes to be looked at, which may have been looked at before.
+        """Request `size` bytes to read, possibly again.
 
-        :raises LimitError: that is more than is left.
+        :raises LimitError: the request exceeds the budget.
         """
         with self._lock:
             if size > self._reread.left:
@@ -216,25 +216,25 @@ class Budget:
             self._reread.take(size)
 
     def file(self, path: str | PathLike[str] | None = None) -> None:
-        """Ask for one more file of a folder to be looked at.
+        """Request one more file of a folder.
 
-        :raises LimitError: that is more than is left.
+        :raises LimitError: the request exceeds the budget.
         """
         self._count(1, path)
 
     def member(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
-        """Ask for `count` more members of a file to be looked at.
+        """Request `count` more members of a file.
 
-        :raises LimitError: that is more than is left.
+        :raises LimitError: the request exceeds the budget.
         """
         self.check_members(count, path)
         self._rows.take(count)
         self._count(count, path)
 
     def check_members(self, count: int, path: str | PathLike[str] | None = None) -> None:
-        """Raise now what `member` would raise for so many of one file.
+        """Check that `member` would accept `count` members of one file.
 
-        :raises LimitError: it would.
+        :raises LimitError: it would not.
         """
         if count > self._rows.left:
             message = f"expected one member for each {MEMBER_BYTES} bytes of a file, and "
@@ -242,15 +242,15 @@ class Budget:
             raise LimitError(message, "OFFLOAD_MAX_MEMBERS", path)
 
     def _count(self, count: int, path: str | PathLike[str] | None) -> None:
-        self._members += count  # whoever walks is alone
+        self._members += count  # only one thread walks files
         if self._members > self.limits.members:
             message = f"expected at most {self.limits.members} members and files in a run"
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
 
     def enter(self, depth: int, path: str | PathLike[str] | None = None) -> None:
-        """Ask for a file to be looked into that is in `depth` others.
+        """Check that a file may be opened that is nested in `depth` others.
 
-        :raises LimitError: that is deeper than allowed.
+        :raises LimitError: the nesting exceeds the limit.
         """
         if depth > self.limits.depth:
             message = f"expected at most {self.limits.depth} files one inside the other"
@@ -258,7 +258,7 @@ class Budget:
 
 
 def allowed_outside(field: str) -> str | None:
-    """Return None if the run allows what `field` of `Limits` says; else, what would allow it."""
+    """Return None if `field` of `Limits` is set for this run, else how to allow it."""
     if getattr(current().limits, field):
         return None
     return f"allow it with --{field.replace('_', '-')} or OFFLOAD_{field.upper()}=1"
@@ -268,12 +268,12 @@ _running: ContextVar[Budget | None] = ContextVar("running", default=None)
 
 
 def running() -> Budget | None:
-    """Return the budget of the run; None where nobody limits one."""
+    """Return the budget of the run; None if the run has no limits."""
     return _running.get()
 
 
 def current() -> Budget:
-    """Return the budget of the run; where there is none, a new one, as if all were open."""
+    """Return the budget of the run, or a new one with an unlimited input size."""
     found = _running.get()
     if found is None:
         found = Budget()
@@ -282,9 +282,9 @@ def current() -> Budget:
 
 
 def budget(payload: int) -> Budget:
-    """Return the budget to ask before `payload` packed bytes are unpacked.
+    """Return the budget for unpacking `payload` compressed bytes.
 
-    That of the run; where there is none, one for them alone.
+    It is the run's; without one, a new budget for this payload alone.
     """
     found = _running.get()
     if found is None:
@@ -295,7 +295,7 @@ def budget(payload: int) -> Budget:
 
 @contextmanager
 def limited(budget: Budget) -> Iterator[Budget]:
-    """Run the block with this budget."""
+    """Set the budget of the run for the block."""
     token = _running.set(budget)
     try:
         yield budget

@@ -1,4 +1,4 @@
-"""A file that is written from the front; ranges of other files are copied inside the kernel."""
+"""Write a file sequentially; ranges of other files are copied inside the kernel."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from offload_tool.io.paths import StrPath
 
 PERMISSIONS = 0o777
-"""A file of new content does not run as someone else."""
+"""No set-user-ID or set-group-ID bits: new content must not run as another user."""
 
 _NO_KERNEL_COPY = frozenset(
     {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY}
 )
 _COPY_CHUNK = 1 << 30
 _READ_CHUNK = 1 << 20
-_GATHERED = 1 << 18  # bytes; stays in the processor's cache
-_SMALL = 1 << 16  # bytes; larger ranges are faster copied inside the kernel
-_CLOSE = 1 << 12  # bytes that are skipped rather than not read with what is around them
-_RESERVED = 1 << 16  # bytes; nothing is gained for smaller files
+_GATHERED = 1 << 18  # bytes; fits into the processor's cache
+_SMALL = 1 << 16  # bytes; the kernel copies larger ranges faster
+_CLOSE = 1 << 12  # bytes; smaller gaps are read and skipped
+_RESERVED = 1 << 16  # bytes; reserving less gains nothing
 
 
 class OutputFile:
-    """A file being written from the front: bytes, zeros, and ranges of other files.
+    """A file that is written sequentially: bytes, zeros, and ranges of other files.
 
-    Made by `replace_file`. `position` is in bytes from the beginning.
+    `replace_file` makes it. `position` is in bytes from the beginning.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class OutputFile:
         self._budget = budget
         self.position = 0
         self.mode: int | None = None
-        """Permission bits; None: the usual ones."""
+        """Permission bits; None for the default."""
         self.kept = False
-        """Whether the old file, which was equal, stayed; known after `replace_file`'s block."""
+        """Whether the old file was equal and stayed; set after the block of `replace_file`."""
         self._descriptor = descriptor
         self._seekable = seekable
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`.
 
-        :raises LimitError: this and all other methods that write: the run's budget is used up.
+        :raises LimitError: here and in all other writing methods: the run's budget is exhausted.
         """
         self._charge(len(data))
         self._write(data)
@@ -77,10 +77,10 @@ class OutputFile:
             raise FileError(self.path, error) from error
 
     def append(self, pieces: Iterable[bytes | memoryview | FileRange | int]) -> None:
-        """Append many pieces; small ones are gathered, so that there are few system calls.
+        """Append many pieces; small ones are gathered to save system calls.
 
-        A number stands for so many zeros. Small ranges that lie close behind one another in a
-        file are read many at a time.
+        An integer is a number of zeros. Small ranges that are close to each other in a file are
+        read together.
 
         :raises FileError: an input became shorter since it was opened.
         """
@@ -124,11 +124,11 @@ class OutputFile:
 
     @property
     def seekable(self) -> bool:
-        """Return whether bytes already written can still be changed (not in a pipe)."""
+        """Return whether written bytes can still be changed (not in a pipe)."""
         return self._seekable
 
     def patch(self, position: int, data: bytes) -> None:
-        """Put `data` over bytes already written at `position`; needs `seekable`."""
+        """Overwrite bytes at `position` with `data`; needs `seekable`."""
         view = memoryview(data)
         with naming(self.path):
             while view:
@@ -137,18 +137,18 @@ class OutputFile:
                 view = view[written:]
 
     def set_mode(self, mode: int) -> None:
-        """Set these permission bits instead of the usual ones, or the old file's.
+        """Set these permission bits, not the default or the old file's.
 
-        Set-user-ID, set-group-ID and sticky bits are not among them.
+        Set-user-ID, set-group-ID and sticky bits are ignored.
         """
         self.mode = mode & PERMISSIONS
         with naming(self.path):
             os.fchmod(self._descriptor, self.mode)
 
     def reserve(self, size: int) -> None:
-        """Make room for `size` more bytes, so that a full disk is found out now.
+        """Reserve disk space for `size` more bytes, so that a full disk is detected now.
 
-        :raises LimitError: they are more than the run's budget has left.
+        :raises LimitError: `size` exceeds the run's budget.
         """
         if self._budget is not None:
             self._budget.check_write(size, self.path)
@@ -163,7 +163,7 @@ class OutputFile:
                     raise FileError(self.path, error) from error
 
     def pad_to(self, position: int) -> None:
-        """Append zeros up to `position`, as a hole where the file system has them."""
+        """Append zeros up to `position`, as a hole if the file system supports it."""
         gap = position - self.position
         self._charge(gap)
         if self._seekable and gap > 0:
@@ -175,15 +175,15 @@ class OutputFile:
             gap = position - self.position
 
     def finish(self) -> None:
-        """Set the file's size: zeros may be its end, and more may be reserved."""
+        """Truncate the file to its size, after trailing zeros and reserved space."""
         if self._seekable:
-            # ext4 would write out blocks that have no place yet before it replaces a file.
+            # Otherwise ext4 writes out unallocated blocks before it replaces a file.
             self._allocate(0, self.position)
             with naming(self.path):
                 os.ftruncate(self._descriptor, self.position)
 
     def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:
-        """Append `size` bytes of `source` from `offset` (default: all up to its end).
+        """Append `size` bytes of `source` from `offset` on (default: up to its end).
 
         :raises FileError: `source` became shorter since it was opened.
         """

@@ -1,8 +1,8 @@
-"""Folders that are written into: the one way to make files, folders and links below one.
+"""Output folders: create files, folders and links below one without following links.
 
-Names of what is written come from inputs, and so do links that stand beside it. So each name is
-walked from the folder's descriptor, part by part, and no link is followed: what is below a link
-cannot be made, changed or removed.
+Inputs supply the names of outputs, and links may exist in the folder. So each name is resolved part
+by part from the folder's descriptor, and no link is followed: nothing behind a link is created,
+changed or removed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OutputFolder:
-    """A folder that is open; names are paths below it, with ``/``.
+    """An open folder; names are paths below it, with ``/``.
 
-    `path` stands for it in messages. `temporary` is where it is, for what can only write a whole
-    output by its path.
+    Messages use `path`. `temporary` is the real location, for writers that need the path of a whole
+    output.
 
-    :raises FileError: all methods: it cannot be done, or a link is in the way.
+    :raises FileError: all methods: the operation fails, or a link is in the way.
     """
 
     def __init__(self, path: Path, temporary: Path, descriptor: int) -> None:
@@ -46,7 +46,7 @@ class OutputFolder:
 
     @contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder of `name`; yield its descriptor, and the last part of `name`."""
+        """Open the folder of `name`; yield its descriptor and the last part of `name`."""
         *parents, last = name.split("/")
         if not {"", ".", ".."}.isdisjoint((*parents, last)):
             raise FileError(self.path / name, "is no name of a file below its folder")
@@ -67,7 +67,7 @@ class OutputFolder:
     def file(
         self, name: str, *, mode: int | None = None, times: tuple[int, int] | None = None
     ) -> Iterator[OutputFile]:
-        """Write a file that is not there yet; `times` are of access and change, in nanoseconds."""
+        """Create a file; `times` are those of access and modification, in nanoseconds."""
         with self._parent(name, make=True) as (parent, last):
             descriptor = os.open(last, _NEW, 0o666, dir_fd=parent)
         path = self.path / name
@@ -84,30 +84,30 @@ class OutputFolder:
             os.close(descriptor)
 
     def write(self, name: str, plan: FilePlan, mode: int | None = None) -> int:
-        """Write a file that is not there yet; return its size in bytes."""
+        """Create a file; return its size in bytes."""
         with self.file(name, mode=mode) as out:
             plan.write_to(out)
             return out.position
 
     def folder(self, name: str, mode: int | None = None) -> None:
-        """Make a folder, if it is not there."""
+        """Create a folder unless it exists."""
         with self._parent(f"{name}/-", make=True) as (folder, _):
             if mode is not None:
                 os.fchmod(folder, mode)
 
     def link(self, name: str, target: str) -> None:
-        """Make a link, which leads wherever it does."""
+        """Create a link; its target is not checked."""
         with self._parent(name, make=True) as (parent, last):
             os.symlink(target, last, dir_fd=parent)
 
     def remove(self, name: str) -> None:
-        """Remove a file or link, if it is there."""
+        """Remove a file or link if it exists."""
         if self.kind(name) is not None:
             with self._parent(name) as (parent, last):
                 os.unlink(last, dir_fd=parent)
 
     def kind(self, name: str) -> str | None:
-        """Return ``folder``, ``link`` or ``file``; None where there is nothing."""
+        """Return ``folder``, ``link`` or ``file``; None if `name` does not exist."""
         try:
             with self._parent(name) as (parent, last):
                 return _kind(parent, last)
@@ -136,12 +136,12 @@ def _kind(parent: int, name: str) -> str | None:
 
 @contextmanager
 def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFolder]:
-    """Yield a folder whose files and folders are in `directory` when the block ends well.
+    """Yield a temporary folder, and move its content to `directory` if the block succeeds.
 
-    `directory` is made if it is not there; files of the same names are replaced, or with
-    `keep_equal` left untouched where they have the very bytes.
+    `directory` is created if necessary. Files of the same names are replaced; with `keep_equal`,
+    those with equal content are left untouched.
 
-    :raises FileError: something cannot be written, or a folder and a file have one name.
+    :raises FileError: a file cannot be written, or replaces a folder or the reverse.
     """
     path = Path(directory)
     with made_folder(path), temporary_folder(".offload-", path) as temporary:
@@ -161,7 +161,7 @@ def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[Outp
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[OutputFolder]:
-    """Open a folder that is there, wherever links lead to it."""
+    """Open an existing folder; links in `path` are followed."""
     with naming(path):
         descriptor = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
     try:
@@ -171,9 +171,9 @@ def open_folder(path: Path) -> Iterator[OutputFolder]:
 
 
 def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield what is to be moved: the old folder, the new one, and the name in both.
+    """Yield each move: source folder, target folder, and the name in both.
 
-    :raises FileError: a folder and a file have one name.
+    :raises FileError: a folder and a file have the same name.
     """
     for name in sorted(os.listdir(source)):
         ours, theirs = _kind(source, name), _kind(target, name)

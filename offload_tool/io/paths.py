@@ -1,4 +1,4 @@
-"""Paths as they are given, hidden ones beside outputs, and errors that name them."""
+"""Paths from the command line, hidden files next to outputs, and errors that name the path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STDIN = "/dev/stdin"
 STDOUT = "/dev/stdout"
 _OTHERS_WRITE = 0o022
 _LONGEST = 200
-"""Bytes of a name that is taken over; file systems have names of 255."""
+"""Longest prefix of a file name that is kept, in bytes; file systems allow 255."""
 
 
 @contextmanager
 def naming(path: StrPath) -> Iterator[None]:
-    """Make errors of the operating system such that name `path`."""
+    """Convert an `OSError` of the block to a `FileError` that names `path`."""
     try:
         yield
     except OSError as error:
@@ -29,12 +29,12 @@ def naming(path: StrPath) -> Iterator[None]:
 
 
 def is_of_others(status: os.stat_result, *owners: int) -> bool:
-    """Return whether others than this user and `owners` can have written a file or folder."""
+    """Return whether users other than this one and `owners` can have written a file or folder."""
     return status.st_uid not in (os.getuid(), *owners) or bool(status.st_mode & _OTHERS_WRITE)
 
 
 def beside(output: str, suffix: str) -> str:
-    """Name a hidden file beside an output."""
+    """Return the path of a hidden file in the folder of an output."""
     folder, name = os.path.split(output)
     encoded = os.fsencode(name)
     if len(encoded) > _LONGEST:
@@ -46,12 +46,12 @@ def beside(output: str, suffix: str) -> str:
 
 
 def remove(name: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name)
 
 
 def is_within(path: StrPath, folder: StrPath) -> bool:
-    """Return whether a file is in a folder or one below it, wherever links lead."""
+    """Return whether a file is in a folder or below it, after resolving symbolic links."""
     inside = os.path.realpath(folder)
     return os.path.commonpath([inside, os.path.realpath(path)]) == inside

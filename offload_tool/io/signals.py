@@ -1,9 +1,8 @@
-"""Being stopped by a signal, and ending other processes with all that they have started.
+"""Stop on signals, and end child processes with their descendants.
 
-This process is stopped at any moment but in the few that must not be cut in two.
-
-The command line installs the handler (`stopping`); a program that uses this package keeps its
-own, and nothing here has an effect then.
+A signal stops this process at any point outside a `shielded` block. The command line installs the
+handler (`stopping`). A program that uses this package keeps its own handlers; this module then has
+no effect.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE, _POLL = 5.0, 0.01
-"""Seconds, at most, in which processes that were told to end are waited for, and between looks."""
+"""Seconds to wait for processes after SIGTERM, and between checks."""
 
 
 class Stopped(KeyboardInterrupt):
-    """This process got the signal `number`: what is unfinished is to be removed."""
+    """Raised on signal `number`, so that unfinished outputs are removed."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -31,14 +30,14 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """Of the main thread, in which Python runs handlers."""
+    """State of the main thread, which runs Python's signal handlers."""
 
     depth = 0
-    """Of `shielded` blocks."""
+    """Nesting of `shielded` blocks."""
     pending: int | None = None
-    """The signal that came within one."""
+    """The signal that arrived in a `shielded` block."""
     stopped: int | None = None
-    """The signal that was raised: what is being put right is not to be stopped."""
+    """The signal that was raised; cleanup is not interrupted again."""
 
 
 def _stop(number: int) -> NoReturn:
@@ -47,7 +46,7 @@ def _stop(number: int) -> NoReturn:
 
 
 def check_stopped() -> None:
-    """Raise `Stopped` again, where it came in a destructor, in which it is lost."""
+    """Raise `Stopped` again if Python discarded it because a destructor raised it."""
     if _State.stopped is not None:
         raise Stopped(_State.stopped)
 
@@ -63,15 +62,15 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Raise `Stopped` in the block for the first signal of `STOPPING`; ignore those after it.
+    """Raise `Stopped` in the block for the first signal of `STOPPING`; ignore later ones.
 
-    Signals that are ignored (``nohup``) stay so.
+    Signals that were ignored before (``nohup``) stay ignored.
     """
     before = {}
     unraisable = sys.unraisablehook
 
     def tell(problem: sys.UnraisableHookArgs) -> None:
-        if not isinstance(problem.exc_value, Stopped):  # which is not lost: `check_stopped`
+        if not isinstance(problem.exc_value, Stopped):  # `check_stopped` raises it again
             unraisable(problem)
 
     try:
@@ -89,7 +88,7 @@ def stopping() -> Iterator[None]:
 
 
 class shielded:  # noqa: N801 - used like a function
-    """A block that is run to its end before a signal stops the process."""
+    """A block that a signal does not interrupt; the signal takes effect after it."""
 
     def __enter__(self) -> None:
         _State.depth += 1
@@ -102,10 +101,10 @@ class shielded:  # noqa: N801 - used like a function
 
 
 def end_processes(processes: Sequence[int]) -> None:
-    """End children of this process and what they have started; wait until all are gone."""
+    """End children of this process and their descendants; wait until all have exited."""
     family: dict[int, None] = {}
     while new := [n for one in processes for n in _with_descendants(one) if n not in family]:
-        _send(new, signal.SIGSTOP)  # so that it starts no other one
+        _send(new, signal.SIGSTOP)  # so that it starts no new process
         family.update(dict.fromkeys(new))
     _send(family, signal.SIGTERM)
     _send(family, signal.SIGCONT)
@@ -119,12 +118,12 @@ def end_processes(processes: Sequence[int]) -> None:
 
 def _send(processes: Iterable[int], number: int) -> None:
     for process in processes:
-        with suppress(ProcessLookupError):  # it has just ended
+        with suppress(ProcessLookupError):  # it has just exited
             os.kill(process, number)
 
 
 def _is_running(process: int) -> bool:
-    """Return whether a process is still there, and not only its exit status."""
+    """Return whether a process runs; a zombie does not."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             text = file.read()

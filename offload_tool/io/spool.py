@@ -1,4 +1,4 @@
-"""A temporary file without a name, for bytes that are a range of no input."""
+"""A temporary file without a name, for bytes that are not a range of an input."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 
 
 class Spool:
-    """The file: written through `added` or `out`, read through `since` and `read`.
+    """An anonymous file: `added` and `out` write it, `since` and `read` read it.
 
-    It is gone with its block. `name` stands for it in messages. It is made in `folder`
-    (default: the usual one).
+    It ends with its block. Messages call it `name`. It is created in `folder` (default: the usual
+    one).
 
-    :raises FileError: there is no room for temporary files.
+    :raises FileError: the file cannot be created.
     """
 
     def __init__(self, name: StrPath = "temporary file", folder: StrPath | None = None) -> None:
-        import tempfile  # most runs need none
+        import tempfile  # most runs do not need it
 
         from offload_tool.io.temporary_directory import usual_folder
 
@@ -37,19 +37,19 @@ class Spool:
         return self.read()
 
     def added(self, write: Callable[[OutputFile], object]) -> FileRange:
-        """Return what `write` appends; it can be read as long as the spool is open."""
+        """Append by `write`; return the range, valid while the spool is open."""
         start = self.out.position
         write(self.out)
         return self.since(start)
 
     def since(self, start: int = 0) -> FileRange:
-        """Return what was written from `start` on; likewise."""
+        """Return the range from `start` to the current end, valid while the spool is open."""
         self.out.finish()
         self._reader.grow()
         return FileRange(self._reader, start, self.out.position - start)
 
     def read(self, label: StrPath | None = None) -> InputFile:
-        """Open what was written so far; `label` names it in messages."""
+        """Open the bytes written so far; messages call them `label`."""
         self.out.finish()
         return InputFile.from_descriptor(self.name if label is None else label, self.descriptor)
 

@@ -1,9 +1,9 @@
-"""Temporary folders that are gone with their block, and at the latest with the next one's.
+"""Temporary folders: removed after their block, or by the next process if that is killed.
 
-A process that is killed leaves its folder. So each folder is locked (`flock`) as long as it is in
-use, which ends with the process, and who makes one removes those beside it that nobody has locked.
-Locks are known to one kernel, so the names have the ID of its boot: folders of other machines on a
-shared file system are left alone. So are all where a file system has no locks.
+A killed process leaves its folder behind. So each process locks its folder (`flock`); the kernel
+releases the lock when the process ends. A process that creates a folder removes unlocked ones next
+to it. Locks are local to a kernel, so names contain the boot ID: folders of other machines on a
+shared file system stay. So do all folders on file systems without locks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def made_folder(path: StrPath) -> Iterator[None]:
-    """Make a folder for what the block writes; where that fails, it is gone if it is new and empty.
+    """Create a folder and its parents for the block; if the block fails, remove new, empty ones.
 
-    So are the folders above it.
-
-    :raises FileError: it cannot be made, or the block raises `OSError`.
+    :raises FileError: the folder cannot be created, or the block raises `OSError`.
     """
     folder = Path(path)
     new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -47,9 +45,9 @@ def made_folder(path: StrPath) -> Iterator[None]:
 
 @contextmanager
 def made_apart(output: StrPath, name: str) -> Iterator[Path]:
-    """Yield a temporary folder; the file `name` that the block makes in it becomes `output`.
+    """Yield a temporary folder; afterwards, move its file `name` to `output`.
 
-    :raises FileError: the file is not there, or `output` cannot be written.
+    :raises FileError: the file is missing, or `output` cannot be written.
     """
     from offload_tool.io.atomic_write import replace_file
     from offload_tool.io.input_file import InputFile
@@ -62,9 +60,9 @@ def made_apart(output: StrPath, name: str) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) -> Iterator[Path]:
-    """Make a folder in `folder` (default: the usual one) that is gone behind the block.
+    """Create a folder in `folder` (default: the usual one) and remove it after the block.
 
-    :raises OSError: it cannot be made.
+    :raises OSError: the folder cannot be created.
     """
     parent = usual_folder() if folder is None else os.fspath(folder)
     boot = _boot_id()
@@ -85,23 +83,23 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 
 
 def usual_folder() -> str:
-    """Return the folder for temporary files: the one that `tempfile.gettempdir` would find.
+    """Return the folder that `tempfile.gettempdir` would return, without writing to it.
 
-    That tries each by writing a file, which stays where the process is killed meanwhile.
+    `tempfile` tests each candidate with a file, which stays if the process is killed.
     """
-    import tempfile  # slow to load, and a launcher knows its folder
+    import tempfile  # slow to load, and a launcher already has its folder
 
     if tempfile.tempdir is not None:
         return os.fsdecode(tempfile.tempdir)
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108 - as tempfile has them
+    for folder in (*named, "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108 - the list of tempfile
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return os.path.abspath(folder)
     return tempfile.gettempdir()
 
 
 def _boot_id() -> str:
-    """Return what tells this boot of this machine from others; empty if that is not known."""
+    """Return the ID of this boot of this machine; empty if unknown."""
     try:
         return Path(_BOOT_ID).read_text(encoding="ascii")[:8]
     except (OSError, ValueError):
@@ -109,13 +107,13 @@ def _boot_id() -> str:
 
 
 def _make(prefix: str, parent: str) -> tuple[str, int | None]:
-    """Make a folder and lock it; return its path and the lock, if there is one to be had."""
+    """Create and lock a folder; return its path and the lock, if the file system has locks."""
     while True:
         made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")
         os.mkdir(made, 0o700)
         try:
             lock = os.open(made, _FLAGS)
-        except FileNotFoundError:  # another took it for abandoned before it was locked
+        except FileNotFoundError:  # another process removed it before it was locked
             continue
         if _is_ours(lock, made):
             return made, lock
@@ -123,19 +121,19 @@ def _make(prefix: str, parent: str) -> tuple[str, int | None]:
 
 
 def _is_ours(lock: int, path: str) -> bool:
-    """Lock a folder that was just made; tell whether nobody has begun to remove it."""
+    """Lock a new folder; return whether no other process has begun to remove it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.stat(path)
     except (BlockingIOError, FileNotFoundError):
         return False
-    except OSError:  # no locks, so nobody else gets one either
+    except OSError:  # no locks, so no other process gets one either
         return True
     return True
 
 
 def _remove_abandoned(parent: str, prefix: str) -> None:
-    """Remove what processes of this user have left that were killed."""
+    """Remove the folders that killed processes of this user left behind."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(prefix):

@@ -1,14 +1,14 @@
 """A new file as a list of pieces: literal bytes, and ranges of other files.
 
-Whoever makes a file plans it from tables and sizes alone; it is written by copying, so memory
-does not grow with what is in it::
+A plan is made from tables and sizes alone. Writing it copies the ranges, so memory does not grow
+with their size::
 
     position  0       64            5000            9000000    9000004   9008192
               Literal Range of host Range of        (zeros)    Literal   end
                                     content 0
 
-An editor of object files plans with numbers for the files that it does not have; `bound` puts
-the files in. Of `Unopened` files a plan can have more than can be open at once.
+An editor of object files does not have the contents to insert: its plan refers to them by number,
+and `bound` fills them in. A plan can have more `Unopened` files than can be open at once.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 HOST = -1
-"""The number of the file that is edited."""
+"""The number of the edited file."""
 _ZEROS = bytes(1 << 20)
 
 Source: TypeAlias = "InputFile | bytes | memoryview"
 
 
 class Unopened(NamedTuple):
-    """A file that is open only while something is copied from it."""
+    """A file that is open only while a range of it is copied."""
 
     open: Callable[[], AbstractContextManager[InputFile]]
 
     def range(self, offset: int, size: int) -> FilePlan:
-        """Plan `size` bytes of it, from `offset` on."""
+        """Return a plan of `size` bytes from `offset` on."""
         return FilePlan((Range(0, self, offset, size),), size)
 
 
 def reopened(path: StrPath, size: int) -> FilePlan:
-    """Plan the file at `path`, which has been looked at and had `size` bytes.
+    """Return a plan of the file at `path`, which had `size` bytes when it was read.
 
-    :raises FileError: when it is written, if the file has another size then.
+    :raises FileError: on writing, if the file has another size by then.
     """
     return Unopened(partial(_reopen, path, size)).range(0, size)
 
@@ -61,7 +61,7 @@ def _changed(path: StrPath) -> FileError:
 
 
 class Literal(NamedTuple):
-    """These bytes, at `position` of the new file."""
+    """Literal bytes, at `position` of the new file."""
 
     position: int
     data: bytes
@@ -77,7 +77,7 @@ class Range(NamedTuple):
 
     position: int
     source: Source | Unopened | int
-    """The source, or its number: `HOST`, or from 0 on that of a content to insert."""
+    """The source or its number: `HOST`, or the index of a content to insert."""
     offset: int
     size: int
 
@@ -86,19 +86,19 @@ Piece: TypeAlias = "Literal | Range"
 
 
 def content(position: int, index: int, size: int) -> Range:
-    """Return the piece that is the whole content number `index` of those to insert."""
+    """Return a piece for the whole content number `index`."""
     return Range(position, index, 0, size)
 
 
 class FilePlan(NamedTuple):
-    """A new file: `size` bytes, all zero but for the `pieces`, which are in file order."""
+    """A new file of `size` bytes: the `pieces`, in file order, with zeros between."""
 
     pieces: tuple[Piece, ...]
     size: int
 
     @classmethod
     def of(cls, parts: Iterable[bytes | FileRange | FilePlan | int]) -> FilePlan:
-        """Plan parts one behind the other; a number stands for so many zeros."""
+        """Return a plan of consecutive parts; an integer is a number of zeros."""
         pieces: list[Piece] = []
         position = 0
         for part in parts:
@@ -116,14 +116,14 @@ class FilePlan(NamedTuple):
         return cls(join(pieces), position)
 
     def moved(self, by: int) -> Iterator[Piece]:
-        """Return the pieces as they are in a file in which this one begins at `by`."""
+        """Return the pieces as part of a file in which this one begins at `by`."""
         return (piece._replace(position=piece.position + by) for piece in self.pieces)
 
     def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
-        """Put sources in the place of their numbers; `HOST` may stay what it is.
+        """Replace the numbers of sources by the sources; `HOST` may remain a number.
 
-        :raises FileError: a content is not as long as it was when the plan was made.
-        :raises ValueError: one in memory is not.
+        :raises FileError: the size of a content has changed since the plan was made.
+        :raises ValueError: so has that of a content in memory.
         """
         return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
 
@@ -152,7 +152,7 @@ class FilePlan(NamedTuple):
         yield self.size - position
 
     def chunks(self, *, mapped: bool = True) -> Iterator[bytes | memoryview]:
-        """Yield the file's bytes, in order; those in files are mapped, or read piece by piece."""
+        """Yield the file's bytes in order; files are mapped, or read in chunks."""
         for part in self._parts():
             if isinstance(part, FileRange) and mapped:
                 yield part.data
@@ -187,7 +187,7 @@ def _slice(piece: Range) -> memoryview:
 
 
 def join(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Leave out empty pieces, and make one of neighbours that are neighbours in their source."""
+    """Drop empty pieces, and merge adjacent pieces that are adjacent in their source."""
     joined: list[Piece] = []
     for piece in pieces:
         last = joined[-1] if joined else None

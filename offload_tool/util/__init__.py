@@ -1,1 +1,1 @@
-"""What any layer may use."""
+"""Utilities for all layers."""

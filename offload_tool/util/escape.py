@@ -1,26 +1,26 @@
-"""Text that came out of files, made safe to be printed.
+"""Escape untrusted text before it is printed.
 
-A name in a stranger's file can hold line breaks, with which it would forge lines of a log
-(``::error::``), escape sequences for the terminal, and characters that turn text around.
+A name in an untrusted file can contain line breaks, which forge lines of a log (``::error::``),
+escape sequences for the terminal, and characters that reverse the text direction.
 """
 
 from __future__ import annotations
 
 _RAW_BYTES = 0xDC00
-"""Bytes that are not UTF-8 are in text as these surrogates, from 0x80 on."""
+"""Surrogates from 0x80 on stand for bytes that are not UTF-8."""
 _FIRST_HARMLESS = 0xDCA0
-"""Below are C1's control characters, which terminals of 8 bits obey."""
+"""The surrogates below are C1 control characters, which 8-bit terminals obey."""
 
 
 def printable(text: str) -> str:
-    r"""Show what is not a printable character as an escape, as Python spells it: ``\x1b``."""
+    r"""Replace characters that are not printable by Python's escapes, such as ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def one_line(text: str) -> str:
-    """Return `text` as `printable` does, but bytes of a name that are not UTF-8 as they are."""
+    """Return `text` as `printable` does, but keep bytes that are not UTF-8."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 

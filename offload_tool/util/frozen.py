@@ -1,16 +1,16 @@
-"""Classes of named values that do not change, made without compiling source.
+"""Immutable data classes, created without compiling source code.
 
-``@frozen`` is ``@dataclasses.dataclass(frozen=True, slots=True)`` to those who read a class, check
-its types or use it::
+Type checkers and users can treat ``@frozen`` as ``@dataclasses.dataclass(frozen=True,
+slots=True)``::
 
     @frozen
     class Place:
         path: str
         offset: int = 0
 
-The standard library's writes the methods of each class as source, compiles them, and loads
-``inspect`` to do so. A drop-in for one of LLVM's tools has 25 such classes and is over in 30 ms, of
-which that would be 20. Here all classes share their methods.
+``dataclasses`` generates and compiles source for each class, and imports ``inspect``. A drop-in for
+one of LLVM's tools has 25 such classes and runs for 30 ms; ``dataclasses`` would take 20 of them.
+These classes share their methods.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_):
-        """Describe to type checkers what the decorator does."""
+        """Describe the decorator to type checkers."""
         return lambda decorator: decorator
 
 
 class _SignatureOf:
-    """The parameters of a class, for ``help()`` and the reference."""
+    """The signature of a class, for ``help()`` and the reference."""
 
     def __get__(self, _: object, owner: type[_Frozen]) -> Signature:
         from inspect import Parameter, Signature
@@ -49,17 +49,17 @@ class _SignatureOf:
 
 
 class _Frozen:
-    """What all of these classes have in common."""
+    """Common base of the classes."""
 
     __slots__ = ()
     __signature__ = _SignatureOf()
     __match_args__: ClassVar[tuple[str, ...]] = ()
-    """The names of the values, in their order."""
+    """The names of the fields, in order."""
     _defaults: ClassVar[Mapping[str, object]] = {}
     _put: ClassVar[tuple[Callable[[Any, object], None], ...]] = ()
-    """Sets each of the values, once."""
+    """Setters of the fields, which bypass `__setattr__`."""
     _key: ClassVar[attrgetter[object]]
-    """Gives what two of them are compared by."""
+    """Returns the values to compare."""
 
     def __init__(self, *values: object, **named: object) -> None:
         if named or len(values) != len(self._put):
@@ -71,9 +71,9 @@ class _Frozen:
     def _completed(
         cls, values: tuple[object, ...], named: Mapping[str, object]
     ) -> tuple[object, ...]:
-        """Return all values in their order.
+        """Return all values in field order.
 
-        :raises TypeError: they are too many or too few, or one has an unknown name, or two.
+        :raises TypeError: too many or too few values, or an unknown or repeated name.
         """
         names = cls.__match_args__
         if len(values) > len(names):
@@ -112,9 +112,9 @@ class _Frozen:
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[_AnyClass]) -> type[_AnyClass]:
-    """Make the class of the annotated names of `cls`, which has no base.
+    """Return a frozen class with the annotated fields of `cls`, which has no base.
 
-    Values after those without a default may have one: any that does not change.
+    Fields with a default follow those without; defaults are immutable.
     """
     names = tuple(cls.__annotations__)
     left_out = {*names, "__dict__", "__weakref__"}
@@ -128,10 +128,10 @@ def frozen(cls: type[_AnyClass]) -> type[_AnyClass]:
 
 
 def as_dict(known: Any) -> dict[str, Any]:
-    """Return the values by their names; they stay what they are."""
+    """Return the values by field name, without converting them."""
     return {name: getattr(known, name) for name in known.__match_args__}
 
 
 def replaced(old: _AnyClass, **changes: object) -> _AnyClass:
-    """Return a copy with some values changed, by their names."""
+    """Return a copy with some fields changed."""
     return type(old)(**{**as_dict(old), **changes})

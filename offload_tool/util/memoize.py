@@ -1,7 +1,7 @@
-"""Answers that are remembered while this process runs, of questions about the machine.
+"""Cache results about the machine while this process runs.
 
-A name in an argument may be relative, and a bare program is looked for on PATH. So the cache key
-includes the working directory and PATH.
+Arguments may contain relative paths, and programs are looked up on PATH. So the cache key includes
+the working directory and PATH.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     S_co = TypeVar("S_co", covariant=True)
 
     class Remembered(Protocol[P, S_co]):
-        """A function whose answers are remembered."""
+        """A function with cached results."""
 
         def __call__(self, *arguments: P.args, **options: P.kwargs) -> S_co:
-            """Return the answer."""
+            """Return the cached or new result."""
 
         def cache_clear(self) -> None:
-            """Forget all answers."""
+            """Clear the cache."""
 
 
 def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
-    """Call a function once for the same arguments, working directory and PATH.
+    """Cache results per arguments, working directory and PATH.
 
-    The `most` last answers are kept; arguments can be hashed. Errors are raised each time anew.
+    The cache keeps the `most` recent results; arguments are hashable. Errors are not cached.
     """
 
     def decorate(find: Callable[P, R]) -> Remembered[P, R]:
