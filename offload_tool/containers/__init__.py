@@ -1,4 +1,4 @@
-"""Where device images are: formats of files, the one walk through them, and their bytes.
+"""Containers of device images: file formats, the walk through files, and the content.
 
-Knows the formats; what is done with the images is in `offload_tool.operations`.
+This layer uses the formats; `offload_tool.operations` uses it.
 """

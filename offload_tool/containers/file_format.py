@@ -1,8 +1,8 @@
-"""The formats of files that hold device images, or hold files that do: by what they begin like.
+"""Recognise files that contain device images, or files that do, by their first bytes.
 
-`find_strays` searches for containers that nothing points to. Programs that read or write
-containers have the magics in them as constants, so a magic alone says little: what is found has a
-header that can be true.
+`find_strays` searches for containers that no table refers to. Programs that read or write
+containers have the magics as constants, so a magic alone is weak evidence: the header behind it
+must be plausible as well.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from offload_tool.formats.objects.coff import is_coff
 
 
 class FileFormat(Enum):
-    """What a file, a part of one or a container is; the value is its name for users."""
+    """The format of a file, a part of one or a container; the value is its name for users."""
 
     BUNDLE = "bundle"
-    """Of the binary layout; as what a file begins like, a compressed one too."""
+    """The binary layout; as the format of a file, a compressed bundle too."""
     COMPRESSED_BUNDLE = "compressed-bundle"
     TEXT_BUNDLE = "text"
     OBJECT_BUNDLE = "object"
     OFFLOAD_BINARY = "offload-binary"
     CUDA_FATBIN = "cuda-fatbin"
     CODE_OBJECT = "code-object"
-    """Device code that no container is around."""
+    """Device code without a container."""
     KPACK = "kpack"
-    """A kpack archive, and what one has under one key."""
+    """A kpack archive, and the images in it under one key."""
     KPACK_MARKER = "kpack-marker"
-    """In a host program: its device code is in kpack archives."""
+    """A host program whose device code is in kpack archives."""
     ARCHIVE = "archive"
     ZIP = "zip"
     ELF = "elf"
@@ -63,7 +63,7 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
-    """Return what `data` begins like; a text bundle may have text before it if `anywhere`."""
+    """Return the format of `data`; with `anywhere`, a text bundle may follow other text."""
     begin = bytes(data[:_LONGEST])
     for start, file_format in _MAGICS:
         if begin.startswith(start):
@@ -75,19 +75,19 @@ def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
 
 
 def text_comment(data: memoryview) -> str:
-    """Return the line comment with which a text bundle is marked; empty if it is none."""
+    """Return the line comment that marks a text bundle; empty if `data` is not one."""
     marker = _TEXT_START.search(data)
     return marker[1].decode() if marker else ""
 
 
 def next_content(data: memoryview, start: int) -> int | None:
-    """Return where the first byte that is not zero is, from `start` on."""
+    """Return the offset of the first byte from `start` on that is not zero."""
     found = _NOT_ZERO.search(data, start)
     return None if found is None else found.start()
 
 
 _CHUNK = 1 << 20
-"""Bytes that are searched for one magic after the other, while they are in the cache."""
+"""Bytes searched for all magics in turn, while they are in the cache."""
 _STRAYS = (
     (magic.BUNDLE, FileFormat.BUNDLE),
     (magic.COMPRESSED_BUNDLE, FileFormat.COMPRESSED_BUNDLE),
@@ -95,7 +95,7 @@ _STRAYS = (
     (magic.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
     (magic.ELF, FileFormat.CODE_OBJECT),
 )
-_LAYOUTS = {  # of the first numbers behind a magic; see the formats' modules
+_LAYOUTS = {  # of the first fields behind a magic; see the formats' modules
     FileFormat.BUNDLE: struct.Struct("<24xQQQQ"),
     FileFormat.OFFLOAD_BINARY: struct.Struct("<4xIQ"),
     FileFormat.CUDA_FATBIN: struct.Struct("<4xHHQH2xI"),
@@ -109,9 +109,9 @@ _LONGEST_STRAY = max(len(magic) for magic, _ in _STRAYS)
 def find_strays(
     data: memoryview, start: int, stop: int, end: int
 ) -> Iterator[tuple[int, FileFormat]]:
-    """Yield what begins from `start` on and before `stop` of `data`, and where, in file order.
+    """Yield offset and format of each container that begins between `start` and `stop`.
 
-    All of it ends before `end`.
+    They come in file order; each ends before `end`.
     """
     for position in range(start, stop, _CHUNK):
         behind = min(position + _CHUNK, stop)
@@ -125,7 +125,7 @@ def find_strays(
 
 
 def _can_be_true(data: memoryview, at: int, end: int, file_format: FileFormat) -> bool:
-    """Look at what is behind a magic: a few numbers, whatever the header claims."""
+    """Check that the few fields behind a magic are plausible, at constant cost."""
     room = end - at
     if file_format is FileFormat.CODE_OBJECT:
         from offload_tool.formats.objects.device_elf import is_code_object

@@ -1,4 +1,4 @@
-"""The containers of device images that are on the way of a `walk`, and what is in them.
+"""Find the containers of device images with a `walk`, and read their images.
 
 ::
 
@@ -11,15 +11,15 @@
                                 __CLANG_OFFLOAD_BUNDLE__*   an object bundle
                                 .nv_fatbin, __nv_relfatbin  CUDA fat binaries
                                   (COFF: .nv_fatb, __nv_rel)
-                                anything that is not code   CUDA fat binaries, wherever they begin
+                                any section without code    CUDA fat binaries, at any offset
     LLVM bitcode of a host      offload binaries that it embeds
-    kpack archive               what it has under each key
-    ELF with .hipFatBinSegment  of wrappers with markers: what the archives have for each
+    kpack archive               the images under each key
+    ELF with .hipFatBinSegment  for each marked wrapper, its images in the archives
     CUDA fat binary             see `offload_tool.formats.cuda.fatbin`
-    AMD code object, cubin      itself: an image that no container is around
+    AMD code object, cubin      the file itself: an image without a container
 
-Containers come one at a time, and what one of them was decompressed to goes when the next
-one is asked for: memory does not grow with their number.
+Containers come one at a time. The decompressed data of one is freed when the next one is requested,
+so memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ from offload_tool.io.limits import current
 from offload_tool.util.frozen import frozen, replaced
 
 _COFF_NAME = 8
-"""Bytes; the names of sections in a linked PE image have no room for more."""
+"""Bytes; longer section names are cut in a linked PE image."""
 CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
-"""Of the sections that hold nothing but fat binaries, in ELF and in PE files."""
+"""Sections that hold only fat binaries, in ELF and PE files."""
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _SCANNED = 32 << 20
-"""Bytes that are looked through before what was mapped of them is given back."""
+"""Bytes to search before mapped pages are released."""
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
 _RELOCATABLE = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
-"""Sections of objects with code that no device link has linked yet."""
+"""Sections of objects whose device code is not linked yet."""
 _EMPTY: dict[FileFormat | None, str] = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.BITCODE: "bitcode",
@@ -112,24 +112,24 @@ class FoundImage:
     """One image of a container, or its host entry."""
 
     id: str
-    """Bundle entry ID as stored; composed of its parts where the container has none."""
+    """Bundle entry ID as stored, or composed if the container has none."""
     kind: str
     triple: str
     target_id: str
     content: StoredEntry
-    """Where its bytes are."""
+    """The place of its bytes."""
     image_kind: str | None = None
-    """What the container says of the content: ``object``, ``bitcode``, ``ptx``, ..."""
+    """Kind of the content in the container: ``object``, ``bitcode``, ``ptx``, ..."""
     unpacked_size: int | None = None
-    """Bytes after decompression, of an image that is compressed by itself (CUDA's)."""
+    """Bytes after decompression, if the image itself is compressed (CUDA)."""
 
     @property
     def entry_id(self) -> BundleEntryID:
-        """The parts of the ID."""
+        """The parsed ID."""
         return BundleEntryID(self.kind, self.triple, self.target_id)
 
     def refusal(self, label: str) -> UnsupportedError | None:
-        """Return why the bytes of an image, called `label`, cannot be had; None if they can."""
+        """Return why the bytes of the image `label` are unavailable; None if they are available."""
         if self.content.cuda is None or self.content.cuda.image.is_readable:
             return None
         message = f"{self.id} cannot be unpacked: how is not publicly known"
@@ -137,7 +137,7 @@ class FoundImage:
 
     @property
     def size(self) -> int:
-        """Bytes; 0 for the host entry that stands for the whole object file."""
+        """Bytes; 0 for the host entry that represents the whole object file."""
         if self.content.is_host_object:
             return 0
         return self.content.size if self.unpacked_size is None else self.unpacked_size
@@ -145,51 +145,51 @@ class FoundImage:
 
 @frozen
 class FoundContainer:
-    """A container; its images can be read until the next one is asked for."""
+    """A container; its images are readable until the next container is requested."""
 
     place: Place
     container: FileFormat
-    """A bundle, compressed or not, an offload binary or a CUDA fat binary."""
+    """Its format, regardless of compression."""
     offset: int
-    """In the place, as the images' offsets."""
+    """Bytes from the beginning of the place; so are the images' offsets."""
     size: int
     """Bytes in the file."""
     images: tuple[FoundImage, ...]
     section: str | None = None
-    """Name of the section that holds it."""
+    """Name of the section that contains it."""
     index: int = 0
-    """Which container of the file, from 0."""
+    """Index among the containers of the file, from 0."""
     faults: tuple[str, ...] = ()
-    """Why a wrapper of a host program lacks device code that its marker names."""
+    """Reasons why a host program's wrapper lacks device code that its marker names."""
 
     @property
     def path(self) -> str:
-        """The file; in a folder, that file of it."""
+        """The file; in a folder, the file of the folder."""
         return self.place.path
 
     @property
     def member(self) -> str | None:
-        """Which member of an archive or zip file, see `Place.member`."""
+        """Member of an archive or zip file, see `Place.member`."""
         return self.place.member
 
     @property
     def label(self) -> str:
-        """Names file and member, for messages."""
+        """File and member, for messages."""
         return self.place.label
 
     def in_file(self, offset: int) -> int | None:
-        """Return where an offset of the place is in the file; None: it is not there."""
+        """Return the offset in the file for one in the place; None if it is not in the file."""
         return None if self.place.base is None else self.place.base + offset
 
 
 class _Everything(Policy):
-    """Every container that is known is looked into."""
+    """Searches for every known container."""
 
     code_objects = True
 
     def __init__(self, *, markers: bool = False) -> None:
         self.markers = markers
-        """Whether what host programs have in kpack archives is given."""
+        """Whether to report images that host programs have in kpack archives."""
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
         row = tables.sections[number]
@@ -204,7 +204,7 @@ class _Everything(Policy):
                 return FileFormat.KPACK_MARKER
         kind = _by_name(tables.data, tables.names[number], row.sh_offset)
         if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
-            return None  # a host object of ours, which gets its fat binary later
+            return None  # a host object of this package, which gets its fat binary later
         is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
         return FileFormat.CUDA_FATBIN if kind is None and is_data else kind
 
@@ -225,7 +225,7 @@ def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
     section = name.decode("utf-8", "backslashreplace")
     if section == HIP_SECTION:
         return FileFormat.BUNDLE
-    # In a linked program it is of an ordinary type, and may hold bare images.
+    # In a linked program the section has an ordinary type, and may hold bare images.
     if section.startswith(OFFLOADING_SECTION) and is_offload_binary(data, start):
         return FileFormat.OFFLOAD_BINARY
     return FileFormat.CUDA_FATBIN if section in CUDA_SECTION_NAMES else None
@@ -242,19 +242,18 @@ def find_containers(
 ) -> Generator[FoundContainer, None, None]:
     """Find the containers of the file, folder or zip file at `path`, in file order.
 
-    In a folder or a zip file, files come in the order of their names or of the zip file. Those
-    without images are passed over. Those that cannot be read, and members of archives that
-    cannot, go to `skipped` (default: they end the search). `strays` is told of containers in
-    object files that are in none of the sections that a runtime would look into; with `scan` they
-    are given, and what looks like one anywhere in other files. With `markers` (default: of
-    anything but a folder), what a host program has in kpack archives is given as its own; the
-    archives are in the folder, too. A program in a zip file has them there, or in the zip files
-    at `overlay`, which are installed over it.
+    Files come in the order of their names, or of the zip file; those without images are ignored.
+    In a folder, zip file or archive, errors of one file go to `skipped` (default: they end the
+    search). `strays` receives a message for each container of an object file that is outside the
+    sections a runtime searches. With `scan` these are yielded, and files of unknown format are
+    searched too. With `markers` (default: unless `path` is a folder, which yields the archives), a
+    host program's images in kpack archives are yielded as its own. A program in a zip file has its
+    archives there, or in the zip files at `overlay`, which are installed over it.
 
-    :raises NoContainerError: it is neither a folder nor a zip file, and holds no container.
-    :raises FormatError: a broken file.
-    :raises UnsupportedError: one of a sort that is not read.
-    :raises FileError: it cannot be read.
+    :raises NoContainerError: `path` is neither a folder nor a zip file, and holds no container.
+    :raises FormatError: a file is broken.
+    :raises UnsupportedError: a file is of a variant that is not supported.
+    :raises FileError: a file cannot be read.
     """
     index, last = -1, None
     if markers is None:
@@ -297,12 +296,12 @@ def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]
 
 
 def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
-    """Find the containers in a file that is neither folder, zip file nor archive.
+    """Yield the containers of a file that is neither folder, zip file nor archive.
 
-    `label` names it in messages.
+    Messages call it `label`.
 
-    :raises FormatError: a broken file.
-    :raises UnsupportedError: one of a sort that is not read.
+    :raises FormatError: the file is broken.
+    :raises UnsupportedError: the file is of a variant that is not supported.
     """
     yield from Walk(_Everything(), _containers).look(Place.of(source, label), named=True)
 
@@ -327,20 +326,20 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
 
 
 def has_relocatable_code(path: StrPath) -> bool:
-    """Return whether `relocatable_kinds` gives any.
+    """Return whether a file has relocatable device code, see `relocatable_kinds`.
 
-    :raises FileError: it cannot be read.
+    :raises FileError: the file cannot be read.
     """
     return bool(relocatable_kinds(path))
 
 
 def relocatable_kinds(path: StrPath) -> frozenset[str]:
-    """Return the offload kinds, of ``hip`` and ``cuda``, of which a file has relocatable code.
+    """Return the offload kinds, ``hip`` or ``cuda``, of a file's relocatable device code.
 
-    An object, or a member of an archive, of either offload driver, or of nvcc. What is broken,
-    or no such file at all, is for the link to complain of.
+    It is in objects or archive members of nvcc or either offload driver. Broken or other files
+    yield an empty set; the linker reports them.
 
-    :raises FileError: it cannot be read.
+    :raises FileError: the file cannot be read.
     """
     try:
         return frozenset(
@@ -355,9 +354,9 @@ def relocatable_kinds(path: StrPath) -> frozenset[str]:
 
 
 def _is_linked(found: FoundContainer) -> bool:
-    """Return whether a container is in a program or shared library, where no link takes it from.
+    """Return whether a container is in a program or shared library, and so not linked again.
 
-    Those of nvcc keep the section of what they were linked of.
+    Linked files of nvcc keep the section of the inputs.
     """
     data = found.place.source.data
     return is_elf(data) and read_elf_tables(data, path=found.label).header.e_type != ET_REL
@@ -400,7 +399,7 @@ def _image(
 
 
 def _bundles(spot: Spot) -> Iterator[FoundContainer]:
-    """Yield the bundles at a spot; zeros may be between them."""
+    """Yield the bundles at a spot, with zeros between them."""
     place = spot.place
     data = place.source.data[: spot.end]
     last: FileFormat | None = None
@@ -428,7 +427,7 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
 
 
 def _packed_entries(content: InputFile) -> list[StoredEntry]:
-    """Return the entries of what was compressed: a bundle of any layout."""
+    """Return the entries of decompressed data: a bundle of any layout."""
     path = content.path
     if is_bundle(content.data):
         return binary_bundle(content, path=path)[1]
@@ -488,7 +487,7 @@ def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
 
 
 def _code_object(spot: Spot) -> FoundContainer:
-    """Return a code object that is a file, or at a spot of one, as the one image in itself."""
+    """Return a code object, which is a file or at a spot, as a container of one image."""
     place, data = spot.place, spot.place.source.data[spot.start : spot.end]
     if spot.is_stray:
         tables = read_elf_tables(data, path=place.label)
@@ -501,7 +500,7 @@ def _code_object(spot: Spot) -> FoundContainer:
 
 
 def _end_of(tables: ElfTables) -> int:
-    """Return where an ELF file ends that has something behind it."""
+    """Return the end of an ELF file that is followed by other data."""
     header, classes = tables.header, tables.elf_class
     ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
     ends += [row.p_offset + row.p_filesz for row in tables.segments]
@@ -510,7 +509,7 @@ def _end_of(tables: ElfTables) -> int:
 
 
 def _four_fields(text: str) -> str:
-    """Return a triple as bundle entry IDs have it; what cannot be one stays as it is."""
+    """Return a triple in the form of bundle entry IDs; invalid ones are unchanged."""
     return triple.emitted(text) if text.isprintable() and text else "---"
 
 
@@ -531,7 +530,7 @@ def _cuda_fatbins(spot: Spot) -> Iterator[FoundContainer]:
 
 
 def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
-    """Yield where fat binaries begin: one after the other, or scattered over other data."""
+    """Yield the offsets of fat binaries: consecutive, or scattered over other data."""
     if spot.section is None or spot.section in CUDA_SECTION_NAMES:
         position = next_content(data, spot.start)
         while position is not None:

@@ -1,11 +1,11 @@
-"""The device images of kpack archives: in an archive, and of a host program by its markers.
+"""The device images of kpack archives, found in the archive or through a host program's markers.
 
-What an archive has under one key is a container, and the key is its member's name. What a
-wrapper of a host program gets from the archives that its marker names is a container too, of
-the host program: a device loads one of its images, as of a bundle.
+The images of an archive under one key form a container; the key is its member name. The images that
+a host program's wrapper finds in the archives of its marker form a container of the host program.
+As with a bundle, a device loads one of them.
 
-A marker may name any file, and be a stranger's. So an archive has to be in the folder of its
-program, or in a folder ``.kpack`` of one above, as of installed trees, unless the run allows more.
+A marker is untrusted and may name any file. So an archive must be in the folder of its program or
+in a folder ``.kpack`` of a parent, as in installed trees, unless the run allows others.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")
-"""What the names of targets begin with."""
+"""Prefixes of target names."""
 
 
 KpackEntry: TypeAlias = "tuple[BundleEntryID, StoredEntry, int]"
-"""A code object, with its bytes when it is unpacked."""
+"""A code object and its unpacked size in bytes."""
 
 
 def entry_id_of(target_id: str) -> BundleEntryID:
-    """Return the bundle entry ID that a target ID of an archive stands for."""
+    """Return the bundle entry ID for a target ID of an archive."""
     return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
 
 
 def codes_of_archive(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
-    """Yield each key of an archive, and what it has under that.
+    """Yield each key of an archive with its code objects.
 
-    :raises FormatError: it is broken.
-    :raises UnsupportedError: it is of a version or scheme that is not known.
+    :raises FormatError: the archive is broken.
+    :raises UnsupportedError: its version or scheme is unknown.
     """
     archive = read_kpack(source.data, path=label)
     for key, group in images_by_key(archive).items():
@@ -75,12 +75,12 @@ def _entry(source: InputFile, archive: KpackArchive, image: KpackImage, label: s
 def code_of_wrappers(
     tables: ElfTables, place: Place
 ) -> Iterator[tuple[MarkedWrapper, list[KpackEntry], tuple[str, ...]]]:
-    """Yield each wrapper of a host program, with what it gets from the archives that are there.
+    """Yield each wrapper of a host program with its code objects in the existing archives.
 
-    The last is what is wrong with the archives. An entry can be read until the next wrapper is
-    asked for. A program that is in no file of a folder or zip file gets nothing.
+    The last item lists faults of the archives. An entry is readable until the next wrapper is
+    requested. A program that is in no folder or zip file has none.
 
-    :raises FormatError: a wrapper or marker is broken, or names an archive elsewhere.
+    :raises FormatError: a wrapper or marker is broken, or an archive is in a forbidden place.
     """
     with ExitStack() as stack:
         around = place.beside or (_Folder(place.files[-1], stack) if place.files else None)
@@ -90,7 +90,7 @@ def code_of_wrappers(
         seen = set()
         for wrapper in marked_wrappers(tables):
             code = wrapper.key, wrapper.marker
-            if code not in seen:  # of relocatable code, all wrappers share one
+            if code not in seen:  # in relocatable code, all wrappers share one
                 seen.add(code)
                 yield (wrapper, *_wrapped(wrapper, archives))
 
@@ -98,7 +98,7 @@ def code_of_wrappers(
 def archives_beside(tables: ElfTables, path: str) -> list[str]:
     """Return the archives in folders that the loader would find for the host program at `path`.
 
-    :raises FormatError: a wrapper or marker is broken, or names an archive elsewhere.
+    :raises FormatError: a wrapper or marker is broken, or an archive is in a forbidden place.
     """
     with ExitStack() as stack:
         archives = _Archives(_Folder(path, stack))
@@ -135,7 +135,7 @@ def _wrapped(
 
 
 class _Folder:
-    """The folder that a file is in, links followed, as the loader does."""
+    """The folder of a file, with links resolved as the loader does."""
 
     where = "from its folder"
 
@@ -144,7 +144,7 @@ class _Folder:
         self.folder = os.path.dirname(os.path.realpath(path))
         self._stack = stack
         self._names: dict[str, list[str]] = {}
-        """By the folders that are looked into."""
+        """Names in each folder read so far."""
 
     def has(self, path: str) -> bool:
         if not os.path.isfile(path):
@@ -182,11 +182,11 @@ class _OpenArchive(NamedTuple):
     source: InputFile
     archive: KpackArchive
     images: dict[str, list[KpackImage]]
-    """By their keys."""
+    """Images by key."""
 
 
 class _Archives:
-    """The archives of one program: each is found and read once."""
+    """The archives of one program; each is found and read once."""
 
     def __init__(self, around: Neighbours) -> None:
         self.around = around
@@ -196,7 +196,7 @@ class _Archives:
     def there(self, marker: KpackMarker) -> list[str]:
         """Return the archives that the loader would find for some device.
 
-        :raises FormatError: one is elsewhere than beside the program.
+        :raises FormatError: an archive is in a forbidden place.
         """
         paths = marker.search_paths
         if paths not in self._there:

@@ -1,9 +1,9 @@
 """Find offload binaries in any file.
 
-Where they are found, by what a file begins like (as llvm-offload-binary 22.1.8 does it):
+The format of the file decides where to look (as in llvm-offload-binary 22.1.8):
 
 ======================  ===============================================================
-offload binary          it, and those directly behind it
+offload binary          the file itself, and binaries directly behind it
 ELF object, program,    in sections of the type SHT_LLVM_OFFLOADING, whatever their name
 library
 COFF object             in sections whose name begins with ``.llvm.offloading``
@@ -46,15 +46,15 @@ class FoundBinary:
     binary: OffloadBinary
     """Its offsets count from the beginning of `source`."""
     source: InputFile
-    """Open until the next one is asked for; `opened` opens it again."""
+    """Open until the next binary is requested; `opened` opens it again."""
     member: str | None = None
-    """Name of the archive member that has it, the innermost one."""
+    """Name of the innermost archive member that contains it."""
     reopen: Callable[[], InputFile] | None = None
-    """None: `source` is the input itself."""
+    """None if `source` is the input itself."""
 
     @contextmanager
     def opened(self) -> Iterator[InputFile]:
-        """Yield `source`, also when the search has gone on."""
+        """Yield `source`, reopened if the search has moved on."""
         if self.reopen is None:
             yield self.source
             return
@@ -69,7 +69,7 @@ def found_binary(
     member: str | None,
     reopen: Callable[[], InputFile] | None,
 ) -> FoundBinary:
-    """Return a binary of `source` with its images, which are somewhere else if it is compressed."""
+    """Return a binary of `source`; the images of a compressed one are in another file."""
     if binary.packed is None:
         return FoundBinary(binary, source, member, reopen)
     content = inflated(source.data, binary, path=label)
@@ -88,11 +88,11 @@ def find_offload_binaries(
 ) -> Iterator[Iterator[FoundBinary]]:
     """Yield the offload binaries in `source`, in file order, while the block runs.
 
-    `padding` allows zeros around binaries, which LLVM 22 refuses. Objects embedded in
-    bitcode are copied to a file without a name.
+    `padding` allows zeros around binaries, which LLVM 22 rejects. Objects embedded in bitcode are
+    copied to an anonymous file.
 
     :raises FormatError: the file, or what is in it, is broken.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises UnsupportedError: its version or variant is not supported.
     :raises FileError: a member of a thin archive cannot be read.
     """
     with ExitStack() as stack:
@@ -102,9 +102,9 @@ def find_offload_binaries(
 
 
 class _PackagerPolicy(Policy):
-    """What is looked into as llvm-offload-binary does it; messages count from the file's begin."""
+    """Searches the files that llvm-offload-binary searches; offsets in messages are the file's."""
 
-    confined = False  # as LLVM's program has it: the user named the archive for its members
+    confined = False  # as in LLVM's program: the user named the archive for its members
     believes_coff = True
     object_bundles = False
 
@@ -145,7 +145,7 @@ class _PackagerPolicy(Policy):
 
 
 class _SpotReader:
-    """Reads the binaries at a spot; what is in a spool can be read until the search ends."""
+    """Reads the binaries at a spot; binaries in a spool are valid until the search ends."""
 
     def __init__(self, stack: ExitStack, *, padding: bool) -> None:
         self.stack = stack

@@ -1,26 +1,25 @@
 r"""Open a bundle of any layout, compressed or not, one or several in a file.
 
-What is found depends on the file type, as clang-offload-bundler 22.1.8 does it:
+The file type decides what to read (as in clang-offload-bundler 22.1.8):
 
     text types          the entries between comment markers
     bc, gch, ast        the binary layout; a file without its magic has no entries
     o                   sections of an object file, else the binary layout
 
-Modules for object files and for compression are imported where they are used: most runs
-need neither, and start in half the time without.
+Modules for object files and for compression are imported lazily: most runs do not need them, and
+start twice as fast without them.
 
-Each may be compressed as a whole. In the binary layout several bundles may follow each
-other, with zeros between (what a linker makes of several ``.hip_fatbin`` sections); each
-is bounded by its own sizes.
+Each layout may be compressed as a whole. A file may have several bundles in the binary layout, with
+zeros between them (a linker joins ``.hip_fatbin`` sections); their sizes delimit them.
 
-By `open_passing`, one compressed bundle is decompressed while it is copied, and not kept::
+`open_passing` decompresses a single compressed bundle while it is copied, without storing it::
 
     compressed bundle --> begin: the table --> which entries are wanted?
                      \
                       --> the rest --+--> hash
-                                     +--> outputs that have their names only when the hash is right
+                                     +--> outputs, renamed into place only if the hash is right
 
-So a bundle of any size needs no temporary file, and is never in memory as a whole.
+So a bundle of any size needs neither a temporary file nor much memory.
 """
 
 from __future__ import annotations
@@ -51,19 +50,18 @@ BINARY_TYPES = ("bc", "gch", "ast")
 FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
 """The file types that can be bundled; ``a`` can only be unbundled."""
 DEFAULT_FILE_TYPE = "o"
-"""What clang's driver says of its fat binaries: an object bundle, or the binary layout."""
+"""clang's type for its fat binaries: an object bundle, or the binary layout."""
 
-_SMALLEST_COMPRESSED = 8  # bytes; LLVM takes a shorter file for no compressed bundle
+_SMALLEST_COMPRESSED = 8  # bytes; LLVM takes no shorter file for a compressed bundle
 
 
 class PassingContent:
     """The content of the compressed bundle at `position` of `source`.
 
-    It has been checked after `check` or `copy`, or when the data of `file` was asked for, and not
-    before.
+    The content is verified only after `check`, `copy` or access to the data of `file`.
 
-    :raises FormatError: it is damaged, as far as that is seen at its beginning.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises FormatError: the beginning of the bundle is damaged.
+    :raises UnsupportedError: its version or method is not supported.
     """
 
     def __init__(self, source: InputFile, position: int, *, path: StrPath) -> None:
@@ -78,33 +76,33 @@ class PassingContent:
         header = read_compressed_header(data, position, path=path)
         self._passing = Passing(data, header, path=path)
         self.begin = memoryview(self._passing.begin)
-        """The first bytes of it; at least one, if there are any."""
+        """Its first bytes; at least one unless it is empty."""
         self.end = self._passing.end
-        """Where the bundle ends in `source`; None where only decompressing tells that."""
+        """End of the bundle in `source`; None if only decompression can find it."""
         self.report = CompressionReport(header, (self.end or 0) - header.offset - header.size, 0.0)
-        """What was decompressed, but for the time."""
+        """Statistics of the decompression, without the time."""
 
         def make() -> memoryview:
             return decompress(data, header, path=path).data
 
         self.file = InputFile.made_later(path, header.uncompressed_size, make)
-        """All of it, decompressed once more when it is looked into."""
+        """The whole content; access decompresses it again."""
 
     def check(self) -> None:
-        """Decompress it for its hash alone.
+        """Decompress the bundle only to verify its hash.
 
-        :raises FormatError: it is damaged.
-        :raises LimitError: it is greater than the run's budget allows.
+        :raises FormatError: the bundle is damaged.
+        :raises LimitError: the content exceeds the run's budget.
         """
         self.copy([])
 
     def copy(self, ranges: Sequence[tuple[int, int, OutputFile]]) -> None:
-        """Append ranges of it, (offset, size) in bytes, each to a file of its own.
+        """Append ranges, (offset, size) in bytes, each to its own file.
 
-        That, or `check`, works once.
+        Either `copy` or `check` works, once.
 
-        :raises FormatError: it is damaged, and the files have bytes that cannot be trusted.
-        :raises LimitError: it is greater than the run's budget allows.
+        :raises FormatError: the bundle is damaged, and the files have invalid content.
+        :raises LimitError: the content exceeds the run's budget.
         :raises FileError: a file cannot be written.
         """
         self._passing.to(_Parts(ranges))
@@ -121,7 +119,7 @@ class _Parts:
         start, end = self._position, self._position + len(data)
         for offset, size, file in self._ranges:
             if offset < end and start < offset + size:
-                if offset >= start:  # what was unpacked till now is in the budget for it
+                if offset >= start:  # the budget now includes the data unpacked so far
                     file.reserve(size)
                 file.write(data[max(offset - start, 0) : offset + size - start])
         self._position = end
@@ -129,11 +127,11 @@ class _Parts:
 
 @frozen
 class Container:
-    """One bundle of a file: its entries in file order, and how it was decompressed."""
+    """One bundle of a file: its entries in file order, and statistics of its decompression."""
 
     entries: tuple[StoredEntry, ...]
     report: CompressionReport | None = None
-    """None where the bundle is not compressed."""
+    """None if the bundle is not compressed."""
 
 
 @frozen
@@ -141,10 +139,10 @@ class OpenedBundle:
     """All bundles of a file, in file order."""
 
     content: InputFile
-    """The whole file; what it decompresses to where it is one compressed bundle."""
+    """The whole file, or the decompressed content of a single compressed bundle."""
     containers: tuple[Container, ...]
     passing: PassingContent | None = None
-    """What is yet to be decompressed, and checked, by `check` or `write`."""
+    """The compressed bundle that `check` or `write` will decompress and verify."""
 
     @property
     def entries(self) -> list[StoredEntry]:
@@ -152,31 +150,31 @@ class OpenedBundle:
         return [entry for container in self.containers for entry in container.entries]
 
     def check(self) -> None:
-        """Decompress what has not been, for its hash alone.
+        """Decompress a remaining compressed bundle only to verify its hash.
 
-        :raises FormatError: it is damaged.
+        :raises FormatError: the bundle is damaged.
         """
         if self.passing is not None:
             self.passing.check()
 
     def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
-        """Append the content of entries, each to a file of its own; or check, if there are none.
+        """Append each entry's content to its own file; without entries, only check.
 
-        :raises FormatError: it is damaged.
+        :raises FormatError: the bundle is damaged.
         :raises FileError: a file cannot be written.
         """
-        # What is written directly (standard output) cannot be taken back when the hash is wrong.
+        # Direct output (standard output) cannot be undone if the hash is wrong.
         if self.passing is not None and all(file.seekable for _, file in rows):
             self.passing.copy([(entry.offset, entry.size, file) for entry, file in rows])
             return
         if self.passing is not None:
-            _ = self.content.data  # which is checked, also where the entries are empty
+            _ = self.content.data  # access verifies it, even if the entries are empty
         for entry, file in rows:
             entry.write_to(file)
 
 
 def check_file_type(file_type: str) -> None:
-    """Refuse what is not in `FILE_TYPES`.
+    """Check that `file_type` is in `FILE_TYPES`.
 
     :raises UsageError: with LLVM's message.
     """
@@ -187,12 +185,12 @@ def check_file_type(file_type: str) -> None:
 def open_passing(
     source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
 ) -> OpenedBundle:
-    """Do what `open_bundle` does, but leave one compressed bundle that is all of the file packed.
+    """Open a bundle as `open_bundle` does, but do not yet decompress a single compressed one.
 
-    By `check`, or `write`, which works once, it is decompressed.
+    Either `check` or `write` decompresses it; each works once.
 
-    :raises FormatError: it is a broken bundle.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises FormatError: the bundle is broken.
+    :raises UnsupportedError: its version or variant is not supported.
     """
     if file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
         passing = PassingContent(source, 0, path=source.path)
@@ -201,7 +199,7 @@ def open_passing(
             try:
                 found = begun_bundle(passing.file, passing.begin, path=source.path)
             except FormatError:
-                passing.check()  # damage comes first
+                passing.check()  # report damage first
                 raise
             if found is not None:
                 entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
@@ -217,13 +215,13 @@ def open_bundle(
     start: int = 0,
     wanted: Callable[[str], bool] | None = None,
 ) -> OpenedBundle:
-    """Find the entries of `source` from `start` on; it must stay open while they are used.
+    """Read the entries of `source` from `start` on; it must stay open while they are used.
 
-    `wanted` says which IDs are to be unbundled; without it all are listed (see
-    `read_text_bundle`). A file that is not a bundle has no entries.
+    `wanted` selects the IDs to unbundle; without it, all are listed (see `read_text_bundle`). A
+    file that is not a bundle has no entries.
 
-    :raises FormatError: it is a broken bundle.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises FormatError: the bundle is broken.
+    :raises UnsupportedError: its version or variant is not supported.
     """
     containers: list[Container] = []
     contents: list[InputFile] = []
@@ -236,7 +234,7 @@ def open_bundle(
         else:
             content, report = source, None
             entries, end = _read_plain(source, position, file_type, wanted)
-            if end == position:  # no bundle
+            if end == position:  # not a bundle
                 _check_rest(source, position, containers)
                 break
         if report is not None:
@@ -250,7 +248,7 @@ def open_bundle(
 def _read_plain(
     source: InputFile, position: int, file_type: str, wanted: Callable[[str], bool] | None
 ) -> tuple[list[StoredEntry], int]:
-    """Read the uncompressed bundle at `position`; return its entries and where it ends."""
+    """Read the uncompressed bundle at `position`; return its entries and its end."""
     path = source.path
     if file_type in COMMENT_MARKS:
         comment = COMMENT_MARKS[file_type]
@@ -265,7 +263,7 @@ def _read_plain(
 
 
 def _object_entries(source: InputFile, *, unbundling: bool) -> list[StoredEntry] | None:
-    """Read an object bundle; None if the file is not an object file."""
+    """Read an object bundle; return None if the file is not an object file."""
     from offload_tool.formats.bundle.object_file import is_object_file, refuse_merged
 
     if is_object_file(source.data) is None:
@@ -274,7 +272,7 @@ def _object_entries(source: InputFile, *, unbundling: bool) -> list[StoredEntry]
 
 
 def _check_rest(source: InputFile, position: int, containers: Sequence[Container]) -> None:
-    """Accept bytes after uncompressed bundles, as LLVM does; nothing follows a compressed one."""
+    """Accept bytes after uncompressed bundles, as LLVM does; reject them after a compressed one."""
     if containers and containers[-1].report is not None:
         found = bytes(source.data[position : position + 8])
         message = f"expected zeros or another bundle after a compressed one, found {found!r}"

@@ -1,16 +1,16 @@
-"""The one way through files to the containers in them.
+"""Walk through files to the containers in them.
 
 ::
 
-    folder                      every regular file in it, at any depth; links are not followed
+    folder                      every regular file below it; links are not followed
     zip file (a wheel)          every member
-    archive (thin too)          every member, in nested archives as well
+    archive (thin too)          every member, also of nested archives
     ELF, COFF                   the sections that hold containers, and the object bundle
     LLVM bitcode of a host      the offload binaries that it embeds
-    anything else               it is a container, or nothing
+    anything else               a container itself, or nothing
 
-What is looked into, and what messages say, is a `Policy`. Modules for rarer files are imported
-where they are used. One file at a time is open, besides those that it is in.
+A `Policy` selects the files and sections to search, and the messages. Modules for rarer files are
+imported lazily. Only one file is open at a time, besides the files that contain it.
 """
 
 from __future__ import annotations
@@ -53,61 +53,62 @@ _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
 OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
 _FORGET_AFTER = 32 << 20
-"""Bytes of a file after which what was mapped of it is given back."""
+"""Bytes of a file after which the walk releases mapped pages."""
 
 
 class Neighbours(Protocol):
-    """The files around one, in whose `folder` it is; of those that are in a zip file, members."""
+    """The files around one in `folder`; of a zip file, its members."""
 
     folder: str
     where: str
-    """What a path from the folder on is, for messages."""
+    """A phrase for messages that describes where paths are resolved."""
 
     def has(self, path: str, /) -> bool:
-        """Return whether a file is at a path."""
+        """Return whether a file exists at a path."""
 
     def like(self, before: str, behind: str, /) -> Iterable[str]:
-        """Return the paths with any part of a name between two texts, sorted."""
+        """Return the sorted paths in one folder that begin with `before` and end with `behind`."""
 
     def open(self, path: str, /) -> InputFile:
-        """Open a file that is there, as long as this one can be read.
+        """Open an existing file, which is valid while this one is.
 
-        :raises ContentError: it is broken.
-        :raises FileError: it cannot be read.
+        :raises ContentError: the file is broken.
+        :raises FileError: the file cannot be read.
         """
 
 
 class Place(NamedTuple):
-    """Bytes to look at: a file, or a part of one."""
+    """Bytes to search: a file, or a part of one."""
 
     path: str
-    """The file that the user named, or one of the folder."""
+    """The file that the user named, or a file of the folder."""
     source: InputFile
     label: str
-    """For messages."""
+    """Name for messages."""
     files: tuple[str, ...] = ()
-    """The file at `path`, and those that thin archives named from there: the last one has the
-    bytes. Empty where they are in no file, but unpacked: thin archives name no files there."""
+    """The file at `path`, then the members of thin archives that lead to the bytes, which are in
+    the last. Empty if the bytes are unpacked and in no file: thin archives cannot name files
+    there."""
     names: tuple[str, ...] = ()
-    """Of the members around, the outermost first."""
+    """Names of the enclosing members, outermost first."""
     base: int | None = 0
-    """Where the bytes begin in the file at `path`; None if they are not in it."""
+    """Offset of the bytes in the file at `path`; None if they are not in it."""
     beside: Neighbours | None = None
-    """What is around a member of a zip file."""
+    """The files around a member of a zip file."""
 
     @classmethod
     def of(cls, source: InputFile, label: str) -> Place:
-        """Return the place of a file that is looked at as a whole."""
+        """Return the place of a whole file."""
         return cls(label, source, label, (label,))
 
     @property
     def member(self) -> str | None:
-        """Which member of an archive or zip file: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
+        """Member of an archive or zip file: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
         return member_path(self.names) if self.names else None
 
 
 def member_path(names: tuple[str, ...]) -> str:
-    """Name a member by its own name and those of the files around it, the outermost first."""
+    """Return the name of a member from its own and the enclosing names, outermost first."""
     first, *others = names
     return first + "".join(f"({name})" for name in others)
 
@@ -121,13 +122,13 @@ class Spot(NamedTuple):
     """Bytes from the beginning of the place; so is `end`."""
     end: int
     section: str | None = None
-    """Name of the section that they are in."""
+    """Name of the section that contains them."""
     is_stray: bool = False
-    """Only the one container at `start` is meant, which nothing points to."""
+    """Whether only the container at `start` counts, which no table refers to."""
 
 
 class _Section(NamedTuple):
-    """A section of an object file, and what containers the policy says are in it."""
+    """A section of an object file, and the format of its containers according to the policy."""
 
     name: bytes
     start: int
@@ -137,26 +138,26 @@ class _Section(NamedTuple):
 
 
 class Policy:
-    """What a walk looks into, and what it says of what it refuses.
+    """The rules of a walk: files and sections to search, and messages.
 
-    Each verb that is to be as one of LLVM's programs has its own.
+    Each operation that mimics one of LLVM's programs has its own.
     """
 
     contains_itself = "this archive contains itself"
     believes_coff = False
-    """Whether two bytes make a COFF object even of a broken file that nobody named."""
+    """Whether two bytes identify a COFF object, even a broken one that the user did not name."""
     object_bundles = True
     confined = True
-    """Whether the members of a thin archive must be in its folder, unless the run allows others."""
+    """Whether members of a thin archive must be in its folder, unless the run allows others."""
     code_objects = False
-    """Whether device code that no container is around is given."""
+    """Whether device code without a container is reported."""
 
     def label(self, place: Place, name: str) -> str:
-        """Name a member of the file at `place` for messages."""
+        """Return the name of a member of the file at `place`, for messages."""
         return f"{place.path}({member_path((*place.names, name))})"
 
     def opens(self, place: Place, file_format: FileFormat) -> bool:  # noqa: ARG002
-        """Return whether the file at `place`, which is of a known format, is looked into."""
+        """Return whether to search the file at `place`, whose format is known."""
         return True
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:
@@ -171,40 +172,40 @@ class Policy:
         return ArchiveReader(place.source.data, place.label, folder)
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:  # noqa: ARG002
-        """Return what is in a section of an ELF file."""
+        """Return the format of the containers in a section of an ELF file."""
         return None
 
     def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
-        """Return what is in a section of a COFF file."""
+        """Return the format of the containers in a section of a COFF file."""
         return None
 
     def holds_only(self, name: bytes, file_format: FileFormat) -> bool:  # noqa: ARG002
-        """Return whether a section holds containers of that format and nothing else."""
+        """Return whether a section holds only containers of that format."""
         return True
 
     def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
-        """Make the error that a thin archive's member cannot be one."""
+        """Return the error that a thin archive's member is invalid."""
         return FormatError(message, path=self.label(place, member.name))
 
     def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> OffloadError:  # noqa: ARG002
-        """Make the error that a thin archive's member cannot be read."""
+        """Return the error that a thin archive's member cannot be read."""
         return error
 
 
 class CopyPolicy(Policy):
-    """For who writes an archive anew, and so has no place for a thin one; `advice` says why."""
+    """For operations that rewrite an archive and reject thin ones; `advice` is for the message."""
 
     def __init__(self, advice: str) -> None:
         self.advice = advice
 
     def label(self, place: Place, name: str) -> str:
-        """Name each member behind those around it."""
+        """Return the name of a member behind those around it."""
         return f"{place.label}({name})"
 
     def members(self, place: Place) -> Iterator[ArchiveMember]:
         """Read an archive's members.
 
-        :raises UsageError: it is a thin archive.
+        :raises UsageError: the archive is thin.
         """
         for member in super().members(place):
             if member.path is not None:
@@ -213,10 +214,10 @@ class CopyPolicy(Policy):
 
 
 def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, Place]]:
-    """Yield an archive's members; the file of a thin one's is open until the next.
+    """Yield an archive's members; the file of a thin archive's member is open until the next.
 
-    :raises FormatError: the archive is broken, or a thin archive's member cannot be one.
-    :raises UnsupportedError: a thin archive that is packed in another file.
+    :raises FormatError: the archive is broken, or a thin archive's member is invalid.
+    :raises UnsupportedError: a thin archive is inside another file.
     :raises FileError: the file of a thin archive's member cannot be read.
     """
     for member in policy.members(place):
@@ -226,7 +227,7 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
 
 @contextmanager
 def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator[Place]:
-    """Open one of an archive's members; errors as for `open_members`."""
+    """Open one archive member; raises the errors of `open_members`."""
     if member.path is None:
         label = _label(place, member.name, policy)
         source = place.source.part(label, member.offset, member.size)
@@ -244,9 +245,9 @@ def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator
 
 
 def open_file_or_members(path: StrPath) -> Iterator[Place]:
-    """Yield the place of a file, or of each member if it is an archive; open until the next.
+    """Yield the place of a file, or of each member of an archive; each is open until the next.
 
-    :raises FormatError: see `open_members`; so for the other errors.
+    :raises FormatError: as `open_members`, like the other errors.
     :raises FileError: the file cannot be read.
     """
     with InputFile(path) as source:
@@ -263,12 +264,12 @@ def _label(place: Place, name: str, policy: Policy) -> str:
     budget = current()
     budget.enter(len(place.names) + 1, label)
     budget.member(label)
-    budget.look(len(name), place.label)  # names, too, can be the same bytes
+    budget.look(len(name), place.label)  # members can share the bytes of a name
     return label
 
 
 def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy) -> InputFile:
-    """Open the file that is a thin archive's member."""
+    """Open the file of a thin archive's member."""
     try:
         status = path.stat()
         if any(_is_file(other, status) for other in place.files):
@@ -289,14 +290,13 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
 
 
 class Walk(Generic[_T]):
-    """One search, under a `policy`: it gives what `read` makes of each spot.
+    """A search under a `policy`; it yields the results of `read` for each spot.
 
-    `skipped` takes what is broken in a folder, zip file or archive (default: it ends the search),
-    whatever it is: the other files are looked at. `strays` takes what stands outside of all known
-    sections of an object file: the place, the offset and the format. With `scan`, which tells the
-    size of what was found, the walk gives it, and what is anywhere in files of no known format.
-    The zip files at `overlay` are installed over one that is looked at.
-    `spool` opens a file for what is a range of none.
+    Errors in a file of a folder, zip file or archive go to `skipped`, and the walk continues
+    (default: an error ends it). `strays` receives place, offset and format of each container
+    outside the known sections of an object file. `scan` returns the size of a container; with it,
+    the walk yields strays too, and searches files of unknown format. The zip files at `overlay` are
+    installed over the searched one. `spool` opens a file for bytes that are not a range of one.
     """
 
     def __init__(
@@ -318,11 +318,11 @@ class Walk(Generic[_T]):
         self.skipped = skipped
         self.in_folder = False
         self.has_skipped = False
-        """Whether something was broken."""
+        """Whether a broken file was skipped."""
         self.spool = spool
 
     def folder(self, folder: StrPath) -> Iterator[_T]:
-        """Yield what is in the files of a folder, in the order of their names."""
+        """Yield the results for the files of a folder, in the order of their names."""
         budget = current()
         self.in_folder = True
         for path in _files(folder, self._skip):
@@ -334,7 +334,7 @@ class Walk(Generic[_T]):
 
     @contextmanager
     def _isolated(self, label: str) -> Iterator[None]:
-        """Continue the walk behind a file, whatever happened in it."""
+        """Continue the walk after a file, whatever error it raised."""
         try:
             yield
         except OffloadError as error:
@@ -348,7 +348,7 @@ class Walk(Generic[_T]):
                 self._skip(UnexpectedError(label, error))
 
     def look(self, place: Place, *, named: bool = False) -> Iterator[_T]:
-        """Yield what is in one file; `named`: by the user, so a text is searched."""
+        """Yield the results for one file; if the user `named` it, text is searched."""
         file_format = recognise(place.source.data, anywhere=named)
         if file_format is None:
             if self.scan:
@@ -386,7 +386,7 @@ class Walk(Generic[_T]):
     # -- zip files -------------------------------------------------------------------
 
     def _wheels_beside(self, place: Place) -> list[Path]:
-        """Return the other wheels of the folder that is walked, which are installed together."""
+        """Return the other wheels of the walked folder, which are installed together."""
         from offload_tool.formats.wheel import is_wheel
 
         path = Path(place.path)
@@ -456,7 +456,7 @@ class Walk(Generic[_T]):
         except ContentError:
             if named or self.policy.believes_coff or data[: len(DOS)] == DOS:
                 raise
-            return  # two bytes tell a COFF object, and other files may begin with them too
+            return  # a COFF magic has two bytes, with which other files can begin
         yield from self._in_sections(
             place,
             (
@@ -466,7 +466,7 @@ class Walk(Generic[_T]):
         )
 
     def _in_sections(self, place: Place, sections: Iterable[_Section]) -> Iterator[_T]:
-        """Look into the sections that hold containers, and at what is outside of these."""
+        """Search the sections that hold containers, and the bytes outside them."""
         known: list[tuple[int, int]] = []
         searched: list[tuple[int, int]] = []
         for name, start, size, file_format in sections:
@@ -488,9 +488,9 @@ class Walk(Generic[_T]):
         known: Sequence[tuple[int, int]],
         searched: Sequence[tuple[int, int]],
     ) -> Iterator[_T]:
-        """Yield, or only name, what is outside of an object file's known sections.
+        """Yield or report containers outside an object file's known sections.
 
-        The `searched` ones were looked through for fat binaries of CUDA.
+        The `searched` sections were already searched for CUDA fat binaries.
         """
         if self.scan:
             yield from self._scanned(place, known, searched)
@@ -504,7 +504,7 @@ class Walk(Generic[_T]):
         known: Sequence[tuple[int, int]],
         searched: Sequence[tuple[int, int]],
     ) -> Iterator[_T]:
-        """Yield what is outside of the `known` ranges; none within what was given."""
+        """Yield containers outside the `known` ranges, but none inside another container."""
         behind = 0
         for at, file_format in _strays(place.source, known, searched):
             if at >= behind:
@@ -521,7 +521,7 @@ class Walk(Generic[_T]):
         for embedded in find_embedded_objects(
             source.data, OFFLOADING_SECTION, path=place.label, forget=source.forget
         ):
-            with self.spool() as spool:  # it begins at any bit, so is not a range
+            with self.spool() as spool:  # it can begin at any bit, so it is not a range
                 start, end = _unpack(embedded, spool, source)
                 with spool.read(place.label) as whole:
                     part = whole.part(place.label, start, end - start)
@@ -531,12 +531,12 @@ class Walk(Generic[_T]):
 
 
 class _Ranges:
-    """Ranges of a file, any of which may share bytes with others."""
+    """Ranges of a file, which may overlap."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        """The furthest end of those that begin so early."""
+        """For each start, the largest end of the ranges up to it."""
         for start, end in sorted(ranges):
             self._starts.append(start)
             self._ends.append(max(end, self._ends[-1] if self._ends else 0))
@@ -549,7 +549,7 @@ class _Ranges:
 def _strays(
     source: InputFile, known: Sequence[tuple[int, int]], searched: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, FileFormat]]:
-    """Search all bytes of a file but the `known` ranges."""
+    """Yield the containers outside the `known` ranges of a file."""
     inside = _Ranges(searched)
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
@@ -557,7 +557,7 @@ def _strays(
             stop = min(begin + _FORGET_AFTER, start)
             for at, file_format in find_strays(source.data, begin, stop, start):
                 found = file_format is FileFormat.CUDA_FATBIN and at in inside
-                if at and not found:  # at 0, it is what was looked into
+                if at and not found:  # offset 0 is the file itself
                     yield at, file_format
             done += stop - begin
             if done >= _FORGET_AFTER:
@@ -567,7 +567,7 @@ def _strays(
 
 
 def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[int, int]:
-    """Append an object of `source` to a spool; give where it begins and ends."""
+    """Append an object of `source` to a spool; return its start and end there."""
     start = forgotten = spool.out.position
     for chunk in embedded.chunks():
         spool.out.write(chunk)

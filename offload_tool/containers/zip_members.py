@@ -1,19 +1,18 @@
-"""The files in a zip file (a wheel), without unpacking it into a folder.
+"""Read the files in a zip file (a wheel) without unpacking it into a folder.
 
-A member that is stored as it is is a range of the zip file. Others are unpacked one at a time
-into a file without a name, if they begin like something that is wanted. The size that the zip
-file gives is the most, and the run's budget must allow it first.
+A stored member is a range of the zip file. A compressed member is unpacked into an anonymous file,
+one at a time, if its first bytes are of interest. It may not exceed the size in the zip file's
+directory, which is requested from the run's budget first.
 
-What is around a member is the tree that is there once the zip file is installed:
+A member's neighbours are those of the tree after installation:
 
 ::
 
     demo/lib/a.so          in demo-1.0-...whl
-    .kpack/demo_*.kpack    in it, too, or in another wheel that is installed over it
+    .kpack/demo_*.kpack    in it, or in another wheel that is installed over it
 
-Nothing is read before it is asked for. What is packed is unpacked once, into one file without a
-name for all that is asked for, which the run's budget allows. Only members are found, whatever
-path is asked for.
+Members are read on demand. All compressed ones are unpacked once each, into a common anonymous file
+within the run's budget. Only members are found, whatever the path.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from offload_tool.io.temporary_directory import usual_folder
 
 _PEEK = 4096
 _ROW = 64
-"""Bytes of a row of the directory, at least; the format needs 46, of no name."""
+"""Smallest row of the directory assumed, in bytes; the format needs 46 without a name."""
 _CHUNK = 1 << 20
 _ENCRYPTED = 1
 
 
 @contextmanager
 def open_zip(source: InputFile, label: str) -> Iterator[zipfile.ZipFile]:
-    """Read a zip file's directory; `label` names the zip file in messages.
+    """Read a zip file's directory; messages call the zip file `label`.
 
-    :raises FormatError: it is broken.
+    :raises FormatError: the zip file is broken.
     """
     with ExitStack() as stack:
         with _reading(label):
@@ -59,7 +58,7 @@ def open_zip(source: InputFile, label: str) -> Iterator[zipfile.ZipFile]:
 
 
 class _Directory:
-    """The bytes of a zip file: its directory is read at once, so the run is asked before."""
+    """The bytes of a zip file; `zipfile` reads the directory at once, so this checks the budget."""
 
     def __init__(self, stream: BinaryIO, size: int, label: str) -> None:
         self._stream = stream
@@ -69,16 +68,16 @@ class _Directory:
         self.seek, self.tell, self.close = stream.seek, stream.tell, stream.close
 
     def read(self, size: int = -1) -> bytes:
-        """Read bytes.
+        """Read bytes as a file does.
 
-        :raises LimitError: they can have more rows of the directory than this run may look at.
+        :raises LimitError: `size` bytes can have more directory rows than this run allows.
         """
         if not self.is_read and size > _PEEK:
             budget(self._size).check_members(size // _ROW, self._label)
         return self._stream.read(size)
 
     def seekable(self) -> bool:
-        """Return whether it can be read from anywhere."""
+        """Return True, as `zipfile` requires."""
         return True
 
 
@@ -90,17 +89,17 @@ def open_zip_member(
     label: str,
     wanted: Callable[[memoryview], bool],
 ) -> Iterator[tuple[InputFile, int | None] | None]:
-    """Yield a member's content, and where it begins in `source` (None: it is packed there).
+    """Yield a member's content and its offset in `source` (None if it is compressed).
 
-    Gives None for a packed member that is not `wanted`, by its first bytes. `label` names
-    the member in messages.
+    Yields None for a compressed member whose first bytes are not `wanted`. Messages call the member
+    `label`.
 
-    :raises FormatError: the member is broken, or greater than there is room for.
-    :raises UnsupportedError: it is encrypted, or packed in an unknown way.
-    :raises LimitError: it is greater than the run's budget allows.
+    :raises FormatError: the member is broken, or does not fit on the disk.
+    :raises UnsupportedError: the member is encrypted, or its compression is unknown.
+    :raises LimitError: the member exceeds the run's budget.
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
-        # Nothing is unpacked, but many rows can name the same bytes.
+        # Nothing is decompressed, but many rows can refer to the same bytes.
         budget(len(source)).unpack(row.file_size, label)
         offset = content_offset(source, row, row.file_size, label=label)
         yield source.part(label, offset, row.file_size), offset
@@ -114,7 +113,7 @@ def open_zip_member(
         _check_room(row.file_size, label)
         budget(row.compress_size).unpack(row.file_size, label)
         with _reading(label), archive.open(row) as member:
-            while chunk := member.read(_CHUNK):  # never more than the size that was asked for
+            while chunk := member.read(_CHUNK):  # at most the size in the directory
                 spool.out.write(chunk)
         if spool.out.position != row.file_size:
             message = f"expected {row.file_size} bytes, found {spool.out.position}"
@@ -125,25 +124,25 @@ def open_zip_member(
 
 @contextmanager
 def _reading(label: str) -> Iterator[None]:
-    """Turn what Python's reader of zip files raises into this package's errors."""
+    """Convert the exceptions of `zipfile` to those of this package."""
     try:
         yield
     except OffloadError:
         raise
     except OSError as error:
         raise FileError(label, error) from error
-    except (NotImplementedError, RuntimeError) as error:  # an unknown method, or encrypted
+    except (NotImplementedError, RuntimeError) as error:  # an unknown method, or encryption
         message = f"cannot be read from the zip file: {error}"
         raise UnsupportedError(message, path=label) from error
     except Exception as error:
-        # Broken data: zlib.error, struct.error, BadZipFile, EOFError, ... All mean the same here.
+        # Broken data: zlib.error, struct.error, BadZipFile, EOFError, ...
         raise FormatError(f"cannot be read from the zip file: {error}", path=label) from error
 
 
 def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
-    """Open the bytes of a zip file as a stream."""
+    """Return the bytes of a zip file as a stream."""
     descriptor = source.fileno()
-    if descriptor is None:  # a zip file that is stored in another one
+    if descriptor is None:  # a zip file stored in another
         budget(len(source)).unpack(len(source), source.path)
         spool = stack.enter_context(Spool())
         spool.out.write(source.data)
@@ -153,13 +152,13 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
 
 
 def _check_room(size: int, label: str) -> None:
-    """Refuse what does not fit on the disk."""
+    """Check that `size` bytes fit on the disk."""
     free = shutil.disk_usage(usual_folder()).free
     if size > free:
         raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)
 
 
-# -- what is around a member ---------------------------------------------------------------
+# -- neighbours of a member ------------------------------------------------------------------
 
 
 class _Member(NamedTuple):
@@ -170,10 +169,10 @@ class _Member(NamedTuple):
 
 
 class ZipOverlay:
-    """The members of a zip file, and of the `others` that lie over it; open in its block.
+    """The members of a zip file and of the `others` installed over it; open in its block.
 
-    A member of the zip file itself goes before those of others with its name. Of the others, those
-    that are no zip files, or broken, are passed over.
+    The zip file's own members take precedence. Broken ones of the others, and files that are not
+    zip files, are ignored.
     """
 
     def __init__(
@@ -191,7 +190,7 @@ class ZipOverlay:
 
     @cached_property
     def _members(self) -> dict[str, _Member]:
-        """By their paths in the tree."""
+        """Members by their paths in the tree."""
         found: dict[str, _Member] = {}
         for path in reversed(self._others):
             try:
@@ -213,11 +212,11 @@ class ZipOverlay:
         return self._stack.enter_context(Spool())
 
     def has(self, path: str) -> bool:
-        """Return whether a file is there."""
+        """Return whether a file exists at a path."""
         return path in self._members
 
     def like(self, before: str, behind: str) -> Iterator[str]:
-        """Yield the paths with any file or folder name's part between two texts, sorted."""
+        """Yield the sorted paths in one folder that begin with `before` and end with `behind`."""
         shortest = len(before) + len(behind)
         for at in range(bisect.bisect_left(self._names, before), len(self._names)):
             name = self._names[at]
@@ -229,7 +228,7 @@ class ZipOverlay:
                     yield name
 
     def open(self, path: str) -> InputFile:
-        """Return a file that is there; it can be read as long as this is open.
+        """Return an existing file, valid while the overlay is open.
 
         :raises ContentError: as `open_zip_member`.
         """
@@ -253,7 +252,7 @@ class ZipOverlay:
 
 
 class ZipFolder:
-    """A folder of the tree, with a member in it; see `offload_tool.containers.walk`."""
+    """The folder of a member in the tree; implements `Neighbours`."""
 
     def __init__(self, overlay: ZipOverlay, name: str) -> None:
         self.folder = posixpath.dirname(_in_tree(name) or name)
@@ -271,6 +270,6 @@ def _placed(
 
 
 def _in_tree(name: str) -> str | None:
-    """Return where a member comes to be; None: not in the tree."""
+    """Return the path of a member in the tree; None if it is not installed there."""
     path = installed_path(name)
     return None if path is None else posixpath.normpath(path)
