@@ -111,7 +111,7 @@ class FileTree(_Tree):
 
     @contextmanager
     def open(self, _: TreeFile, **__: bool) -> Iterator[Place | None]:
-        """Give the file, whatever it holds."""
+        """Yield the file, whatever it holds."""
         yield Place.of(self.source, self.label)
 
     def path(self, _: str) -> str:

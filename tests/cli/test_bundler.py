@@ -377,6 +377,16 @@ def test_standard_streams(bench: Bench) -> None:
         assert done.stdout == bench.content("ours", "f4")
 
 
+def test_warning_that_nobody_hears(alone: Bench) -> None:
+    """Where standard error takes nothing, a warning that was due makes the status 1."""
+    write = ["-type=bc", f"-targets={GPU}gfx9999", "-input=f4", "-output=out"]
+    command = [sys.executable, "-m", "offload_tool", "bundler", *write]
+    for stream, status in (("/dev/null", 0), ("/dev/full", 1)):
+        with Path(stream).open("w") as errors:
+            done = subprocess.run(command, cwd=alone.folder / "ours", stderr=errors, check=False)
+        assert done.returncode == status
+
+
 # ---- where we differ on purpose (the table of the documentation) -------------------------
 
 
@@ -586,13 +596,3 @@ def test_killed_in_the_middle(alone: Bench, compress: list[str]) -> None:
     process.kill()
     process.wait()
     assert sorted(path.name for path in folder.iterdir()) == before
-
-
-def test_warning_that_nobody_hears(alone: Bench) -> None:
-    """Where standard error takes nothing, a warning that was due makes the status 1."""
-    write = ["-type=bc", f"-targets={GPU}gfx9999", "-input=f4", "-output=out"]
-    command = [sys.executable, "-m", "offload_tool", "bundler", *write]
-    for stream, status in (("/dev/null", 0), ("/dev/full", 1)):
-        with Path(stream).open("w") as errors:
-            done = subprocess.run(command, cwd=alone.folder / "ours", stderr=errors, check=False)
-        assert done.returncode == status

@@ -68,6 +68,7 @@ def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.Monk
         return Answer(0, "", "")
 
     monkeypatch.setattr(capability_check, "ask", ask)
+    monkeypatch.setattr(capability_check, "plan_of", ask)
     for name in ("a", "b"):
         (tmp_path / name / "gcc").mkdir(parents=True)
     job = Job("openmp", ("gfx906",), ("--gcc-toolchain=gcc",))
