@@ -1,5 +1,5 @@
-"""What users do with the formats: bundle, unbundle, embed, list.
+"""Operations of users on the formats: bundle, unbundle, embed, list.
 
-Each operation takes file names, reads by mapping, and writes outputs that appear only
-when they are complete. Nothing here knows SCons or a command line.
+Each operation takes file names, maps its inputs, and writes outputs that appear only
+when they are complete. This folder does not depend on SCons or a command line.
 """

@@ -1,8 +1,8 @@
-"""Put files into an archive with a symbol index: a heterogeneous device archive, say.
+"""Write an archive with a symbol index, such as a heterogeneous device archive.
 
-The same bytes as ``llvm-ar rcsD --format=gnu`` of 22.1.8 writes for the same files and names.
-An object bundle is an object file of the host, so its symbols are in the index and a host
-linker takes it as any other; binary bundles have none.
+The bytes equal those that ``llvm-ar rcsD --format=gnu`` 22.1.8 writes for the same files and
+names. An object bundle is a host object file, so the index lists its symbols and a host linker
+can use it. Binary bundles have no symbols.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def create_archive(
 ) -> None:
     """Write the archive `output` of `members`, (member name, file) in their order.
 
-    The bytes depend on names and contents alone. With `keep_equal`, a file that already has
-    the very bytes is left untouched. Files are opened one at a time; memory does not grow
-    with their sizes. `warn` is called with what could not be read of the symbols
-    of bitcode or COFF: the member is then written without.
+    The bytes depend on names and contents only. With `keep_equal`, a file that already has
+    the same bytes is left untouched. Files are opened one at a time; memory use does not depend
+    on their sizes. `warn` is called if the symbols of bitcode or COFF cannot be read: the
+    member is then written without symbols.
 
-    :raises UsageError: a name that is not a plain file name, a name given twice, or a file that
-        is not a regular file.
+    :raises UsageError: a name is not a plain file name or occurs twice, or a file is not a
+        regular file.
     :raises FormatError: a member is an ELF file with a broken symbol table.
     :raises FileError: a file cannot be read or written.
     """

@@ -1,7 +1,7 @@
-"""Bundle files of one source into one file, in every layout and compressed.
+"""Bundle files of one source into one file, in every layout, optionally compressed.
 
-The same bytes as clang-offload-bundler 22.1.8 writes, in-process; the payload of a
-compressed bundle is another one, that LLVM reads as well.
+The bytes equal those that clang-offload-bundler 22.1.8 writes. Only the payload of a compressed
+bundle differs; LLVM reads it as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Compression:
     level: int | None = None
     """None: the method's default (zstd 3)."""
     version: int = 3
-    """Of the header: 3, or 2 for older readers and less than 4 GiB."""
+    """Header version: 3, or 2 for older readers and less than 4 GiB."""
 
 
 def bundle_files(
@@ -52,13 +52,13 @@ def bundle_files(
 ) -> CompressionReport | None:
     """Write the bundle of `items`, (bundle entry ID, file) in their order, to `output`.
 
-    None for a file is an empty code object, as a fat binary's host entry is. `file_type`
-    is one of clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary
-    layout, ``o`` for sections in the host's object file where there is one, else the binary
-    layout. `alignment` (bytes) and `compression` do not matter to sections; `warn` is called
-    where a compression is given for them. With `keep_equal`, a file that already has the very
-    bytes is left untouched. Memory does not grow with the files' sizes: their bytes are copied
-    inside the kernel, or streamed to be compressed.
+    A file of None is an empty code object, as in a fat binary's host entry. `file_type` is one
+    of clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary layout, or
+    ``o`` for sections in the host's object file, with the binary layout if there is none.
+    Sections ignore `alignment` (bytes) and `compression`; `warn` is called if a compression is
+    given for them. With `keep_equal`, a file that already has the same bytes is left untouched.
+    Memory use does not depend on the files' sizes: the kernel copies their bytes, or the
+    compressor streams them.
 
     :raises EntryIDError: equal IDs, or a feature set in one entry and Any in another.
     :raises UsageError: no items, an unknown file type, an alignment below 1, or a host of
@@ -88,7 +88,7 @@ def write_bundle(
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> CompressionReport | None:
-    """Do what `bundle_files` does, for IDs whose composition the caller has checked."""
+    """Write a bundle as `bundle_files` does; the caller has checked the combination of IDs."""
     if not items:
         raise UsageError("a bundle needs at least one entry")
     with ExitStack() as stack:
@@ -138,9 +138,9 @@ def _text_bundle(items: Sequence[_Item], comment: str) -> FilePlan:
 
 
 def _object_host(items: Sequence[_Item]) -> _Item | None:
-    """Return the item whose object file takes the others as sections, if there is one.
+    """Return the item whose object file receives the others as sections, or None.
 
-    Without a host entry the binary layout is used, whatever the code objects are.
+    Without a host entry, the bundle has the binary layout, even if code objects are ELF files.
     """
     host = next((item for item in items if item.id.kind == OffloadKind.HOST), None)
     if host is None or not len(host.content):
@@ -162,7 +162,7 @@ def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
 
 
 def compress_plan(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:
-    """Append the bundle of a plan, compressed."""
+    """Compress the bundle of a plan and append it."""
     from offload_tool.formats.bundle.compressed import compress_bundle
 
     return compress_bundle(
@@ -182,16 +182,16 @@ def repack_bundle(
     alignment: int = 4096,
     keep_equal: bool = False,
 ) -> None:
-    """Write the one bundle in `path`, plain or compressed, to `output`.
+    """Write the single bundle in `path`, plain or compressed, to `output`.
 
-    The entries keep their IDs, order and bytes. `alignment` (bytes) is that of each entry;
+    The entries keep their IDs, order and bytes. `alignment` (bytes) applies to each entry;
     without `compression`, the result is plain. With `keep_equal`, a file that already has the
-    very bytes is left untouched.
+    same bytes is left untouched.
 
-    :raises NoContainerError: the file is no bundle of the binary layout.
-    :raises UsageError: several bundles stand in it, or an alignment below 1.
-    :raises FormatError: a broken bundle.
-    :raises UnsupportedError: a version that is not read, or too large for version 2.
+    :raises NoContainerError: the file is not a bundle of the binary layout.
+    :raises UsageError: the file holds several bundles, or an alignment is below 1.
+    :raises FormatError: the bundle is broken.
+    :raises UnsupportedError: the version is unknown, or the bundle is too large for version 2.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(path) as source:

@@ -1,12 +1,12 @@
-"""Judge libraries before they are shipped: an image for each target, the same kernels in each.
+"""Check libraries before a release: an image for each target, with the same kernels in each.
 
-A library is a file with device images: of a folder, of a zip file, or a member of an archive. In
-it, a runtime chooses among the images of each container; the offload binaries of one section,
-which hold an image each, count as one container. A host program whose device code is in kpack
-archives is judged by what it gets from them; an archive in a folder, by what is in it alone.
+A library is a file with device images: in a folder, in a zip file, or a member of an archive. A
+runtime chooses among the images of each container. The offload binaries of one section hold one
+image each and count as one container. A host program whose device code is in kpack archives is
+checked with the images that it gets from them; an archive in a folder is checked alone.
 
-What is always judged is whether images hide one another's kernels: of two images for one target
-in a container, a runtime loads one.
+Every run checks whether images hide one another's kernels: a runtime loads only one of two
+images for the same target in a container.
 """
 
 from __future__ import annotations
@@ -33,42 +33,41 @@ if TYPE_CHECKING:
     from offload_tool.formats.kernel import Kernel
 
 _NAMED = 3
-"""Kernels that a fault names; the others are counted."""
+"""Number of kernels that a fault names; it counts the others."""
 
 
 @frozen
 class Rule:
-    """What libraries must fulfil."""
+    """Requirements on libraries."""
 
     paths: tuple[str, ...] = ("*",)
-    """Patterns, as of a shell, for the libraries' names; ``*`` stands for slashes, too."""
+    """Shell patterns for the libraries' names; ``*`` also matches slashes."""
     targets: tuple[Device, ...] = ()
-    """Devices for each of which every container has an image."""
+    """Every container must have an image for each of these devices."""
     same_kernels: bool = False
-    """Whether the images of a container must have the same kernels: those that `targets` load, or
-    without any, all."""
+    """Whether the images of a container must have the same kernels. Only images that `targets`
+    load are compared; without targets, all are."""
     no_spills: bool = False
     """Whether no kernel may spill registers."""
     max_size: int | None = None
-    """Bytes that the images of a library may take in it, compressed if they are."""
+    """Limit in bytes for the images of a library, as stored (compressed if they are)."""
 
     def is_about(self, library: str) -> bool:
-        """Return whether it is for a library of that name."""
+        """Return whether the rule applies to a library of that name."""
         return any(fnmatch.fnmatchcase(library, pattern) for pattern in self.paths)
 
     @property
     def needs_kernels(self) -> bool:
-        """Whether it asks for more than which images there are."""
+        """Whether the rule needs the kernels, not only the list of images."""
         return self.same_kernels or self.no_spills
 
 
 @frozen
 class Fault:
-    """One thing that is wrong with one library."""
+    """One fault of one library."""
 
     library: str
-    """File, and member in parentheses; the path that was given where the fault is that none is
-    there."""
+    """File, with the member in parentheses; the given path if it has no libraries."""
     message: str
 
     def __str__(self) -> str:
@@ -77,37 +76,37 @@ class Fault:
 
 @dataclass(slots=True)
 class _Container:
-    """What a runtime chooses images from."""
+    """A container, from which a runtime chooses images."""
 
     name: str
     entries: list[tuple[BundleEntryID, bool]] = field(default_factory=list)
-    """As `candidates_of` gives them."""
+    """See `candidates_of`."""
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
-    """By the index of the image; of none that lists no kernels."""
+    """By the index of the image; images that list no kernels are absent."""
     is_apart: bool = False
-    """Whether it is of a file of one target, whose host programs are judged for what they lack."""
+    """Whether it is a single-target file; missing targets are then faults of its host programs."""
     is_code: bool = False
     """Whether it is a code object without a container."""
 
     @property
     def has_device_images(self) -> bool:
-        """Whether there is more than a host entry."""
+        """Whether it has entries other than a host entry."""
         return any(entry.kind != OffloadKind.HOST for entry, _ in self.entries)
 
 
 @dataclass(slots=True)
 class _Library:
-    """What is kept of a file that was walked through."""
+    """The facts kept about a file after its images were read."""
 
     label: str
     rules: list[Rule]
     size: int = 0
     containers: dict[object, _Container] = field(default_factory=dict)
     faulty: list[str] = field(default_factory=list)
-    """What was found wrong when it was read."""
+    """Faults found while the file was read."""
 
     def add(self, found: FoundContainer, told: _Told) -> None:
-        """Take in a container, before the next one is asked for."""
+        """Add a container; call before the next one is read."""
         is_part = found.container is FileFormat.OFFLOAD_BINARY
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
@@ -131,7 +130,7 @@ class _Library:
         self.size += _stored(found)
 
     def faults(self) -> Iterator[str]:
-        """Judge the library, by all rules that are about it."""
+        """Yield the faults under all rules that apply to the library."""
         yield from self.faulty
         for container in self.containers.values():
             yield from _hidden(container)
@@ -145,7 +144,7 @@ class _Library:
                 yield f"device images take {self.size:,} bytes, more than {rule.max_size:,}"
 
     def tell(self, notes: Callable[[str], None]) -> None:
-        """Print what was not judged."""
+        """Report what was not checked."""
         if not self.rules:
             notes(f"'{self.label}': no rule is about it")
         if not any(rule.no_spills for rule in self.rules):
@@ -162,7 +161,7 @@ class _Library:
 
     @property
     def is_apart(self) -> bool:
-        """Whether it is an archive whose host programs are judged for what they lack."""
+        """Whether it is an archive whose missing targets are faults of its host programs."""
         return all(container.is_apart for container in self.containers.values())
 
     def _without(self, device: Device) -> Iterator[str]:
@@ -192,7 +191,7 @@ class _Told:
     skipped: Callable[[OffloadError], None] | None
     notes: Callable[[str], None] | None
     path: str
-    """What is looked at."""
+    """The path being read."""
 
 
 def check_libraries(
@@ -204,19 +203,19 @@ def check_libraries(
 ) -> Iterator[Fault]:
     """Yield the faults of the libraries in files, folders and zip files at `paths`, in their order.
 
-    A path without any library, and a rule that is about none, are faults. Code objects that no
-    container is around are judged together: one of them has to have an image for each target.
-    Programs of zip files have the kpack archives of all of these, as if these were one folder,
-    and the wheels of a folder those of all of them. Where there are archives and nothing that
-    looks for them, one of them has to have an image for each target. `notes` is told of libraries
-    that no rule is about, and of images that list no kernels where kernels are asked for.
-    `skipped`: as of `offload_tool.operations.list_images.iter_images`.
+    A path without any library is a fault, and so is a rule that applies to none. Code objects
+    outside of containers are checked together: one of them must have an image for each target.
+    Programs in zip files can use the kpack archives of all these zip files, as if they were one
+    folder; so can the wheels of a folder. Archives that no program refers to are checked
+    together: one of them must have an image for each target. `notes` is called for libraries
+    without a rule, and for images that list no kernels if a rule needs kernels. For `skipped`,
+    see `offload_tool.operations.list_images.iter_images`.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: a path cannot be read.
     """
     used: set[int] = set()
-    alone: list[_Library] | None = []  # kpack archives, as long as nothing else was seen
+    alone: list[_Library] | None = []  # kpack archives, while nothing else was found
     codes: list[_Library] = []
     given = [str(path) for path in paths]
     files = [path for path in given if not os.path.isdir(path)]
@@ -246,7 +245,7 @@ def check_libraries(
 def _libraries(
     path: str, rules: Sequence[Rule], told: _Told, used: set[int], others: Sequence[str]
 ) -> Iterator[_Library]:
-    """Walk through `path`; give each library when all of it was seen."""
+    """Yield each library under `path` after all its images were read."""
     library: _Library | None = None
     for found in find_containers(path, skipped=told.skipped, markers=True, overlay=others):
         label = _label_of(found)
@@ -265,7 +264,7 @@ def _libraries(
 def _archives_alone(
     label: str, archives: Sequence[_Library], notes: Callable[[str], None] | None
 ) -> Iterator[Fault]:
-    """Judge kpack archives without what looks for them: whether any has code for each device."""
+    """Check kpack archives that no program refers to: one must have code for each device."""
     if notes is not None and any(rule.targets for library in archives for rule in library.rules):
         notes(
             f"'{label}': {len(archives):,} kpack archives and no program that looks for them; "
@@ -275,7 +274,7 @@ def _archives_alone(
 
 
 def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
-    """Judge files of one target each: whether one of them has code for each device."""
+    """Check single-target files: one of them must have code for each device."""
     devices = {rule.paths: rule.targets for library in files for rule in library.rules}
     for paths, targets in devices.items():
         found = [library for library in files if any(r.paths == paths for r in library.rules)]
@@ -288,13 +287,13 @@ def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Faul
 
 
 def _label_of(found: FoundContainer) -> str:
-    """Name a library; a kpack archive is one, whatever keys it has."""
+    """Return the label of a library; a kpack archive is one library, whatever keys it has."""
     names = found.place.names[: -1 if found.container is FileFormat.KPACK else None]
     return f"{found.path}({member_path(names)})" if names else found.path
 
 
 def _name(path: str, found: FoundContainer) -> str:
-    """Name a library as seen from `path`: ``lib/x.so``, ``x.whl(lib/x.so)``, ``lib.a(a.o)``."""
+    """Return a library's name relative to `path`: ``lib/x.so``, ``x.whl(lib/x.so)``."""
     is_folder = found.path != path
     name = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)
     return name + _label_of(found).removeprefix(found.path)
@@ -303,14 +302,14 @@ def _name(path: str, found: FoundContainer) -> str:
 def _stored(found: FoundContainer) -> int:
     if found.container is FileFormat.COMPRESSED_BUNDLE:
         return found.size
-    if found.container is FileFormat.KPACK_MARKER:  # they are in other files
+    if found.container is FileFormat.KPACK_MARKER:  # the images are in other files
         return 0
     images = (image for image in found.images if image.kind != OffloadKind.HOST)
     return sum(image.content.size for image in images)
 
 
 def _loaded_as(entry: BundleEntryID) -> tuple[str, str]:
-    """Return what two images have in common of which a device loads one."""
+    """Return a key; a device loads only one of the images with equal keys."""
     kind = OffloadKind.HIP if entry.kind in OffloadKind.ANY_HIP else entry.kind
     return kind, entry.target_id
 
@@ -348,7 +347,7 @@ def _spilling(container: _Container, rule: Rule) -> Iterator[str]:
 
 
 def _judged(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
-    """Yield the target and the kernels of each image that a rule is about."""
+    """Yield the target and the kernels of each image that a rule applies to."""
     served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
     for at, kernels in container.kernels.items():
         if at in served or not rule.targets:

@@ -1,10 +1,10 @@
-"""What changed between two builds: targets and kernels that came, went, grew or need other things.
+"""Compare two builds: targets and kernels that were added, removed or changed.
 
-Libraries are compared by their names as seen from the path that was given (a file with a file,
-whatever they are called), and images by their targets. Kernels are compared by their names, without
-what compilers put in of the folder of a build. Of images, what a device loads is compared, so that
-symbols,
-paths and debug information are no change; of kernels the instructions too, byte by byte.
+Libraries are matched by their names relative to the given path (two files are always matched),
+and images by their targets. Kernels are matched by name, without the parts that compilers derive
+from the build folder. Images are compared by the code and data that a device loads, so symbols,
+paths and debug information do not count. Kernels are compared by their instructions too, byte by
+byte.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _DIGEST_SIZE = 16
 
 
 class TargetSums(NamedTuple):
-    """All images for one target in one library."""
+    """Sums over all images for one target in one library."""
 
     images: int
     loaded: int
-    """Bytes of code and data that a device loads, of PTX those of its statements; of images that
+    """Bytes of code and data that a device loads; for PTX, of its statements; for images that
     list no kernels, all bytes."""
     kernels: int
 
 
 class TargetChange(NamedTuple):
-    """A target of which a library has other images than before."""
+    """A target whose images in a library differ between the builds."""
 
     library: str
-    """Empty where a file was compared with a file."""
+    """Empty if two files were compared."""
     target: str
-    """Target ID; the triple of images that have none."""
+    """Target ID, or the triple if the images have none."""
     change: str
     """``added``, ``removed`` or ``changed``."""
     before: TargetSums | None
@@ -59,7 +59,7 @@ class TargetChange(NamedTuple):
 
 
 class KernelChange(NamedTuple):
-    """A kernel that is new, gone or another."""
+    """A kernel that was added, removed or changed."""
 
     library: str
     target: str
@@ -70,7 +70,7 @@ class KernelChange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is now, or was at last."""
+        """The new name, or the old one if the kernel was removed."""
         kernel = self.after or self.before
         return kernel.name if kernel else ""
 
@@ -82,7 +82,7 @@ class KernelChange(NamedTuple):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What is not as before, but for the name; nothing where only instructions are others."""
+        """Fields that differ, without the name; empty if only instructions differ."""
         if self.before is None or self.after is None:
             return ()
         names = Kernel._fields[1:]
@@ -91,7 +91,7 @@ class KernelChange(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What changed beyond the tolerance; what weighs most comes first."""
+    """The changes beyond the tolerance, largest first."""
 
     targets: tuple[TargetChange, ...]
     kernels: tuple[KernelChange, ...]
@@ -105,11 +105,11 @@ class Comparison(NamedTuple):
 class _Measured(NamedTuple):
     kernel: Kernel
     code: bytes
-    """A digest of its instructions; empty where they are not known."""
+    """A digest of the instructions; empty if they are unknown."""
 
     @property
     def needs(self) -> tuple[object, ...]:
-        """All but the name."""
+        """All fields except the name."""
         return (*self.kernel[1:], self.code)
 
 
@@ -120,13 +120,13 @@ class TargetContent:
     images: int = 0
     loaded: int = 0
     contents: Counter[bytes] = field(default_factory=Counter)
-    """Digests of what a device loads of each."""
+    """Digests of the code and data that a device loads, one for each image."""
     kernels: dict[str, list[_Measured]] = field(default_factory=lambda: defaultdict(list))
-    """By their stable names; files may have static kernels of one name."""
+    """By their stable names; a file may have several static kernels of one name."""
 
     @property
     def sums(self) -> TargetSums:
-        """What it adds up to."""
+        """The sums over all images."""
         return TargetSums(self.images, self.loaded, sum(map(len, self.kernels.values())))
 
     def take_in(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
@@ -168,11 +168,11 @@ def compare_builds(
 ) -> Comparison:
     """Compare the device images of two files, folders or zip files.
 
-    Numbers that are not more than `tolerance` percent from what they were count as equal, and so,
-    with any tolerance, do other instructions and data of the same size. `notes` is told of images
-    that list no kernels, of which the size is compared, and of a build without any image.
-    `skipped`: as of `list_images.iter_images`; of what it is called with, too, the
-    size is compared. Files of equal bytes are equal, whatever is in them.
+    Numbers that differ by at most `tolerance` percent count as equal. With any tolerance, so do
+    different instructions and data of the same size. `notes` is called for images that list no
+    kernels, which are compared by size, and for a build without images. For `skipped`, see
+    `list_images.iter_images`; files and images passed to it are compared by size as well. Files
+    with equal bytes are equal, whatever they contain.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: one of them cannot be read.
@@ -187,7 +187,7 @@ def compare_builds(
         was, now = old.get(key), new.get(key)
         if change := _target_change(key, was, now, tolerance):
             targets.append(change)
-        if was is not None and now is not None:  # else, all of them came or went with the target
+        if was is not None and now is not None:  # else, all were added or removed with the target
             kernels += changed_kernels(was, now, key, tolerance)
     return _by_weight(targets, kernels)
 
@@ -201,7 +201,7 @@ def compare_all(
 ) -> Comparison:
     """Compare pairs of two files, folders or zip files, as `compare_builds` does.
 
-    Of several pairs, a library's name begins with the second path of its pair.
+    With several pairs, a library's name begins with the second path of its pair.
     """
     targets: list[TargetChange] = []
     kernels: list[KernelChange] = []
@@ -225,7 +225,7 @@ def _by_weight(targets: list[TargetChange], kernels: list[KernelChange]) -> Comp
 
 
 def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
-    """Return what puts the changes that weigh most first."""
+    """Return a sort key that orders the largest changes first."""
     return -abs(row.grown), -len(row.fields), row.library, row.target, row.name
 
 
@@ -241,7 +241,7 @@ def _look_for_images(
     skipped: Callable[[OffloadError], None] | None,
     notes: Callable[[str], None] | None,
 ) -> None:
-    """Report files that cannot be read, and that there is no image, as `_measured` does."""
+    """Report unreadable files and the lack of images, as `_measured` does."""
     found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
     count = sum(image.kind != OffloadKind.HOST for image in found)
     if not count and notes is not None:
@@ -269,7 +269,7 @@ def _measured(
 
 
 def _library(path: StrPath, found: FoundContainer) -> str:
-    """Name a library by its way from `path`; a folder and a wheel of it have the same names."""
+    """Return a library's name relative to `path`; a folder and a wheel of it use the same names."""
     inner = os.path.relpath(found.path, path) if found.path != str(path) else ""
     if inner and found.member is not None:
         return f"{inner}({found.member})"
@@ -303,7 +303,7 @@ def changed_kernels(
     key: tuple[str, str] = ("", ""),
     tolerance: float = 0,
 ) -> Iterator[KernelChange]:
-    """Compare the kernels of one target; `key` is the names of library and target."""
+    """Yield the changed kernels of one target; `key` is the names of library and target."""
     for name in sorted(was.kernels.keys() | now.kernels.keys()):
         before, after = _without_equal(was.kernels.get(name, []), now.kernels.get(name, []))
         for one, other in zip(before, after, strict=False):
@@ -318,7 +318,7 @@ def changed_kernels(
 def _without_equal(
     before: Sequence[_Measured], after: Sequence[_Measured]
 ) -> tuple[list[_Measured], list[_Measured]]:
-    """Return kernels of one name without those that have an equal in the other build."""
+    """Return kernels of one name without those that are equal to one in the other build."""
     common = Counter(one.needs for one in before) & Counter(one.needs for one in after)
     rest = []
     for side in (before, after):

@@ -1,11 +1,11 @@
-"""Embed device images in host objects, where the host code of each language expects them.
+"""Embed device images in host objects, as the host code of each language expects.
 
-HIP: an object of its own, whose section ``.hip_fatbin`` holds the bundle under the symbols
-that the host objects ask for, or that the registration of their entries asks for. Host code
-without device code asks for nothing and gets no bundle, as from clang. CUDA: a
-copy of the host object, with the fat binary in place of the placeholder that it was compiled
-with. OpenMP, and HIP with the new offload driver: a copy of the host object with a section
-``.llvm.offloading``, in which clang's link looks for device code.
+HIP: a separate object whose section ``.hip_fatbin`` holds the bundle, under the symbols that
+the host objects (or the registration of their entries) refer to. Host code without device code
+refers to none and gets no bundle; clang does the same. CUDA: a copy of the host object, with
+the fat binary in place of the placeholder that the object was compiled with. OpenMP, and HIP
+with the new offload driver: a copy of the host object with a section ``.llvm.offloading``, from
+which clang's link step reads the device code.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ def embed_bundle(
 ) -> None:
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
 
-    It completes the host object for `host_triple` that was compiled with ``-cuid=`` and `cuid`,
-    and depends on nothing else of it. Or it completes all `host_files` (objects and archives of
-    them), whose symbols say what they ask for. Host code of the new offload driver asks for
-    nothing, but has entries: `registers_entries` says that an object which registers them is
-    linked beside this one (see `offload_tool.passes.registration`). If none of the host files
-    asks for a bundle or has entries, the object is one without it. If it `is_marker`, the file is
-    a kpack marker in the place of a bundle (see `offload_tool.operations.kpack`). With
-    `as_archive`, the object is the one member of an archive, from which a linker takes it where a
-    host object asks for it. The bundle's bytes are copied inside the kernel. With `keep_equal`, a
-    file that already has the very bytes is left untouched.
+    The object completes the host object for `host_triple` that was compiled with ``-cuid=`` and
+    `cuid`, and depends on nothing else in it. Alternatively it completes all `host_files`
+    (objects and archives of them); their symbols determine what it defines. Host code of the new
+    offload driver has entries instead of such symbols: set `registers_entries` if another object
+    in the link registers them (see `offload_tool.passes.registration`). If no host file needs a
+    bundle, the object contains none. With `is_marker`, the file is a kpack marker instead of a
+    bundle (see `offload_tool.operations.kpack`). With `as_archive`, the object becomes the only
+    member of an archive, which a linker loads if a host object refers to it. The kernel copies
+    the bundle's bytes. With `keep_equal`, a file that already has the same bytes is left
+    untouched.
 
-    :raises UsageError: the host architecture is not one that this package can write, no host
-        file is an object, or has entries without `registers_entries`.
+    :raises UsageError: this package cannot write objects for the host architecture, no host
+        file is an object, or one has entries without `registers_entries`.
     :raises CodeObjectError: a host file has kernels that nothing would register.
-    :raises FormatError: a broken host file.
+    :raises FormatError: a host file is broken.
     :raises FileError: a file cannot be read or written.
     """
     for_all, is_wanted = False, True
@@ -104,9 +104,9 @@ def embed_bundle(
 def embed_tools_marker(
     marker: StrPath, output: StrPath, *, host_triple: str, keep_equal: bool = False
 ) -> None:
-    """Write the object with the kpack marker of a linked file, which AMD's tools look for.
+    """Write the object with the kpack marker of a linked file, which AMD's tools read.
 
-    :raises UsageError: the host architecture is not one that this package can write.
+    :raises UsageError: this package cannot write objects for the host architecture.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(marker) as source:
@@ -116,14 +116,13 @@ def embed_tools_marker(
 
 
 def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
-    """Read what objects and archives of them, whose code one bundle completes, say of it.
+    """Return the symbols and entries of the host objects and archives that one bundle completes.
 
-    Of no device code, and of functions for device code alone, there is nothing to say: they are
-    valid.
+    Files without device code, or with device functions only, are valid and add nothing.
 
-    :raises UsageError: none of them is an object, or an archive with one.
-    :raises CodeObjectError: one has kernels and no way to register them.
-    :raises FormatError: a broken file.
+    :raises UsageError: no file is an object or an archive with one.
+    :raises CodeObjectError: a file has kernels that nothing would register.
+    :raises FormatError: a file is broken.
     :raises FileError: a file cannot be read.
     """
     found, has_objects = HipHostCode(), False
@@ -147,7 +146,7 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
 
 
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
-    """Yield the ELF objects of a file: what they are called in messages, and what they say."""
+    """Yield each ELF object of a file: its name in messages, and its HIP host code."""
     for place in open_file_or_members(path):
         data, name = place.source.data, place.label
         if is_bitcode(data):  # a host object of -flto
@@ -168,15 +167,16 @@ def write_cuda_fatbin(
 ) -> None:
     """Write CUDA's fat binary of (processor, file) images, as ``fatbinary`` writes it.
 
-    They are PTX and cubins, relocatable or not, in their order. `style` says how they are
-    compressed and for what host (default: not, Linux); `identifier` names them for people, and
-    `options` are those for ptxas, when the driver compiles PTX. One that `may_be_empty` is for a
-    program that has nothing but the PTX of its sources, which the driver links. With
-    `keep_equal`, a file that already has the very bytes is left untouched.
+    The images are PTX and cubins, relocatable or not, and keep their order. `style` sets
+    compression and host (default: uncompressed, Linux). `identifier` names the images for
+    people; `options` are passed to ptxas when the CUDA driver compiles PTX. With
+    `may_be_empty`, there may be no image: the program then has only the PTX of its sources,
+    which the CUDA driver links. With `keep_equal`, a file that already has the same bytes is left
+    untouched.
 
-    :raises UsageError: no image, a processor that such a file cannot name, or one that a
-        cubin is not for.
-    :raises FormatError: a file that is neither PTX nor a cubin.
+    :raises UsageError: there is no image, a fat binary cannot name a processor, or a cubin is
+        for another processor.
+    :raises FormatError: a file is neither PTX nor a cubin.
     :raises FileError: a file cannot be read or written.
     """
     if not images and not may_be_empty:
@@ -200,12 +200,12 @@ def embed_cuda_fatbin(
 ) -> None:
     """Write a copy of a CUDA host object that holds `fatbin` instead of the placeholder.
 
-    Of a source without kernels and device variables, it has none and is copied as it is.
-    With `keep_equal`, a file that already has the very bytes is left untouched.
+    A host object without kernels and device variables has no placeholder and is copied unchanged.
+    With `keep_equal`, a file that already has the same bytes is left untouched.
 
-    :raises CodeObjectError: it has kernels, and was not compiled with the placeholder.
-    :raises FormatError: it is not an ELF object, or a broken one.
-    :raises UnsupportedError: it is not 64-bit little-endian.
+    :raises CodeObjectError: the object has kernels, but was compiled without the placeholder.
+    :raises FormatError: the file is not an ELF object, or is broken.
+    :raises UnsupportedError: the object is not 64-bit little-endian.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
@@ -225,7 +225,7 @@ def embed_offload_binary(
 ) -> None:
     """Write a copy of an ELF host object whose section ``.llvm.offloading`` holds `package`.
 
-    With `keep_equal`, a file that already has the very bytes is left untouched.
+    With `keep_equal`, a file that already has the same bytes is left untouched.
 
     :raises FormatError: the host object is not an ELF file, or a broken one.
     :raises FileError: a file cannot be read or written.

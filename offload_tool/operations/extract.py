@@ -1,13 +1,13 @@
 """Write the device images of any file into a folder.
 
-Names are made of the file's name, the member's path, the number of the container and the
-image's ID, in characters that are safe everywhere::
+A file name consists of the input's name, the member's path, the number of the container and the
+image's ID, in portable characters::
 
     libfoo.so.0.hipv4-amdgcn-amd-amdhsa--gfx90a_xnack+.co
     libfoo.a_a.o_.1.openmp-nvptx64-nvidia-cuda-unknown-sm_90.bc
 
-Nothing in a file can lead out of the folder or to a file that is there as a link. All
-images are written, or none.
+No input can make a name lead out of the folder or through an existing link. Either all images are
+written, or none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 _BEGIN = 64
 """Bytes; enough for an ELF header."""
 _MAX_NAME = 180
-"""Characters; file systems take 255 bytes, and a number or an extension may follow."""
+"""Characters; file systems allow 255 bytes, and a number or an extension may follow."""
 _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
 _CUDA_EXTENSIONS = {"ptx": ".ptx", "relocatable ptx": ".ptx", "elf": ".cubin", "nvvm": ".ltoir"}
 _MAGIC_EXTENSIONS = (
@@ -48,18 +48,18 @@ _MAGIC_EXTENSIONS = (
 
 @frozen
 class ExtractedImage:
-    """A file that was written, and what it was made of."""
+    """A written file and the image in it."""
 
     path: Path
     file: str
     member: str | None
     index: int
-    """Which container of the file, from 0."""
+    """Number of the container in the file, from 0."""
     id: str
     size: int
     """Bytes."""
     loads: tuple[tuple[str, Load], ...] = ()
-    """The devices asked for that would load it, each as it was given, and why."""
+    """The requested devices that would load it, each as it was given, and the reason."""
 
 
 def extract_device_images(
@@ -72,16 +72,16 @@ def extract_device_images(
 ) -> list[ExtractedImage]:
     """Write the device images of the file, folder or zip file at `path` into `directory`.
 
-    With `devices`, only what these would load (see `match`), in each container. The
-    directory is made if it is not there; files of the same names in it are replaced, or with
-    `keep_equal` left untouched where they already have the very bytes.
-    Images of CUDA's fat binaries are unpacked. `skipped` is called with what cannot be read of
-    a folder or zip file, and once for all images of one ID that only NVIDIA can unpack.
+    With `devices`, write only the images that these would load from each container (see
+    `match`). The directory is created if needed. Existing files of the same names are replaced;
+    with `keep_equal`, those that already have the same bytes are left untouched. Images of
+    CUDA's fat binaries are unpacked. `skipped` is called for unreadable files in a folder or
+    zip file, and once for all images of one ID that only NVIDIA can unpack.
 
     :raises NoImageError: there is no image for one of `devices`.
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: a broken file.
-    :raises UnsupportedError: one of a sort that is not read, or an image that cannot be unpacked.
+    :raises FormatError: the file is broken.
+    :raises UnsupportedError: the format is not supported, or an image cannot be unpacked.
     :raises FileError: a file cannot be read or written.
     """
     asked = Asked(devices)
@@ -113,7 +113,7 @@ class _FolderOfImages:
         self.names: set[str] = set()
         self.written: list[ExtractedImage] = []
         self.unreadable: Counter[tuple[str, str]] = Counter()
-        """How many images cannot be unpacked, by the file and their ID."""
+        """Number of images that cannot be unpacked, by file and ID."""
 
     def write(
         self, found: FoundContainer, image: FoundImage, loads: Sequence[tuple[str, Load]]
@@ -139,7 +139,7 @@ class _FolderOfImages:
         extension = _extension(image)
         number = 1
         name = f"{stem}{extension}"
-        while name.lower() in self.names:  # of file systems that take A and a for the same
+        while name.lower() in self.names:  # some file systems ignore case
             number += 1
             name = f"{stem}.{number}{extension}"
         self.names.add(name.lower())
@@ -147,7 +147,7 @@ class _FolderOfImages:
 
 
 def _extension(image: FoundImage) -> str:
-    """Return what an image is, by its first bytes."""
+    """Return the file name extension for an image, from its first bytes."""
     content = image.content
     if content.cuda is not None:
         return _CUDA_EXTENSIONS.get(image.image_kind or "", "")

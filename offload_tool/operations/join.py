@@ -1,17 +1,17 @@
-"""Device code together with its host again: what splitting has put apart.
+"""Join split device code with its host: the inverse of splitting.
 
 ::
 
     DIR/libx.so, DIR/.kpack/...            ->  libx.so with a bundle for each key of its wrappers
-    folder, and folders to be laid over    ->  folder: its libraries so, and no archives any more
+    folder, and folders to be laid over    ->  folder: its libraries so, and without archives
     wheel of the host, those of its code   ->  wheel, without the extras for device code
 
-A library asks for code as the runtime does: by the paths of its marker, which are compared with
-the archives' names, and by its keys. A bundle has an empty host entry, and an image for each
-target ID, uncompressed, as clang writes it. It stands behind everything else of the file (see
-`segments`), because what was cut out leaves no trace of its bytes.
+Lookup follows the runtime: by the paths of a library's marker, which are compared with the
+archives' names, and by its keys. A bundle has an empty host entry, and an image for each
+target ID, uncompressed, as clang writes it. It is appended to the file (see `segments`), because
+splitting leaves no space for it.
 
-Refused are hosts of which code is missing, and archives with code that nobody asks for.
+Joining rejects hosts whose code is missing, and archives with code that no host refers to.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _EXTRA = re.compile(r"^Provides-Extra: device-(?!all$)(\S+)$", re.MULTILINE)
 
 
 class JoinReport(NamedTuple):
-    """What joining did."""
+    """Result of joining."""
 
     files: int
-    """Programs and libraries with code in them again."""
+    """Programs and libraries whose code was restored."""
     images: int
-    """Device images in these."""
+    """Device images in these files."""
 
 
 def join_file(
@@ -85,14 +85,14 @@ def join_file(
 ) -> JoinReport:
     """Write the program, library, folder or wheel `host` with its device code to `output`.
 
-    `parts` are kpack archives; of a folder, folders to be laid over it; of a wheel, the wheels of
-    its device code. Archives that are where the markers say need not be given. With `keep_equal`,
-    a file that already has the very bytes is left untouched.
+    `parts` are kpack archives; for a folder, folders to be laid over it; for a wheel, the wheels of
+    its device code. Archives at the paths in the markers need not be given. With `keep_equal`,
+    a file that already has the same bytes is left untouched.
 
-    :raises NoContainerError: the host asks for no device code.
-    :raises FormatError: something is broken, or code that is asked for is missing.
-    :raises UnsupportedError: it cannot be done safely.
-    :raises UsageError: parts of another sort, or with code that nobody asks for.
+    :raises NoContainerError: the host refers to no device code.
+    :raises FormatError: a file is broken, or code that the host refers to is missing.
+    :raises UnsupportedError: the host cannot be joined safely.
+    :raises UsageError: a part is of the wrong kind, or has code that the host does not refer to.
     :raises FileError: a file cannot be read or written.
     """
     is_folder = Path(host).is_dir()
@@ -121,20 +121,20 @@ def join_file(
 
 
 class _Archive:
-    """An archive that may be asked for."""
+    """An archive that markers may refer to."""
 
     def __init__(self, name: str, place: Place, *, anywhere: bool) -> None:
         self.name = name
-        """As markers' paths are compared with it."""
+        """The name that markers' paths are compared with."""
         self.anywhere = anywhere
-        """Whether only the last part of its name counts: it was given by itself."""
+        """Whether only the last part of its name counts: it was given as a single file."""
         self.place = place
         self.archive: KpackArchive = read_kpack(place.source.data, path=place.label)
         self.images = images_by_key(self.archive)
         self.asked: set[str] = set()
 
     def target_ids(self, pattern: str) -> tuple[str, ...]:
-        """Return the target IDs for which a path of a marker leads here."""
+        """Return the target IDs for which a marker's path names this archive."""
         name = self.name
         if self.anywhere:
             pattern, name = posixpath.basename(pattern), posixpath.basename(name)
@@ -156,13 +156,13 @@ class _Joining:
         self.files = self.images = 0
 
     def add(self, name: str, place: Place, *, anywhere: bool = False) -> None:
-        """Take an archive in."""
+        """Add an archive."""
         if name in self.archives:
             raise UsageError(f"'{name}' is there twice; give each file once")
         self.archives[name] = _Archive(name, place, anywhere=anywhere)
 
     def _check_asked(self) -> None:
-        """Refuse archives with code that nobody has asked for."""
+        """Reject archives with code that no host refers to."""
         for found in self.archives.values():
             for image in found.archive.images:
                 if image.key not in found.asked:
@@ -170,7 +170,7 @@ class _Joining:
                     raise UsageError(f"'{found.place.label}' {message}")
 
     def plan(self, place: Place, name: str) -> FilePlan | None:
-        """Plan the file called `name` with its code; None if it asks for none."""
+        """Plan the file called `name` with its code; None if it refers to none."""
         if (tables := _tables_of(place)) is None:
             return None
         wrappers = LinkedWrappers(tables)
@@ -247,9 +247,9 @@ class _Joining:
         return names
 
     def _rewrite(self, writer: TreeWriter, left_out: set[str]) -> None:
-        """Write all files of a tree anew.
+        """Rewrite all files of a tree.
 
-        :raises NoContainerError: none of them asks for code.
+        :raises NoContainerError: no file refers to device code.
         """
 
         def plan(place: Place, file: TreeFile) -> FilePlan | None:
@@ -266,7 +266,7 @@ class _Joining:
             raise NoContainerError(message + "none", path=self.host)
 
     def program(self, writer: TreeWriter, parts: Sequence[StrPath]) -> None:
-        """Write a program, which `parts` and the archives that it looks for are for."""
+        """Write a program with code from `parts` and from the archives in its markers."""
         name = os.path.realpath(self.host)
         for part in parts:
             archive = self.stack.enter_context(InputFile(part))
@@ -290,9 +290,9 @@ class _Joining:
                 )
 
     def folders(self, writer: FolderWriter, parts: Sequence[StrPath]) -> None:
-        """Write a folder, and what else is in the `parts` to be laid over it.
+        """Write a folder merged with the `parts` to be laid over it.
 
-        :raises FileError: something is in two of them.
+        :raises FileError: two of them contain the same file.
         """
         trees = [writer.tree, *map(FolderTree, parts)]
         archives = [self._take_archives(tree) for tree in trees]
@@ -320,7 +320,7 @@ class _Joining:
             other.finish()
 
     def wheels(self, writer: WheelWriter, parts: Sequence[StrPath]) -> None:
-        """Write the wheel of a host, and what else is in those of its code."""
+        """Write the wheel of a host, merged with the wheels of its code."""
         host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name), None, ())
         names = self._take_archives(writer.tree)
         bundles = _EXTRA.findall(host.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
@@ -356,7 +356,7 @@ class _Joining:
 
 
 def _tables_of(place: Place) -> ElfTables | None:
-    """Read a linked ELF file that has wrappers."""
+    """Return the tables of a linked ELF file with wrappers; None for other files."""
     if recognise(place.source.data) is not FileFormat.ELF:
         return None
     tables = read_elf_tables(place.source.data, path=place.label)

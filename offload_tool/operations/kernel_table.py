@@ -1,7 +1,7 @@
-"""The kernels of many images, column by column: a million of them in some 100 MB.
+"""The kernels of many images, stored by column: a million of them take some 100 MB.
 
-Names of C++ become what people write by a demangler that is on the machine. It is a process of its
-own: names come from strangers, and demanglers have died of some.
+A demangler of the machine turns mangled C++ names into source names. It runs as a separate
+process: names are untrusted input, and some names have crashed demanglers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYS_OF_PLACE = (
     *("file", "member", "container", "index", "id", "kind", "triple", "target_id", "offset"),
     *("container_offset", "section", "image_kind", "image_index"),
 )
-"""The keys of ``list --json`` that say where an image is, and for what."""
+"""Keys of ``list --json`` that locate an image and name its target."""
 COLUMNS = {
     "code (bytes)": "code_size",
     "VGPRs": "vgprs",
@@ -44,19 +44,19 @@ WAVES_PER_SIMD = "waves_per_simd"
 NUMBERS = (*Kernel._fields[1:], WAVES_PER_SIMD)
 """The columns of numbers."""
 UNKNOWN = -1
-"""In a column, for None."""
+"""Stands for None in a column."""
 
 
 class KernelColumns:
-    """Kernels in the order in which they were added; all columns have one entry for each."""
+    """Kernels in the order of addition; all columns have one entry for each."""
 
     def __init__(self) -> None:
         self.images: list[DeviceImage] = []
-        """Those that list kernels."""
+        """Images that list kernels."""
         self.counts: list[int] = []
-        """Of kernels of each image."""
+        """Number of kernels of each image."""
         self.names: dict[str, int] = {}
-        """Each name once, with its number."""
+        """Each distinct name, with its number."""
         self.name: array[int] = array("q")
         """The numbers of the names."""
         self.numbers: dict[str, array[int]] = {key: array("q") for key in NUMBERS}
@@ -77,7 +77,7 @@ class KernelColumns:
                 column.append(UNKNOWN if number is None else number)
 
     def without(self, files: set[str]) -> KernelColumns:
-        """Return the kernels of all other files than `files`."""
+        """Return the kernels of all files except `files`."""
         kept = KernelColumns()
         kept.names = self.names
         start = 0
@@ -93,14 +93,14 @@ class KernelColumns:
 
 
 _PROGRAMS = ("llvm-cxxfilt", "c++filt")
-"""The compiler's own first: it knows the newest manglings. The other is in GNU's binutils."""
+"""The compiler's own first: it knows the newest manglings. ``c++filt`` is in GNU's binutils."""
 _MANGLED = re.compile(r"_{1,4}Z[\w$.]+", re.ASCII)
 _LONGEST = 60
 """Seconds; a million names take two."""
 
 
 def demangled_names(names: Iterable[str]) -> dict[str, str]:
-    """Return what the names stand for; one that is not mangled, or not as is known, is itself.
+    """Return the demangled form of each name; unmangled or unknown names stay as they are.
 
     :raises UsageError: there is no demangler, or it does not answer.
     """

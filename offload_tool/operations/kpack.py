@@ -1,4 +1,4 @@
-"""Make what a program has whose device code is apart from it: archives, markers, and wrappers.
+"""Make the parts of a program with separate device code: archives, markers, and wrappers.
 
 ::
 
@@ -49,7 +49,7 @@ def pack_code_objects(
 ) -> None:
     """Write the kpack archive of code objects, by their keys.
 
-    With `keep_equal`, a file that already has the very bytes is left untouched.
+    With `keep_equal`, a file that already has the same bytes is left untouched.
 
     :raises UsageError: see `write_kpack`.
     :raises FileError: a file cannot be read or written.
@@ -66,23 +66,23 @@ def pack_code_objects(
 
 
 def write_marker(marker: KpackMarker, output: StrPath, *, keep_equal: bool = False) -> None:
-    """Write a marker as a file of its own, to be embedded as bundles are.
+    """Write a marker to a file, which is then embedded like a bundle.
 
     :raises UsageError: see `pack_marker`.
-    :raises FileError: it cannot be written.
+    :raises FileError: the file cannot be written.
     """
     with replace_file(output, keep_equal=keep_equal) as out:
         out.write(pack_marker(marker))
 
 
 def mark_host_file(path: StrPath, output: StrPath, *, keep_equal: bool = False) -> None:
-    """Write a copy of an object, or an archive of objects, whose wrappers are for markers.
+    """Write a copy of an object or archive of objects whose wrappers refer to markers.
 
-    Its size and all else stay. Objects without wrappers (those of the new offload driver) are
-    left as they are.
+    The size and all other bytes stay. Objects without wrappers (of the new offload driver) are
+    copied unchanged.
 
-    :raises UnsupportedError: it is bitcode, or a thin archive.
-    :raises FormatError: it is broken.
+    :raises UnsupportedError: the file is bitcode, or a thin archive.
+    :raises FormatError: the file is broken.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(path) as source:
@@ -97,12 +97,12 @@ def mark_host_file(path: StrPath, output: StrPath, *, keep_equal: bool = False) 
 
 
 def interface_of(paths: Sequence[StrPath]) -> str:
-    """Return a digest of the kernels' names and arguments, which is equal in all code objects.
+    """Return a digest of the kernels' names and arguments, which all code objects must share.
 
-    Other code with the same kernels has the same one; a host program that starts kernels with
-    other arguments does not.
+    Device code with the same kernels has the same digest, so a program can check that it starts
+    kernels with the right arguments.
 
-    :raises CodeObjectError: it is not equal; the message names a kernel.
+    :raises CodeObjectError: the code objects differ; the message names a kernel.
     :raises ContentError: kernels cannot be read.
     :raises FileError: a file cannot be read.
     """
@@ -123,7 +123,7 @@ def interface_of(paths: Sequence[StrPath]) -> str:
 
 
 def _magics_in(path: StrPath) -> Iterator[int]:
-    """Yield where the magics of wrappers are in a file."""
+    """Yield the offsets of wrappers' magics in a file."""
     for place in open_file_or_members(path):
         data = place.source.data
         if is_bitcode(data):

@@ -1,8 +1,8 @@
-"""List the device images in a file, whatever kind of file it is, their kernels and their bytes.
+"""List the device images in a file of any supported kind, with their kernels and bytes.
 
-All images, or with devices those that these would load (see `match`). A range of a file is mapped;
-compressed images are unpacked in memory, or in a temporary file without a name. A view stays valid
-as long as it is used, so that a program that keeps many of them keeps their memory, too.
+With devices, only the images that these would load are listed (see `match`). File ranges are
+mapped; compressed images are unpacked in memory, or in a temporary file without a name. A view
+stays valid while it is referenced, so a program that keeps many views also keeps their memory.
 """
 
 from __future__ import annotations
@@ -30,67 +30,67 @@ class DeviceImage:
     """One image of one container; the fields are the keys of ``offload-tool list --json``."""
 
     file: str
-    """The file; in a folder, that file of it."""
+    """The file's path; for a folder, that of the file inside."""
     member: str | None
     """Archive or zip file member, or None: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
     container: str
     """``bundle``, ``compressed-bundle``, ``offload-binary``, ``cuda-fatbin``, ``code-object``
-    for device code that no container is around, ``kpack``, or ``kpack-marker`` for what a host
-    program has in kpack archives."""
+    for device code outside of containers, ``kpack``, or ``kpack-marker`` for a host program's
+    images in kpack archives."""
     index: int
-    """Which container of the file, from 0."""
+    """Number of the container in the file, from 0."""
     id: str
-    """Bundle entry ID as stored; where the container has none, composed of its parts."""
+    """Bundle entry ID as stored; composed if the container stores none."""
     kind: str
     triple: str
     target_id: str
     offset: int | None
-    """Bytes from the beginning of the file; None where the image is not a range of it: inside
-    of compressed data, in another file, or the host entry that stands for a whole object file."""
+    """Offset in the file in bytes; None if the image is not a range of it: in compressed data,
+    in another file, or the host entry that stands for a whole object file."""
     size: int
     """Bytes, decompressed; 0 for the host entry that stands for a whole object file. In CUDA's fat
-    binaries, with up to 8 bytes that pad the image, which are not extracted."""
+    binaries, includes up to 8 bytes of padding, which are not extracted."""
     stored_size: int
-    """Bytes that it takes in the file: `size`; in a compressed container, a part of the
-    container's bytes in proportion to `size`, so that the parts add up to the container."""
+    """Bytes in the file: `size`, or in a compressed container, the image's share of the
+    container's bytes in proportion to `size`, so that the shares add up to the container."""
     container_offset: int | None
-    """Where its container begins, as `offset`; sections of an object bundle: the first one."""
+    """Offset of its container, like `offset`; in an object bundle, of the first section."""
     container_size: int
-    """Bytes of its container, with table, header and padding between images; compressed."""
+    """Bytes of its container as stored, with table, header and padding between images."""
     section: str | None
     """Name of the section that holds the container, or None."""
     image_kind: str | None
-    """What an offload binary (``object``, ``bitcode``, ``cubin``, ...) or CUDA's fat binary
-    (``ptx``, ``elf``) says of the content; None for bundles, which say nothing."""
+    """The kind that an offload binary (``object``, ``bitcode``, ``cubin``, ...) or CUDA's fat
+    binary (``ptx``, ``elf``) stores; None for bundles, which store none."""
     image_index: int
-    """Which image of the container, from 0."""
+    """Number of the image in the container, from 0."""
     covers: tuple[str, ...] = ()
-    """Of generic code for AMD GPUs: the processors that it runs on."""
+    """For generic AMD GPU code: the processors that it runs on."""
     loads: tuple[tuple[str, Load], ...] = ()
-    """The devices asked for that would load it, each as it was given, and why."""
+    """The requested devices that would load it, each as it was given, and the reason."""
 
     @property
     def is_host(self) -> bool:
-        """Whether it is a bundle's host entry, and no device image."""
+        """Whether it is a bundle's host entry, not a device image."""
         return self.kind == OffloadKind.HOST
 
 
 def list_images(path: StrPath) -> list[DeviceImage]:
-    """List the images of all containers in the file at `path`, in file order.
+    """Return the images of all containers in the file at `path`, in file order.
 
-    See `offload_tool.containers.find` for what is read. Host entries are listed as
-    well: they are part of what the file says it holds.
+    See `offload_tool.containers.find` for the supported formats. The list includes host
+    entries, because the container stores them.
 
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: it or a file in it is broken.
-    :raises UnsupportedError: it or a file in it is of a sort that is not read.
-    :raises FileError: it cannot be read.
+    :raises FormatError: the file or one in it is broken.
+    :raises UnsupportedError: the format of the file or of one in it is not supported.
+    :raises FileError: the file cannot be read.
     """
     return list(iter_images(path))
 
 
 def counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
-    """Leave out what programs have in kpack archives, where archives are listed as well."""
+    """Return the images without programs' references to kpack archives that are listed as well."""
     apart = any(image.container == FileFormat.KPACK.value for image in images)
     marker = FileFormat.KPACK_MARKER.value
     return [image for image in images if not (apart and image.container == marker)]
@@ -104,15 +104,15 @@ def iter_images(
     strays: Callable[[str], None] | None = None,
     scan: bool = False,
 ) -> Iterator[DeviceImage]:
-    """List the images in the file, folder or zip file at `path`, one after the other.
+    """Yield the images in the file, folder or zip file at `path`, one at a time.
 
-    With `devices`, only what these would load. `skipped` is called for each file in a folder,
-    zip file or archive that cannot be read; without it, the first one ends the listing.
+    With `devices`, only the images that these would load. `skipped` is called for each
+    unreadable file in a folder, zip file or archive; without it, the first one raises.
     `strays` and `scan`: see `offload_tool.containers.find.find_containers`.
 
     :raises NoImageError: at the end, there was no image for one of `devices`.
     :raises ContentError: see `list_images`.
-    :raises FileError: it cannot be read.
+    :raises FileError: the path cannot be read.
     """
     found = listed_images(path, devices, skipped, strays, scan=scan)
     return (image for image, _, _ in found)
@@ -126,9 +126,9 @@ def listed_images(
     *,
     scan: bool = False,
 ) -> Iterator[tuple[DeviceImage, FoundImage, FoundContainer]]:
-    """Yield each image that `iter_images` does, and what was found there.
+    """Yield the images of `iter_images`, each with its source and container.
 
-    It can be read until the next one is asked for.
+    An image's source can be read until the next image is requested.
     """
     asked = Asked(devices)
     for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
@@ -181,8 +181,8 @@ def _offset(found: FoundContainer, image: FoundImage) -> int | None:
 
 
 def _stored_sizes(found: FoundContainer) -> Sequence[int]:
-    """Divide a compressed container's bytes among its images."""
-    if found.container is FileFormat.KPACK_MARKER:  # they are in other files
+    """Return each image's share of a compressed container's bytes."""
+    if found.container is FileFormat.KPACK_MARKER:  # the images are in other files
         return [0] * len(found.images)
     if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return [0 if i.content.is_host_object else i.content.size for i in found.images]
@@ -191,7 +191,7 @@ def _stored_sizes(found: FoundContainer) -> Sequence[int]:
     before = 0
     for image in found.images:
         after = before + image.size
-        # By running sums, so that rounding loses nothing.
+        # Running sums lose nothing to rounding.
         parts.append(found.size * after // total - found.size * before // total if total else 0)
         before = after
     return parts
@@ -219,15 +219,15 @@ def iter_kernels(
 ) -> Iterator[ImageKernels]:
     """Read the kernels of the images in the file, folder or zip file at `path`.
 
-    `devices`, `scan`, and the order: as of `list_images.iter_images`. `skipped` is
-    called with what cannot be read, images with broken metadata among it; without it, the
-    first one ends this. `strays` is told of stray containers, and of images that list no
-    kernels (bitcode), which are not given.
+    `devices`, `scan` and the order are those of `list_images.iter_images`. `skipped` is called
+    for unreadable files and for images with broken metadata; without it, the first one raises.
+    `strays` is called for stray containers, and for images that list no kernels (bitcode); the
+    latter are left out.
 
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises OffloadError: at the end, there was no image for one of `devices`.
-    :raises FileError: it cannot be read.
-    :raises LimitError: there are more kernels than this run may look at.
+    :raises FileError: the path cannot be read.
+    :raises LimitError: there are more kernels than the budget of this run.
     """
     for image, source, found in listed_images(path, devices, skipped, strays, scan=scan):
         kernels = kernels_of(source, found, skipped=skipped, silent=strays)
@@ -242,13 +242,13 @@ def kernels_of(
     skipped: Callable[[OffloadError], None] | None = None,
     silent: Callable[[str], None] | None = None,
 ) -> tuple[Kernel, ...] | None:
-    """Read the kernels of an image of the container `found`, as `iter_kernels` does.
+    """Return the kernels of an image of the container `found`, as `iter_kernels` does.
 
-    None for host entries, what lists no kernels, which `silent` is told of, and what cannot be
-    read, with which `skipped` is called.
+    Return None for host entries, for images that list no kernels (after a call of `silent`), and
+    for unreadable images (after a call of `skipped`).
 
     :raises ContentError: the image's metadata cannot be read, and there is no `skipped`.
-    :raises LimitError: there are more kernels than this run may look at.
+    :raises LimitError: there are more kernels than the budget of this run.
     """
     if image.kind == OffloadKind.HOST:
         return None
@@ -283,13 +283,12 @@ def iter_image_data(
     devices: Sequence[Device] = (),
     skipped: Callable[[OffloadError], None] | None = None,
 ) -> Iterator[tuple[DeviceImage, memoryview]]:
-    """Yield the images that `iter_images` gives for the same arguments, each with its bytes.
+    """Yield each image that `iter_images` yields for the same arguments, with its bytes.
 
-    Host entries of bundles are among them: see `DeviceImage.is_host`.
-
-    `path` is a file, folder or zip file; with `devices`, only what these would load. This
-    unpacks each container once, and is the way to read all images. `skipped` is also called
-    with images that cannot be unpacked; without it, the first one ends this.
+    This unpacks each container once and is the efficient way to read all images. Host entries of
+    bundles are included: see `DeviceImage.is_host`. `path` is a file, folder or zip file; with
+    `devices`, only the images that these would load. `skipped` is also called for images that
+    cannot be unpacked; without it, the first one raises.
 
     :raises UnsupportedError: an image is compressed in a way that only NVIDIA's tools know.
     :raises OffloadError: see `iter_images`.
@@ -305,14 +304,14 @@ def iter_image_data(
 
 @contextmanager
 def open_image(image: DeviceImage) -> Iterator[memoryview]:
-    """Yield the bytes of `image`, one that was listed, while the block runs.
+    """Yield the bytes of the listed `image` while the block runs.
 
-    The host entry that stands for an object file gives that file without the bundle's sections.
-    An image that is not a range of its file is looked for again, and its container unpacked again.
+    A host entry that stands for an object file yields that file without the bundle's sections.
+    For an image that is not a file range, its container is found and unpacked again.
 
     :raises UnsupportedError: it is compressed in a way that only NVIDIA's tools know.
-    :raises FileError: the file cannot be read, or was changed since it was listed: of a range, this
-        is seen only where the file has become too short.
+    :raises FileError: the file cannot be read, or has changed since it was listed; for a file
+        range, only a file that is now too short is detected.
     """
     if image.offset is not None and image.container != FileFormat.CUDA_FATBIN.value:
         with InputFile(image.file) as source:

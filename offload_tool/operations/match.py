@@ -1,10 +1,10 @@
-"""Which image of a container a device would load.
+"""Decide which image of a container a device would load.
 
-A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also says the
-offload kind and triple. In one container it loads one image for each offload kind (hip and hipv4
-are one) and triple. That is the one with its very ID, else the compatible one that sets the most
-features, else for AMD GPUs generic code, else SPIR-V. For NVIDIA's it is the cubin that is
-nearest, else PTX. Of equals it is the first in the file.
+A device is named by a target ID (``gfx90a:xnack+``) or by a bundle entry ID, which also contains
+the offload kind and triple. From a container, it loads one image for each triple and offload kind
+(hip and hipv4 count as one). The order of preference is: the image with the same ID, the
+compatible image that sets the most features, generic code for AMD GPUs, SPIR-V. For NVIDIA GPUs,
+it is the nearest cubin, then PTX. Among equals, the first in the file wins.
 
 Source: `offload_tool.formats.target.compatibility`.
 """
@@ -44,14 +44,14 @@ _EMPTY = "is empty, which HIP's runtime takes for missing"
 
 @frozen
 class Device:
-    """A device as a user names it."""
+    """A device, as named by a user."""
 
     text: str
     target: TargetID | BundleEntryID
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """Read `text`, a target ID or a bundle entry ID, which `list` prints.
+        """Parse `text`, a target ID or a bundle entry ID as `list` prints it.
 
         :raises TargetIDError: it is neither.
         """
@@ -62,18 +62,18 @@ class Device:
 
     @property
     def is_host(self) -> bool:
-        """Whether it is a host entry's ID."""
+        """Whether the name is a host entry's ID."""
         return isinstance(self.target, BundleEntryID) and self.target.kind == OffloadKind.HOST
 
     def asks(self, image: BundleEntryID) -> BundleEntryID:
-        """Return the entry ID that this device would look for, to compare it with `image`."""
+        """Return the entry ID of this device that is to be compared with `image`."""
         if isinstance(self.target, BundleEntryID):
             return self.target
         kind = OffloadKind.HIPV4 if image.kind in OffloadKind.ANY_HIP else image.kind
         return BundleEntryID(kind, triples.without_gpu(image.triple), str(self.target))
 
     def completed(self) -> Iterator[Device]:
-        """Yield the devices that this one stands for: with every feature set, on or off."""
+        """Yield the devices covered by this name: each combination of its unset features."""
         if isinstance(self.target, TargetID):
             for target in completions(self.target):
                 yield Device(str(target), target)
@@ -88,7 +88,7 @@ class Device:
 
 
 class NoImageError(OffloadError):
-    """No image of a file serves the devices asked for."""
+    """No image of a file serves one of the requested devices."""
 
     def __init__(self, path: StrPath, devices: Iterable[Device], present: Iterable[str]) -> None:
         names = ", ".join(device.text for device in devices)
@@ -98,7 +98,7 @@ class NoImageError(OffloadError):
 
 @frozen
 class Load:
-    """An image that a device would load, and why this one."""
+    """An image that a device would load, and the reason."""
 
     id: str
     """As stored."""
@@ -111,26 +111,26 @@ class Load:
 
     @property
     def is_native(self) -> bool:
-        """Whether it is code for the device's own processor."""
+        """Whether the image is code for the device's own processor."""
         return self.rule in (EXACT, COMPATIBLE)
 
 
 @frozen
 class Match:
-    """What a device would load from one container."""
+    """The images that a device would load from one container."""
 
     file: str
     member: str | None
     container: str
     index: int
-    """Which container of the file, from 0."""
+    """Number of the container in the file, from 0."""
     section: str | None
     ids: tuple[str, ...]
-    """Of the images that it would load: one for each offload kind; none if it is empty."""
+    """IDs of the images to load: one for each offload kind; empty if none fits."""
     loads: tuple[Load, ...]
-    """The same images, and why these."""
+    """The same images, with reasons."""
     reasons: tuple[tuple[str, str], ...]
-    """If `ids` is empty: each device image's ID, and why it does not serve."""
+    """If `ids` is empty: each device image's ID, and the reason why it does not fit."""
 
 
 def served_by(
@@ -138,19 +138,19 @@ def served_by(
 ) -> dict[int, Fit]:
     """Return the images that `device` would load, by their indexes, in their order.
 
-    With `surely`, by all runtimes that are known. A host entry is given only to who asks
-    for it by its entry ID. An empty image of HIP is the last choice.
+    With `surely`, only images that every known runtime loads. A host entry fits only a device
+    named by its entry ID. An empty HIP image is the last choice.
     """
     return dict(_served_by(candidates_of(images), device, surely))
 
 
 # A library has thousands of bundles with the same few IDs.
 Candidates: TypeAlias = tuple[tuple[BundleEntryID, bool], ...]
-"""What decides which images a device loads: their IDs, and whether they are missing."""
+"""The input of image selection: each image's ID, and whether the image is missing."""
 
 
 def candidates_of(images: Sequence[FoundImage]) -> Candidates:
-    """Return what stays true of images when their container is left."""
+    """Return the facts about images that stay valid after their container is closed."""
     return tuple((image.entry_id, _is_missing(image)) for image in images)
 
 
@@ -173,9 +173,9 @@ def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int
 
 
 def _runtime(image: BundleEntryID, asked: BundleEntryID) -> object:
-    """Return what images have in common of which a device loads one."""
+    """Return a key; a device loads only one of the images with equal keys."""
     if asked.kind in OffloadKind.ANY_HIP and is_amd(image):
-        return OffloadKind.HIP  # code for the ISA and SPIR-V have different triples
+        return OffloadKind.HIP  # ISA code and SPIR-V have different triples
     return asked.kind, triples.meaning(asked.triple)
 
 
@@ -195,17 +195,17 @@ def _is_missing(image: FoundImage) -> bool:
 
 
 def loaded(candidates: Candidates, device: Device) -> list[int]:
-    """Return the indexes of what `device` would load; none that is empty and taken for missing."""
+    """Return the indexes of the images that `device` would load, without missing (empty) ones."""
     return [at for at in _served_by(candidates, device, surely=False) if not candidates[at][1]]
 
 
 def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     """Return the indexes of all images that a device of that name may load.
 
-    Besides those of `served_by`, what a device loads that has the features set which the name
-    leaves open, and what runtimes load that pass over some generic code. Of CUDA, all cubins for
-    the device's number, and images of the same ID, which are linked when they are loaded. Nothing
-    where `served_by` gives nothing.
+    In addition to `served_by`, this includes images for any setting of features that the name
+    leaves open, and images for runtimes that skip some generic code. For CUDA, it includes all
+    cubins for the device's number, and images of the same ID, which the runtime links at load
+    time. The result is empty if `served_by` returns nothing.
     """
     return set(_may_load(candidates_of(images), device))
 
@@ -232,7 +232,7 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
 
 
 def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
-    """Return what `served_by` gives, with the reasons for people, and what to know besides."""
+    """Return the images of `served_by`, with readable reasons and warnings."""
     served = served_by(images, device)
     is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
     others = set() if is_native else may_load(images, device) - set(served)
@@ -252,7 +252,7 @@ def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
 
 
 class Asked:
-    """The devices that a run is for: which images they load, and that each has one."""
+    """The requested devices: selects their images, and checks that each device has one."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self.devices = devices
@@ -260,7 +260,7 @@ class Asked:
         self._present: dict[str, None] = {}
 
     def loads(self, images: Sequence[FoundImage]) -> list[tuple[int, tuple[str, Load]]]:
-        """Return what the devices load of a container: the image's index, the device, and why."""
+        """Return the images that the devices load: index, device, and reason."""
         self._present.update((i.id, None) for i in images if i.kind != OffloadKind.HOST)
         found = []
         for device in self.devices:
@@ -270,7 +270,7 @@ class Asked:
         return found
 
     def check(self, path: StrPath) -> None:
-        """Check that each device had an image in what was looked at.
+        """Check that each device had an image in the containers so far.
 
         :raises NoImageError: one had none.
         """
@@ -281,14 +281,14 @@ class Asked:
 def match_images(
     path: StrPath, device: Device, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Match]:
-    """Yield what `device` would load of each container in the file, folder or zip file at `path`.
+    """Yield a match for each container in the file, folder or zip file at `path`.
 
     Containers without device images are left out. `skipped` is called as for `iter_images`.
 
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: a broken file.
-    :raises UnsupportedError: one of a sort that is not read.
-    :raises FileError: it cannot be read.
+    :raises FormatError: the file is broken.
+    :raises UnsupportedError: the format is not supported.
+    :raises FileError: the path cannot be read.
     """
     for found in find_containers(path, skipped=skipped):
         images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
@@ -326,7 +326,7 @@ def _is_native(image: FoundImage, device: Device) -> bool:
 
 
 def _settings(image: FoundImage, device: Device) -> str:
-    """Name the features that an image sets and the device leaves open."""
+    """Return the features that an image sets and the device leaves open."""
     known = set(device.asks(image.entry_id).target_id.split(":"))
     wanted = [part for part in image.target_id.split(":")[1:] if part not in known]
     return f"the device has {' and '.join(wanted)}"

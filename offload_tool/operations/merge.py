@@ -1,4 +1,4 @@
-"""Make one file of builds of the same sources for different targets, from different machines.
+"""Merge files built from the same sources for different targets, on different machines.
 
 ::
 
@@ -10,8 +10,8 @@
     kpack archives            one of all code objects, as they are compressed
     archives                  member by member, in the order of the first archive
 
-Each target may come from one file only, and host entries must be the same in all of them.
-Inputs are copied inside the kernel where they are not compressed.
+Only one input may contain a given target, and host entries must be equal in all inputs.
+The kernel copies uncompressed inputs.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _CHUNK = 1 << 20
 
 
 class MergeError(OffloadError):
-    """Files cannot be merged: they contradict each other."""
+    """The inputs contradict each other."""
 
 
 @frozen
 class _Entry:
-    """An image of the result, and the input that it comes from."""
+    """An image of the result, and its input."""
 
     input: Place
     image: FoundImage
@@ -68,20 +68,20 @@ class _Entry:
 
 
 def _order(image: FoundImage) -> tuple[bool, str, str, str]:
-    """Sort key: the host first, then as target IDs are sorted."""
+    """Sort key: the host first, then by target ID."""
     return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
 
 
 def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False) -> None:
-    """Write what the files at `paths` hold to `output`, which may be one of them.
+    """Merge the files at `paths` into `output`, which may be one of them.
 
-    With `keep_equal`, a file that already has the very bytes is left untouched.
+    With `keep_equal`, a file that already has the same bytes is left untouched.
 
-    :raises MergeError: a target comes from two files, targets cannot stand beside each
-        other, or host entries differ; the message names both files.
+    :raises MergeError: two files contain the same target, two targets exclude each other, or
+        host entries differ; the message names both files.
     :raises FormatError: a file is broken.
-    :raises UnsupportedError: a file is of a version or sort that is not read.
-    :raises UsageError: fewer than two files, or files that cannot be merged at all.
+    :raises UnsupportedError: the version or format of a file is not supported.
+    :raises UsageError: there are fewer than two files, or their kinds cannot be merged.
     :raises FileError: a file cannot be read or written.
     """
     if len(paths) < 2:
@@ -95,7 +95,7 @@ def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool =
 
 
 class _Merger:
-    """One run; what has to be made of the inputs' bytes goes to the spool."""
+    """One run; generated content goes to the spool."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
@@ -132,7 +132,7 @@ class _Merger:
         )
 
     def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
-        """Put the code objects of archives of one group into one, in their order."""
+        """Merge the code objects of one group's archives, in their order."""
         from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
 
         archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
@@ -206,7 +206,7 @@ class _Merger:
         return FilePlan.of([self.spool.added(lambda out: compress_plan(out, plan, form))])
 
     def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
-        """Put all code objects into the first file's host object."""
+        """Add all code objects to the first file's host object."""
         from offload_tool.formats.bundle.object_file import (
             HOST_MARKER,
             plan_host,
@@ -232,9 +232,9 @@ class _Merger:
     # -- offload binaries ------------------------------------------------------------
 
     def _merge_offload_binaries(self, inputs: Sequence[Place]) -> FilePlan:
-        """Put binaries of one image side by side; with one of several, all into one.
+        """Concatenate single-image binaries; if any holds several images, write one of all.
 
-        That is compressed if all were.
+        The single binary is compressed if all inputs were.
         """
         from offload_tool.formats.offload_binary import read_offload_binary
         from offload_tool.operations.package import plan_images
@@ -288,7 +288,7 @@ class _Merger:
         return layout.plan(merged)
 
     def _merge_members(self, group: Sequence[Place]) -> FilePlan:
-        """Merge members of one name; what holds no images must be the same everywhere."""
+        """Merge members of one name; members without images must be equal in all inputs."""
         holding = (
             found.container is not FileFormat.CODE_OBJECT
             for item in group
@@ -304,7 +304,7 @@ class _Merger:
 
 
 def _members(archive: Place) -> Iterator[tuple[tuple[str, int], Place]]:
-    """Yield members by name and number: the first of that name, the second, ..."""
+    """Yield members by name and number, counted among members of that name."""
     counts: dict[str, int] = {}
     for member, place in open_members(archive, CopyPolicy("merge the files in it")):
         number = counts[member.name] = counts.get(member.name, 0) + 1
@@ -326,7 +326,7 @@ def _only_bundle(item: Place) -> FoundContainer:
 
 
 def _unpacked(item: Place, found: FoundContainer) -> InputFile:
-    """Return the file that a bundle is, decompressed."""
+    """Return the bundle as a file, decompressed."""
     if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return item.source
     if not found.images:
@@ -335,7 +335,7 @@ def _unpacked(item: Place, found: FoundContainer) -> InputFile:
 
 
 def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
-    """Return the entries of the result in their order; refuse what contradicts."""
+    """Return the entries of the result in their order; reject contradictions."""
     entries: dict[str, _Entry] = {}
     for group in inputs:
         for entry in group:
@@ -356,7 +356,7 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
             )
     merged = sorted(entries.values(), key=lambda entry: _order(entry.image))
     if len(inputs[0]) > 1 and inputs[0][-1].image.kind == OffloadKind.HOST:
-        # In bundles of relocatable device code the host is last: it stays there.
+        # In bundles of relocatable device code, the host stays last.
         merged.sort(key=lambda entry: entry.image.kind == OffloadKind.HOST)
     spellings = [f"{entry.image.id} ({entry.input.label})" for entry in merged]
     problems = find_conflicts([entry.image.entry_id for entry in merged], spellings)
@@ -371,12 +371,12 @@ def _named(ids: Iterable[str]) -> str:
 
 def _same_host(first: _Entry, second: _Entry) -> bool:
     if first.image.content.is_host_object and second.image.content.is_host_object:
-        return True  # the objects are compared when they are separated
+        return True  # object hosts are compared after extraction
     return _equal(first.content, second.content)
 
 
 def _check_once(rows: Iterable[tuple[object, Place, str]]) -> None:
-    """Refuse what is in two inputs: of each key, where it is, and what to call it."""
+    """Reject a key that occurs in two inputs; each row has a key, its input, and its name."""
     first: dict[object, Place] = {}
     for key, item, what in rows:
         other = first.setdefault(key, item)
@@ -385,7 +385,7 @@ def _check_once(rows: Iterable[tuple[object, Place, str]]) -> None:
 
 
 def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
-    """Put the entries of all files into one fat binary, as they are."""
+    """Concatenate the unchanged entries of all files in one fat binary."""
     from offload_tool.formats.cuda.fatbin import cuda_header
 
     rows = [row for item in inputs for row in _cuda_rows(item)]
@@ -404,7 +404,7 @@ def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
 
 
 class _CudaRow(NamedTuple):
-    """An entry of a fat binary of an input."""
+    """An entry of an input's fat binary."""
 
     input: Place
     offset: int
@@ -413,7 +413,7 @@ class _CudaRow(NamedTuple):
 
     @property
     def order(self) -> tuple[str, bool]:
-        """By target ID, as users write it, and cubins before what is compiled when it is loaded."""
+        """By target ID as users write it; cubins before code that is compiled at load time."""
         if not self.images:
             return "", False
         image = self.images[0]

@@ -1,7 +1,7 @@
-"""Put device images into offload binaries.
+"""Write device images into offload binaries.
 
-What is written is as in LLVM 22, one binary for each image. On request it is as in 23: one of all
-images (version 2), where SPIR-V has an image kind of its own (6; in 22 it has 0).
+The default layout is that of LLVM 22: one binary for each image. LLVM 23's, on request, is one
+binary of all images (version 2), in which SPIR-V has its own image kind (6; 0 in LLVM 22).
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 Generation: TypeAlias = "Literal[22, 23]"
 
 _OPEN = 200
-"""Inputs that are open together; each needs a descriptor, and a process has about 1000."""
+"""Inputs open at once; each needs a descriptor, and a process has about 1000."""
 _KINDS = "openmp, cuda, hip, sycl or none"
 
 
 @frozen
 class PackagedImage:
-    """A file to package, and what to say of it."""
+    """A file to package, with its metadata."""
 
     path: StrPath
     strings: Mapping[str, str] = MappingProxyType({})
-    """``triple``, ``arch``, ``feature``, ...; stored as they are."""
+    """``triple``, ``arch``, ``feature``, ...; stored unchanged."""
     kind: str = "none"
     """Offload kind: ``openmp``, ``cuda``, ``hip``, ``sycl``."""
     image_kind: int | None = None
-    """See `ImageKind`; None: told by the file's first bytes and its extension."""
+    """See `ImageKind`; None: derived from the file's first bytes and its extension."""
     keys: tuple[str, ...] = ()
-    """All keys in the order of the command line, ``file`` and ``kind`` too: see `key_order`."""
+    """All keys in command-line order, including ``file`` and ``kind``: see `key_order`."""
 
 
 def package_images(
@@ -64,18 +64,18 @@ def package_images(
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Write one offload binary for each of `images` to `output`, one directly behind the other.
+    """Write one offload binary for each of `images` to `output`, without gaps.
 
-    With `generation` 23, one of all of them, which nothing older than LLVM 23 can read.
-    `dialect` is whose numbers the offload kinds get. An unknown kind becomes 0, as in LLVM,
-    if there is a `warn` to be told so. The images of a file `base` come first; one of the given
-    that has the kind, triple and arch of one there takes its place. With `keep_equal`, a file
-    that already has the very bytes is left untouched. Files are opened one at a time and copied
-    in the kernel; equal inputs give equal bytes.
+    With `generation` 23, write one binary of all images, which only LLVM 23 and later can read.
+    `dialect` selects the numbering of offload kinds. An unknown kind becomes 0, as in LLVM,
+    after a call of `warn`. The images of a file `base` come first; a given image replaces the one
+    with the same kind, triple and arch there. With `keep_equal`, a file that already has the
+    same bytes is left untouched. Files are opened one at a time and copied by the kernel; equal
+    inputs produce equal bytes.
 
-    :raises UsageError: an unknown offload kind and no `warn`, a string with a NUL, or a `base` that
-        has no images, or several to replace by one.
-    :raises FormatError: a `base` that is broken.
+    :raises UsageError: an offload kind is unknown and there is no `warn`, a string has a NUL, or
+        `base` has no images or several to replace by one.
+    :raises FormatError: `base` is broken.
     :raises FileError: a file cannot be read or written.
     """
     if base is not None:
@@ -98,7 +98,7 @@ def _amend(
     keep_equal: bool,
 ) -> None:
     from offload_tool.containers.offload_binaries import find_offload_binaries
-    from offload_tool.io.write_plan import Unopened  # the command needs none of these
+    from offload_tool.io.write_plan import Unopened  # plain packaging does not import these
 
     with InputFile(base) as source, find_offload_binaries(source) as found:
         kept = [(each, image) for each in found for image in each.binary.images if image.has_image]
@@ -143,7 +143,7 @@ def _amend(
 
 def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]]) -> None:
     with ExitStack() as stack:
-        few = len(images) <= _OPEN  # else they are opened a second time
+        few = len(images) <= _OPEN  # else each file is opened a second time
         rows: list[OffloadImage] = []
         contents: list[FileRange | FilePlan] = []
         for image, offload_kind in images:
@@ -165,7 +165,7 @@ def plan_images(
     method: Method | None,
     spool: Spool,
 ) -> FilePlan:
-    """Plan one binary of all images; with a `method`, it is compressed by it into `spool`."""
+    """Plan one binary of all images; with a `method`, compress it into `spool`."""
     if method is None:
         found = [bytes(c) if isinstance(c, memoryview) else c for c in contents]
         return plan_shared_offload_binary(images).plan(found)
@@ -199,9 +199,9 @@ def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
 
 
 def kind_number(name: str, dialect: Dialect, warn: Callable[[str], None] | None) -> int:
-    """Return the number of an offload kind; 0, if `warn` is told, for one that is not known.
+    """Return the number of an offload kind; for an unknown one, call `warn` and return 0.
 
-    :raises UsageError: it is not known, and there is no `warn`.
+    :raises UsageError: the kind is unknown, and there is no `warn`.
     """
     number = offload_kind_number(name, dialect)
     if number is None:

@@ -1,4 +1,4 @@
-"""Targets of a file whose device code is the same, and what one image in their place would save.
+"""Find targets with the same device code, and the bytes that a shared image would save.
 
 ::
 
@@ -6,9 +6,9 @@
     container 2    gfx1030: code C    gfx1031: code C'   gfx1100: code D
     siblings       gfx1030, gfx1031: the same code in 1 of 2 containers
 
-Code is what a device loads of an image (`kernel_info.reader`), so that the processor's number
-and name in headers and metadata do not count. Nothing is changed: HIP's runtime takes an image for
-the device's own processor, or for a generic one that covers it.
+Code is the part of an image that a device loads (`kernel_info.reader`), so the processor's number
+and name in headers and metadata do not count. The file is not changed: HIP's runtime accepts an
+image for the device's own processor, or for a generic one that covers it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Siblings:
     path: str
     """The file, and the member of an archive or zip file."""
     targets: tuple[str, ...]
-    """Target IDs, sorted."""
+    """Target IDs in order."""
     equal: int
-    """Containers in which all of them have the same code."""
+    """Number of containers in which all these targets have the same code."""
     containers: int
-    """Containers with images for at least two of them."""
+    """Number of containers with images for at least two of these targets."""
     equal_saves: int
-    """Bytes that one image would save in the containers with the same code."""
+    """Bytes saved by a shared image in the containers with the same code."""
     generic: str
-    """The generic processor that covers all of them; empty where there is none."""
+    """The generic processor that covers all of these targets; empty if there is none."""
     generic_saves: int
-    """Bytes that one image of the largest one's size would save in all containers."""
+    """Bytes saved by one image of the largest one's size in all containers."""
 
     def __str__(self) -> str:
         text = (
@@ -65,16 +65,16 @@ def find_siblings(
 ) -> Iterator[Siblings]:
     """Yield the siblings among the targets of each file in the file, folder or zip file `path`.
 
-    `skipped` is called with what cannot be read.
+    `skipped` is called for unreadable files and images.
 
     :raises ContentError: a container or image cannot be read, and there is no `skipped`.
-    :raises FileError: it cannot be read.
+    :raises FileError: the path cannot be read.
     """
     by_file: dict[str, list[dict[str, tuple[bytes, int]]]] = {}
     parts: dict[tuple[str, str], dict[str, tuple[bytes, int]]] = {}
     for found in find_containers(path, skipped=skipped):
         images = _code_of(found, skipped)
-        if len(images) == 1 and found.section:  # offload binaries, of one image each
+        if len(images) == 1 and found.section:  # offload binaries with one image each
             key = (found.label, found.section)
             if key not in parts:
                 by_file.setdefault(found.label, []).append(parts.setdefault(key, {}))
@@ -88,7 +88,7 @@ def find_siblings(
 def _code_of(
     found: FoundContainer, skipped: Callable[[OffloadError], None] | None
 ) -> dict[str, tuple[bytes, int]]:
-    """Return a digest of the code, and the size in bytes, of each target's image."""
+    """Return a code digest and the size in bytes of each target's image."""
     codes = {}
     for image in found.images:
         if image.kind == OffloadKind.HOST or image.entry_id.target_id in ("", _SPIRV):
@@ -128,7 +128,7 @@ def _siblings_of(path: str, containers: list[dict[str, tuple[bytes, int]]]) -> I
 
 
 def _groups(containers: list[dict[str, tuple[bytes, int]]]) -> list[tuple[str, ...]]:
-    """Return the sets of targets that equal code connects."""
+    """Return the connected sets of targets; equal code connects two targets."""
     group_of: dict[str, set[str]] = {}
     for codes in containers:
         alike = defaultdict(set)
@@ -142,7 +142,7 @@ def _groups(containers: list[dict[str, tuple[bytes, int]]]) -> list[tuple[str, .
 
 
 def _generic_of(targets: tuple[str, ...]) -> str:
-    """Return the name of the generic processor for all targets; "" where they set features."""
+    """Return the generic processor for all targets; "" if there is none or they set features."""
     names = set()
     for target in targets:
         processor = find_processor(target)

@@ -1,10 +1,10 @@
-"""Where the bytes of device images are: sums per target ID, file, container and place.
+"""Sum the bytes of device images by target ID, file, container and place.
 
-A place is a member of an archive, or a file that is none. Sizes are in bytes, of two sorts:
-`size` is what a device loads, `stored` what the file spends on it. They differ in compressed
-containers, and by the tables and padding that belong to a container but to no image.
+A place is an archive member, or a file that is not an archive. There are two sizes, in bytes:
+`size` is the code that a device loads, `stored` its share of the file. They differ in compressed
+containers, and by tables and padding, which belong to a container but to no image.
 
-Host entries are not device code: they are counted apart, in `SizeReport.host`.
+Host entries are not device code; `SizeReport.host` counts them separately.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from offload_tool.util.frozen import frozen, replaced
 
 @frozen
 class SizeRow:
-    """Images added up: those of a target ID, a file, a member, a container, or a target in one."""
+    """Sums for a target ID, a file, a member, a container, or a target in one of these."""
 
     images: int
     size: int
     stored: int
-    """Bytes in their files: of a target without tables and padding, else of whole containers."""
+    """Bytes in their files: for a target, without tables and padding; else of whole containers."""
     file: str = ""
-    """'' in the rows of targets, and of the rest, see `fold_smallest`."""
+    """'' in rows of targets and of folded cells, see `fold_smallest`."""
     member: str | None = None
     index: int | None = None
-    """Which container of the file."""
+    """Number of the container in the file."""
     container: str = ""
     target: str = ""
-    """Target ID, or the triple of images that have none."""
+    """Target ID, or the triple if the images have none."""
     kinds: tuple[str, ...] = ()
     containers: int = 0
 
 
 @frozen
 class SizeReport:
-    """The sums; the rows of each table by falling size, then by name."""
+    """The sums; each table is sorted by falling size, then by name."""
 
     images: int
     size: int
     stored: int
-    """Bytes of all containers, with all that is in them."""
+    """Bytes of all containers, including host entries and overhead."""
     overhead: int
-    """Bytes of them that belong to no image: headers, tables, padding."""
+    """Container bytes that belong to no image: headers, tables, padding."""
     host: int
-    """Bytes of them that are host entries."""
+    """Container bytes of host entries."""
     targets: tuple[SizeRow, ...]
     files: tuple[SizeRow, ...]
     members: tuple[SizeRow, ...]
-    """Those of archives and zip files."""
+    """Members of archives and zip files."""
     containers: tuple[SizeRow, ...]
     cells: tuple[SizeRow, ...]
-    """Of each target ID in each place: the tiles of the picture."""
+    """One row for each target ID in each place: the tiles of the picture."""
 
 
 def collect_images(
@@ -70,10 +70,10 @@ def collect_images(
     skipped: Callable[[OffloadError], None] | None = None,
     each: Callable[[DeviceImage, FoundImage, FoundContainer], None] | None = None,
 ) -> list[DeviceImage]:
-    """List the images under all `paths`; a file that two of them lead to counts once.
+    """Return the images under all `paths`; a file reached twice counts once.
 
-    `skipped` and errors: as `list_images.iter_images`. `each` is called with
-    every image while it can be read.
+    For `skipped` and errors, see `list_images.iter_images`. `each` is called for every image
+    while the image can be read.
     """
     images: list[DeviceImage] = []
     seen: set[str] = set()
@@ -92,7 +92,7 @@ def collect_images(
 
 
 def summarise(images: Sequence[DeviceImage]) -> SizeReport:
-    """Add the sizes up per target ID, file, container and (place, target ID)."""
+    """Return the sums per target ID, file, container and (place, target ID)."""
     images = counted(images)
     device = [
         SizeRow(
@@ -127,16 +127,15 @@ def summarise(images: Sequence[DeviceImage]) -> SizeReport:
 
 
 def fold_smallest(cells: Sequence[SizeRow], limit: int) -> list[SizeRow]:
-    """Keep the `limit` largest cells, the first ones; add the rest up per target ID.
+    """Return the `limit` largest cells (the first ones), with the rest summed per target ID.
 
-    For a picture of many thousand images, most of them too small to be seen. The sums of
-    sizes stay what they are.
+    This keeps a picture of many thousand images small. The total sizes stay the same.
     """
     return [*cells[:limit], *_added(cells[limit:], "target")]
 
 
 def _added(rows: Iterable[SizeRow], *names: str) -> tuple[SizeRow, ...]:
-    """Add up the rows that have the same values of `names`; these are the ones that are kept."""
+    """Return one row for each combination of values of `names`, with the sizes summed."""
     groups: defaultdict[tuple[object, ...], list[SizeRow]] = defaultdict(list)
     for row in rows:
         groups[tuple(getattr(row, name) for name in names)].append(row)
@@ -152,7 +151,7 @@ def _added(rows: Iterable[SizeRow], *names: str) -> tuple[SizeRow, ...]:
 
 
 def _by_size(row: SizeRow) -> tuple[object, ...]:
-    """Sort key: the largest first; equal sizes by name, with None before any name."""
+    """Sort key: the largest first; equal sizes by name, None before any name."""
     names = row.file, row.member, row.index, row.target
     return (-row.size, *((name is not None, name) for name in names))
 
@@ -164,14 +163,14 @@ _EI_DATA, _BIG_ENDIAN = 5, 2
 
 
 class Intermediates:
-    """The images of a folder, by content; `files` says which of its files are intermediates."""
+    """The images of a folder, by content; `files` returns the build's intermediates."""
 
     def __init__(self) -> None:
         self._sorts: dict[str, int] = {}
         self._images: dict[str, set[bytes]] = {}
 
     def add(self, image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
-        """Add an image, which can be read until the next one is asked for."""
+        """Add an image; call before the next one is requested."""
         if image.kind == OffloadKind.HOST:
             return
         if image.file not in self._sorts:
@@ -183,10 +182,10 @@ class Intermediates:
                 return
         except ContentError:
             pass
-        self._sorts[image.file] = _RESULT  # what cannot be compared is counted
+        self._sorts[image.file] = _RESULT  # an unreadable image cannot be compared: count it
 
     def files(self) -> list[str]:
-        """Return the intermediates, in the order in which they were found."""
+        """Return the intermediate files, in the order in which they were found."""
         later: set[bytes] = set()
         found: set[str] = set()
         for sort in (_RESULT, _OBJECT, _CONTAINER, _CODE_OBJECT):
@@ -198,12 +197,12 @@ class Intermediates:
 
 
 def _sort_of(image: DeviceImage, found: FoundContainer) -> int:
-    """Return how late in a build a file is made; -1 for a zip file."""
+    """Return how late a build makes the file; -1 for a zip file."""
     with InputFile(image.file) as source:
         head = bytes(source.data[: _E_TYPE.stop])
     if head.startswith(_ZIP):
         return -1
-    if image.member is not None:  # what EMBED makes of several sources is an archive, too
+    if image.member is not None:  # EMBED of several sources makes an archive, too
         return _OBJECT if image.file.endswith((".o", ".os", ".obj")) else _RESULT
     if image.section is not None:
         is_big = head[_EI_DATA] == _BIG_ENDIAN

@@ -1,6 +1,6 @@
-"""Device code apart from the host: finished libraries, programs, folders and wheels cut apart.
+"""Split device code from the host in finished libraries, programs, folders and wheels.
 
-What has a loader at run time, HIP, becomes kpack archives, one for each target ID::
+HIP code, which a runtime can load from elsewhere, becomes kpack archives, one per target ID::
 
     libx.so            ->  DIR/libx.so                   without device code, with a marker
                            DIR/.kpack/libx.so_gfx942.kpack
@@ -11,11 +11,11 @@ What has a loader at run time, HIP, becomes kpack archives, one for each target 
     wheel x-1-T.whl    ->  DIR/x-1-T.whl                 extras device-gfx942, device-all
                            DIR/x_device_gfx942-1-T.whl   x/.kpack/x_gfx942.kpack, ...
 
-What has none, CUDA and OpenMP, is thinned: ``DIR/sm_90/`` has the file, folder or wheel for that
-target ID (see `thin`). Where there is HIP code, other code stays with the host, which is told.
+CUDA and OpenMP code is thinned: ``DIR/sm_90/`` has the file, folder or wheel for that target ID
+(see `thin`). If the input has HIP code, other code stays with the host; the report lists it.
 
-A kernel key is the file's path from the root that the archive is for, and the index that
-`offload_tool.formats.kpack.wrappers` gives.
+A kernel key consists of the file's path from the archive's root folder, and the index from
+`offload_tool.formats.kpack.wrappers`.
 """
 
 from __future__ import annotations
@@ -78,37 +78,37 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class SplitPart(NamedTuple):
-    """A file or folder that was written."""
+    """A written file or folder."""
 
     path: Path
     target_id: str | None
-    """None: the host's."""
+    """None for the host's part."""
     size: int
-    """Bytes of the file; 0 of a folder."""
+    """Bytes of the file; 0 for a folder."""
     images: int
-    """Device images in it; of a thinned one, those that were kept."""
+    """Number of device images in it; after thinning, of kept images."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """What splitting did."""
+    """Result of splitting."""
 
     parts: tuple[SplitPart, ...]
     marked: tuple[str, ...]
-    """The files that lost their device code, by their names in the input."""
+    """Files whose device code was removed, by their names in the input."""
     left: tuple[tuple[str, int], ...]
-    """Files with device images that no runtime would load from elsewhere, and how many."""
+    """Files with device images that no runtime would load from elsewhere, with their counts."""
 
 
 class WheelOptions(NamedTuple):
-    """How the wheels of device code are made."""
+    """Options for wheels of device code."""
 
     prefix: str | None = None
-    """Of their names; default: that of the wheel, and ``-device``."""
+    """Prefix of their names; default: the wheel's name and ``-device``."""
     overlay_root: str | None = None
-    """The folder in the wheel that has ``.kpack``; default: its one package."""
+    """The folder in the wheel for ``.kpack``; default: its only package."""
     requires: Sequence[str] = ()
-    """Requirements of theirs; ``@GFXARCH@`` stands for the target in each."""
+    """Their requirements; ``@GFXARCH@`` is replaced by each wheel's target."""
 
 
 def split_file(
@@ -123,16 +123,16 @@ def split_file(
 ) -> SplitReport:
     """Split the library, program, folder or wheel at `path` into `directory`.
 
-    `group` is the first part of the archives' names, by default the input's; `scheme` one of
-    `kpack.SCHEMES`. `in_parts` gives of a folder a folder for the host, and one for each target ID;
-    `wheel` says how wheels of device code are made of one.
-    The directory is made if it is not there; files of the same names in it are replaced, or with
-    `keep_equal` left untouched where they already have the very bytes. All are written, or none.
+    `group` is the first part of the archives' names (default: the input's name); `scheme` is one
+    of `kpack.SCHEMES`. With `in_parts`, a folder becomes one folder for the host and one for each
+    target ID. `wheel` has the options for wheels of device code. The directory is created if
+    needed. Existing files of the same names are replaced; with `keep_equal`, those that already
+    have the same bytes are left untouched. All outputs are written, or none.
 
     :raises NoContainerError: there is no device code.
-    :raises FormatError: something is broken.
-    :raises UnsupportedError: something cannot be split, or is signed.
-    :raises UsageError: options that do not fit the input, or names that archives cannot hold.
+    :raises FormatError: an input is broken.
+    :raises UnsupportedError: an input cannot be split, or is signed.
+    :raises UsageError: an option does not fit the input, or archives cannot hold a name.
     :raises FileError: a file cannot be read or written.
     """
     if scheme not in SCHEMES:
@@ -167,7 +167,7 @@ def split_file(
 
 
 def _thinned(source: Path, folder: OutputFolder, run: _Splitting) -> list[SplitPart]:
-    """Return a thinned one for each target ID of an input without HIP code."""
+    """Write a thinned copy for each target ID of an input without HIP code."""
     from offload_tool.operations.thin import thin_file
 
     targets = sorted(run.others)
@@ -176,7 +176,7 @@ def _thinned(source: Path, folder: OutputFolder, run: _Splitting) -> list[SplitP
     parts = []
     for target_id in targets:
         inner = _safe(target_id)
-        folder.folder(inner)  # where nothing is yet, a whole output is written by its path
+        folder.folder(inner)  # a new output is written as a whole, by its path
         path = Path(inner, source.name)
         out = folder.temporary / path
         report = thin_file(source, out, keep=[Device.parse(target_id)])
@@ -191,7 +191,7 @@ def _safe(text: str) -> str:
 
 
 class _Splitting:
-    """One run: it takes the device code out of files, and makes archives of it."""
+    """One run: removes device code from files, and collects it for archives."""
 
     def __init__(self, path: Path, group: str | None, scheme: str, spool: Spool) -> None:
         self.path = path
@@ -204,13 +204,13 @@ class _Splitting:
         self.marked: list[str] = []
         self.left: Counter[str] = Counter()
         self.others: set[str] = set()
-        """Target IDs of code that is not HIP's."""
+        """Target IDs of non-HIP code."""
 
     def plan(self, place: Place, name: str, root: str, archives: str) -> FilePlan | None:
-        """Plan a file of the name `name` without its HIP code; None if it has none.
+        """Plan the file called `name` without its HIP code; None if it has none.
 
-        Its kernel keys count from the folder `root`, which has `archives`, the archives' path with
-        a placeholder.
+        Kernel keys are relative to the folder `root`; `archives` is the archives' path from
+        there, with a placeholder.
         """
         source, label = place.source, place.label
         if recognise(source.data) is not FileFormat.ELF:
@@ -241,7 +241,7 @@ class _Splitting:
         return plan_marked(wrappers, marker).bound(source)
 
     def _take(self, place: Place, name: str, wrappers: LinkedWrappers, kernel_name: str) -> None:
-        """Keep the images of a file for the archives."""
+        """Collect the images of a file for the archives."""
         tables, label = wrappers.tables, place.label
         indexes = wrappers.indexes()
         bundles: list[tuple[int, Replacement]] = []
@@ -274,12 +274,12 @@ class _Splitting:
                 message = f"two images of one bundle are for {target_id}"
                 raise UnsupportedError(f"cannot be split: {message}", path=found.label)
             content = image.content
-            stays = self.is_file and not content.is_decompressed  # other files are closed
+            stays = self.is_file and not content.is_decompressed  # a tree's files get closed
             kept = content.range if stays else self.spool.added(content.write_to)
             rows.append(NewKpackImage(key, target_id, kept))
 
     def _look(self, place: Place, name: str) -> None:
-        """Note what device code there is in another file."""
+        """Record the device code of a file without HIP wrappers."""
         for found in containers_in(place.source, place.label):
             self._leave(found, name)
 
@@ -294,7 +294,7 @@ class _Splitting:
                 self.others.add(image.target_id)
 
     def archives(self, group: str) -> Iterator[tuple[str, str, FilePlan]]:
-        """Yield the target IDs, with the name of the archive of each, and the archive."""
+        """Yield each target ID with the name and plan of its archive."""
         for target_id in sorted(self.images):
             write = partial(
                 write_kpack,
@@ -313,9 +313,9 @@ class _Splitting:
 
 
 def _target_id(found: FoundContainer, image: FoundImage) -> str:
-    """Return the target ID as a runtime asks for it.
+    """Return the target ID as a runtime spells it.
 
-    :raises UnsupportedError: no runtime does.
+    :raises UnsupportedError: no runtime would request it.
     """
     message = ""
     if image.kind not in OffloadKind.ANY_HIP:
@@ -338,7 +338,7 @@ def _target_id(found: FoundContainer, image: FoundImage) -> str:
 def _split_tree(
     run: _Splitting, folder: OutputFolder, tree: FileTree | FolderTree, *, in_parts: bool
 ) -> list[SplitPart]:
-    """Write the parts of a file or folder; none if there is no code for kpack archives."""
+    """Write the parts of a file or folder; return none if there is no code for kpack archives."""
     name = run.path.name if run.is_file else run.path.resolve().name
     group = run.group or _safe(name)
     host = f"{name}_host/" if in_parts else ""
@@ -408,9 +408,9 @@ def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -
 
 
 def _overlay_root(tree: WheelTree, given: str | None) -> str:
-    """Return the folder that is to have the archives; "" for the folder of packages.
+    """Return the folder for the archives; "" for the folder of packages.
 
-    :raises UsageError: it is not there, or none was given and there is not one package.
+    :raises UsageError: the given folder does not exist, or the wheel has not exactly one package.
     """
     if given is not None:
         root = posixpath.normpath(given)

@@ -1,4 +1,4 @@
-"""The wheels around device code: their names, and what says that they belong together.
+"""Wheels of device code: their names, and the metadata that links them to the host's wheel.
 
 ::
 
@@ -12,8 +12,8 @@
                                         METADATA: Requires-Dist: torch == 2.9
                                         WHEEL: as that of torch
 
-Target IDs of one processor share a wheel, ``gfx90a`` and ``gfx90a:xnack+`` say: pip knows of no
-settings of a GPU.
+Target IDs of one processor share a wheel (``gfx90a`` and ``gfx90a:xnack+``), because pip does not
+know the settings of a GPU.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _METADATA_VERSION = "2.1"
 
 
 class DeviceWheels:
-    """Those of one wheel.
+    """The device wheels of one host wheel.
 
-    :raises FormatError: it has no METADATA or WHEEL.
+    :raises FormatError: the host wheel has no METADATA or WHEEL.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class DeviceWheels:
         self.requires = requires
 
     def host_metadata(self, bundles: Sequence[str]) -> tuple[TreeFile, FilePlan]:
-        """Return METADATA of the host's wheel, and its file."""
+        """Return the file and new content of the host wheel's METADATA."""
         rows = list(device_headers(self.prefix, self.version, bundles))
         data = with_headers(self.metadata, rows, path=self.label)
         return self.file, FilePlan.of([data])
@@ -70,7 +70,7 @@ class DeviceWheels:
     def plan(
         self, bundle: str, archives: Mapping[str, FilePlan], spool: Spool
     ) -> tuple[str, FilePlan]:
-        """Plan the wheel with `archives`, by their paths; return its file name, too."""
+        """Plan the wheel with `archives`, keyed by path; return its file name and plan."""
         name = f"{self.prefix}-{bundle}"
         wheel = self.wheel._replace(name=in_file_name(name))
         rows = [
@@ -97,7 +97,7 @@ class DeviceWheels:
 
 
 def device_headers(prefix: str, version: str, bundles: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the headers with which a host's METADATA asks for the device code of `bundles`."""
+    """Yield the METADATA headers that make a host wheel depend on device code of `bundles`."""
     extras = [(f"device-{bundle}", [bundle]) for bundle in bundles]
     for extra, wanted in [*extras, ("device-all", list(bundles))]:
         yield "Provides-Extra", extra

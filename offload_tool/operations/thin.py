@@ -1,7 +1,7 @@
-"""Take images of other targets out of a file: the same file, for fewer devices.
+"""Remove images of other targets from a file.
 
-Of each container, what the devices to keep may load stays (see `match.may_load`), and so
-do host entries. What is made::
+Images that the devices to keep may load stay (see `match.may_load`), and so do host entries.
+Outputs by input::
 
     bundle (any layout),      the same layout, with the alignment that it had; compressed ones
     several in a file         are compressed again, in the same version, by the same method
@@ -11,18 +11,18 @@ do host entries. What is made::
     ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`segments`)
     CUDA's sections
     kpack archive             its other code objects, as they are compressed
-    CUDA fat binary           its other entries, as they are; PTX and NVVM stay, because devices
-                              of tomorrow need them, unless told otherwise
+    CUDA fat binary           its other entries, as they are; PTX and NVVM stay by default,
+                              because later devices need them
     COFF, PE with .hip_fat,   every bundle or fat binary stays where it is, with zeros behind it:
     CUDA's sections           the file keeps its size
     code object               nothing: of a folder, wheel or archive, the file is left out
     object with               a shorter section
     .llvm.offloading
 
-A folder or wheel is thinned file by file, and so is a wheel in a folder.
+Each file of a folder or wheel is thinned; so is a wheel in a folder.
 
-Fat binaries of CUDA in other sections stay as they are: what is around them may count their
-bytes. Everything else is refused with its reason.
+CUDA fat binaries in other sections stay unchanged, because the surrounding data may depend on
+their sizes. All other inputs are rejected with a reason.
 """
 
 from __future__ import annotations
@@ -81,28 +81,28 @@ _END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
 _HIGH_LEVEL = 19
 _CUBINS = frozenset({"elf", "cubin"})
 COMPILED_LATER = frozenset({"ptx", "relocatable ptx", "nvvm", "tile ir"})
-"""Image kinds of CUDA that are kept for devices of tomorrow."""
+"""CUDA image kinds that are kept for later devices."""
 _BINARY_ALIGNMENT = 8
-"""Of offload binaries; the size of a compressed one is without the zeros at its end."""
+"""Alignment of offload binaries; the size of a compressed one excludes the zeros at its end."""
 
 
 @frozen
 class ThinReport:
-    """What thinning did."""
+    """Result of thinning."""
 
     size_before: int
     """Bytes of the file, or of all files of the folder."""
     size_after: int
     kept: int
-    """Device images."""
+    """Number of device images."""
     removed: int
     loads: tuple[tuple[str, Load], ...]
-    """What the devices to keep would load: each device as it was given, with each image."""
+    """Images that the devices to keep would load: each device as it was given, with each image."""
     untouched: tuple[tuple[str, int], ...]
-    """Sections whose images stay whatever they are for, because what is around them may count
-    their bytes, with how many device images these are (among `kept`)."""
+    """Sections whose images all stay, because the surrounding data may depend on their sizes,
+    with the number of their device images (also counted in `kept`)."""
     left_out: tuple[str, ...] = ()
-    """Files and members of nothing but images that went."""
+    """Files and members left out because all their images were removed."""
 
 
 def thin_file(
@@ -115,16 +115,16 @@ def thin_file(
 ) -> ThinReport:
     """Write the file at `path` to `output` with only the images that `keep` would load.
 
-    Of a folder or wheel, so is every file in it; RECORD says what changed. Other files are copied.
-    `output` may be `path`. With `keep_equal`, a file that already has the very bytes is left
-    untouched. Memory does not grow with the file. Without `keep_ptx`, PTX and NVVM of CUDA go too
-    where they are not what a device to keep loads.
+    For a folder or wheel, thin every file in it, update RECORD, and copy other files. `output`
+    may be `path`. With `keep_equal`, a file that already has the same bytes is left untouched.
+    Memory use does not depend on the file's size. Without `keep_ptx`, CUDA's PTX and NVVM are
+    removed too, unless a device to keep loads them.
 
     :raises NoImageError: there is no image for one of `keep`.
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: it is broken.
-    :raises UnsupportedError: it cannot be thinned safely.
-    :raises UsageError: no devices, a zip file that is no wheel, or an output in the folder.
+    :raises FormatError: the file is broken.
+    :raises UnsupportedError: the file cannot be thinned safely.
+    :raises UsageError: no devices, a zip file that is not a wheel, or an output in the folder.
     :raises FileError: a file cannot be read or written.
     """
     if not keep:
@@ -143,7 +143,7 @@ def thin_file(
 
 
 class _Thinner:
-    """One run; what is compressed anew goes to the spool."""
+    """One run; recompressed content goes to the spool."""
 
     def __init__(
         self, keep: Sequence[Device], spool: Spool, stack: ExitStack, *, keep_ptx: bool
@@ -153,7 +153,7 @@ class _Thinner:
         self.keep_ptx = keep_ptx
         self.spool = spool
         self.stack = stack
-        """Holds the wheel in a folder that is open."""
+        """Holds the open wheel of a folder."""
         self.loads: dict[tuple[str, Load], None] = {}
         self.untouched: Counter[str] = Counter()
         self.left_out: list[str] = []
@@ -161,9 +161,9 @@ class _Thinner:
         self.removed = 0
 
     def plan(self, place: Place, _: object = None) -> FilePlan | None:
-        """Plan the new file; None if it is the old one. Without a byte, it is left out.
+        """Plan the new file; None if it is unchanged, an empty plan if it is to be left out.
 
-        That is one of nothing but images that go.
+        A file is left out if it consists of removed images only.
         """
         source, label = place.source, place.label
         file_format = recognise(source.data, anywhere=True)
@@ -195,12 +195,12 @@ class _Thinner:
     # -- what stays ------------------------------------------------------------------
 
     def _stay(self, found: FoundContainer, why: str) -> None:
-        """Keep all images of a container, in a tree; refuse a file by itself that has others."""
+        """Keep all images of a container in a tree; reject a single file with images to remove."""
         if self._kept(found, whole=self.in_tree) is not None:
             raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
 
     def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
-        """Return the indexes of the images that stay; None if all of them do, as if `whole`."""
+        """Return the indexes of the kept images; None if all are kept, as with `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
         self.loads.update(dict.fromkeys(load for _, load in self.asked.loads(found.images)))
@@ -220,7 +220,7 @@ class _Thinner:
         return sorted(kept)
 
     def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
-        """Add what is not for a device of its own, and what shares an entry with what stays."""
+        """Add images for no specific device, and those that share an entry with a kept one."""
         images = found.images
         goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
         kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
@@ -230,9 +230,9 @@ class _Thinner:
     def _thin(
         self, source: InputFile, found: FoundContainer, *, limit: int | None = None
     ) -> FilePlan | None:
-        """Plan what becomes of a container of the binary layouts; None if it stays.
+        """Plan the replacement of a binary-layout container; None if it stays.
 
-        `limit` is how many bytes there are for one that is compressed.
+        `limit` is the space in bytes for a compressed one.
         """
         kept = self._kept(found)
         if kept is None:
@@ -248,7 +248,7 @@ class _Thinner:
     def _thin_offload_binary(
         self, source: InputFile, found: FoundContainer, kept: Sequence[int]
     ) -> FilePlan:
-        """Lay out a binary of several images for those that stay; compressed as it was."""
+        """Plan a multi-image binary with the kept images only; compressed if it was."""
         from offload_tool.formats.offload_binary import read_offload_binary
         from offload_tool.operations.package import plan_images
 
@@ -291,7 +291,7 @@ class _Thinner:
             plans.append(plan)
             if plan is not None and not plan.size:
                 continue
-            # Thinning changes none of the symbols.
+            # Thinning does not change symbols.
             symbols = member_symbols(place.source.data, path=place.label)
             size = member.size if plan is None else plan.size
             new.append(NewMember(member.name, size, symbols))
@@ -302,7 +302,7 @@ class _Thinner:
         return layout.plan(contents)
 
     def _plan_zip(self, place: Place) -> FilePlan | None:
-        """Plan a wheel in a folder, which stays open until the next."""
+        """Plan a wheel in a folder; it stays open until the next one."""
         if not self.in_tree:
             message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
             raise UsageError(f"'{place.label}' {message}")
@@ -318,7 +318,7 @@ class _Thinner:
         return None
 
     def _plan_kpack(self, source: InputFile, label: str) -> FilePlan | None:
-        """Plan an archive of what stays under each key."""
+        """Plan an archive with the kept images of each key."""
         from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
 
         archive = read_kpack(source.data, path=label)
@@ -349,7 +349,7 @@ class _Thinner:
         return FilePlan.of([self.spool.added(write)])
 
     def _plan_sequence(self, source: InputFile, label: str) -> FilePlan | None:
-        """Plan a file of bundles or offload binaries, one after the other."""
+        """Plan a file of consecutive bundles or offload binaries."""
         parts: list[FilePlan | FileRange | int] = []
         position = end = 0
         changed = False
@@ -373,14 +373,14 @@ class _Thinner:
         return self._thin_whole(source, found)
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
-        """Plan a file that is a text bundle or an object bundle; None if it stays."""
+        """Plan a text bundle or an object bundle; None if it stays."""
         kept = self._kept(found)
         if kept is None:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
     def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
-        """Plan a file in which each container stays where it is, with zeros behind it."""
+        """Plan a file whose containers keep their offsets, padded with zeros."""
         plan = None
         parts: list[FilePlan | FileRange | int] = []
         end = 0
@@ -460,7 +460,7 @@ def _shorter_section(
     number: int,
     rows: Sequence[tuple[FoundContainer, FilePlan | None]],
 ) -> Replacement:
-    """Replace all of a section of offload binaries: LLVM wants no bytes between them."""
+    """Replace a whole section of offload binaries: LLVM allows no bytes between them."""
     from offload_tool.formats.objects.elf.segments import Replacement
 
     section = tables.sections[number]
@@ -472,9 +472,9 @@ def _shorter_section(
 
 
 def section_of(tables: ElfTables, found: FoundContainer) -> int:
-    """Return the number of the section that a container is in.
+    """Return the number of the section that holds a container.
 
-    :raises FormatError: it is in none of its name.
+    :raises FormatError: no section of that name holds it.
     """
     for number, row in enumerate(tables.sections):
         inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
@@ -485,7 +485,7 @@ def section_of(tables: ElfTables, found: FoundContainer) -> int:
 
 
 def check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
-    """Refuse sections that hold something else: nobody knows who needs it."""
+    """Reject sections with other content: its users are unknown."""
     ends: dict[int, int] = {}
     for number, change in sorted(changes, key=lambda item: item[1].start):
         _check_zeros(tables, number, ends.get(number), change.start)
@@ -503,12 +503,12 @@ def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) ->
 
 
 def _cuda_entry(image: FoundImage) -> int | None:
-    """Return which entry of its fat binary an image is in, of those that can be taken out."""
+    """Return the index of an image's fat binary entry, if the entry can be removed."""
     return None if image.content.cuda is None else image.content.cuda.image.entry
 
 
 def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
-    """Plan a fat binary of the entries in which the `kept` images are, as they are."""
+    """Plan a fat binary with the unchanged entries of the `kept` images."""
     from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
 
     stays = {_cuda_entry(found.images[at]) for at in kept}
@@ -529,7 +529,7 @@ def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) 
 
 
 def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
-    """Plan a bundle that is a file of its own, of any layout, with the `kept` entries."""
+    """Plan a bundle file of any layout with the `kept` entries."""
     file_format = recognise(source.data, anywhere=True)
     found = next(containers_in(source, label))
     if file_format is FileFormat.BUNDLE:
@@ -550,7 +550,7 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
 
 
 def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> FilePlan:
-    """Take entries out with their markers; text between entries stays."""
+    """Plan a text without the removed entries and their markers; text between entries stays."""
     parts: list[FileRange] = []
     start = 0
     comment_size = len(text_comment(source.data))

@@ -1,4 +1,4 @@
-"""Files, folders and wheels, written anew with some of their files changed.
+"""Rewrite files, folders and wheels with some of their files changed.
 
 ::
 
@@ -6,8 +6,8 @@
     TreeWriter   keeps files as they are (copied inside the kernel; packed ones stay packed), puts
                  new ones, leaves others out, and in the end writes each RECORD for what changed
 
-Names are paths below the root, with ``/``. Links and empty folders are kept. What is signed is
-refused: nobody could sign it again here.
+Names are paths below the root, with ``/``. Links and empty folders are kept. Signed trees are
+rejected, because this package cannot sign them again.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _T = TypeVar("_T", bound="_Tree")
 _NEW_MODE = 0o644
 _BEGIN = 4096
 NOTHING = FilePlan((), 0)
-"""The plan of a file that is left out."""
+"""The plan of a file to leave out."""
 
 
 class TreeFile(NamedTuple):
-    """One of a tree."""
+    """One file, link or folder of a tree."""
 
     name: str
     kind: str
@@ -70,13 +70,13 @@ class _Tree:
     def __init__(self, path: StrPath) -> None:
         self.label = str(path)
         self.files: list[TreeFile] = []
-        """In the order that outputs keep."""
+        """In the order of the output."""
         self.size = 0
-        """Bytes of all files, as they are stored."""
+        """Bytes of all files, as stored."""
         self.stack = ExitStack()
 
     def installed(self, file: TreeFile) -> str:
-        """Return where a file is once the tree is in its place."""
+        """Return the path of a file after the tree is installed."""
         return file.name
 
     def __enter__(self: _T) -> _T:
@@ -89,9 +89,9 @@ class _Tree:
 def check_outside(
     output: StrPath, folder: StrPath, done: str, instead: str = "write elsewhere"
 ) -> None:
-    """Refuse an output in the folder to be `done`: "thinned", say.
+    """Reject an output inside the folder to be `done` (such as "thinned").
 
-    :raises UsageError: it is there; that nothing is at its path yet does not matter.
+    :raises UsageError: the output is inside, even if it does not exist yet.
     """
     if Path(output).resolve().is_relative_to(Path(folder).resolve()):
         where = f"the output '{output}' is in the folder to be {done}, '{folder}'"
@@ -99,7 +99,7 @@ def check_outside(
 
 
 class FileTree(_Tree):
-    """One file, which stays open; use as a context manager."""
+    """One file, which stays open; a context manager."""
 
     def __init__(self, path: StrPath) -> None:
         super().__init__(path)
@@ -115,15 +115,15 @@ class FileTree(_Tree):
         yield Place.of(self.source, self.label)
 
     def path(self, _: str) -> str:
-        """Name the file for messages."""
+        """Return the file's name for messages."""
         return self.label
 
 
 class FolderTree(_Tree):
-    """A folder; the folder `besides` in it does not count.
+    """A folder without its subfolder `besides`.
 
     :raises FileError: it cannot be read.
-    :raises UnsupportedError: it has what is neither file, folder nor link.
+    :raises UnsupportedError: it holds something other than files, folders and links.
     """
 
     def __init__(self, folder: StrPath, besides: Path | None = None) -> None:
@@ -163,7 +163,7 @@ class FolderTree(_Tree):
 
     @contextmanager
     def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Place | None]:
-        """Open a file; None if it is of no known format, or empty, and not to be given `always`."""
+        """Yield an open file; None if its format is unknown or it is empty, unless `always`."""
         path = self.path(file.name)
         if (budget := running()) is not None:
             budget.next_file()
@@ -172,16 +172,14 @@ class FolderTree(_Tree):
             yield Place.of(source, path) if wanted else None
 
     def path(self, name: str) -> str:
-        """Name a file."""
+        """Return a file's path for messages."""
         return str(self.root / name)
 
 
 class WheelTree(_Tree):
-    """A wheel, or another zip file, which need not have the folders of its files.
+    """A wheel, or another zip file; folders need not have entries. A context manager.
 
-    Use as a context manager.
-
-    :raises FormatError: it is broken, has a name twice, or one that leads out of it.
+    :raises FormatError: it is broken, has a name twice, or a name that leads out of it.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -212,7 +210,7 @@ class WheelTree(_Tree):
 
     @contextmanager
     def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Place | None]:
-        """Open a file, as `FolderTree` does."""
+        """Yield an open file as `FolderTree` does."""
         label = self.path(file.name)
 
         def wanted(begin: memoryview) -> bool:
@@ -227,11 +225,11 @@ class WheelTree(_Tree):
             yield Place(self.label, source, label, (), (file.name,), offset)
 
     def path(self, name: str) -> str:
-        """Name a file."""
+        """Return a file's path for messages."""
         return f"{self.label}({name})"
 
     def installed(self, file: TreeFile) -> str:
-        """Return where a file is installed; its own name if that is outside of packages."""
+        """Return the installed path of a file; its own name if it is outside of packages."""
         return installed_path(file.name) or file.name
 
 
@@ -242,10 +240,10 @@ Tree: TypeAlias = "FileTree | FolderTree | WheelTree"
 
 
 class TreeWriter:
-    """What writing files, folders and wheels has in common; `finish` ends it.
+    """Base of the writers of files, folders and wheels; call `finish` at the end.
 
     :raises UnsupportedError: the tree is signed.
-    :raises FormatError: a RECORD of it is broken.
+    :raises FormatError: one of its RECORD files is broken.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -254,7 +252,7 @@ class TreeWriter:
         self.added: dict[str, Digest] = {}
         self.removed: list[str] = []
         self.saved = 0
-        """By how many bytes files are shorter."""
+        """Bytes by which files became shorter."""
         self.is_changed = False
         names = {file.name for file in tree.files if file.kind == "file"}
         self.records = [n for n in sorted(names) if _is_record(n)]
@@ -266,7 +264,7 @@ class TreeWriter:
                     raise UnsupportedError(message, path=tree.path(signature))
 
     def rewrite(self, plan: Callable[[Place, TreeFile], FilePlan | None]) -> None:
-        """Write each file as `plan` has it: None is as it was; without a byte, it is left out."""
+        """Write each file by `plan`: None keeps it, an empty plan leaves it out."""
         for file in self.tree.files:
             if file.kind != "file":
                 self.keep(file)
@@ -296,12 +294,12 @@ class TreeWriter:
         self._add(name, plan)
 
     def leave_out(self, file: TreeFile) -> None:
-        """Leave a file out."""
+        """Remove a file from the output."""
         self.is_changed = True
         self.removed.append(file.name)
 
     def finish(self) -> None:
-        """Write the RECORDs for what changed."""
+        """Update the RECORD files."""
         for record in self.records:
             file = next(f for f in self.tree.files if f.name == record)
             mine = self.added if len(self.records) == 1 else {}
@@ -314,12 +312,12 @@ class TreeWriter:
                 self._put(file, FilePlan.of([new]))
 
     def keep(self, file: TreeFile) -> None:
-        """Take a file over; a RECORD may change in the end."""
+        """Keep a file unchanged; `finish` may still update a RECORD."""
         raise NotImplementedError
 
     @property
     def size(self) -> int:
-        """Bytes of all that is written, but for what changed of a folder's RECORDs."""
+        """Bytes of the output, without changes of a folder's RECORD files."""
         return self.tree.size - self.saved
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
@@ -335,7 +333,7 @@ def _is_record(name: str) -> bool:
 
 
 class FolderWriter(TreeWriter):
-    """Writes into `folder`, below `at`; what is kept in the end, but not if `only_changed`."""
+    """Writes into `folder`, below `at`; with `only_changed`, kept files are not copied."""
 
     def __init__(
         self, tree: Tree, folder: OutputFolder, at: str = "", *, only_changed: bool = False
@@ -345,15 +343,15 @@ class FolderWriter(TreeWriter):
         self.at = at
         self.only_changed = only_changed
         self.kept: list[TreeFile] = []
-        """What `copy_kept` copies."""
+        """Files for `copy_kept`."""
 
     def keep(self, file: TreeFile) -> None:
-        """Take a file over when all is known."""
+        """Record a file for `copy_kept`."""
         if not self.only_changed:
             self.kept.append(file)
 
     def copy_kept(self) -> None:
-        """Copy what is kept and was not yet copied."""
+        """Copy the kept files that are not copied yet."""
         for file in self.kept:
             old, name = self.tree.path(file.name), self.at + file.name
             if file.kind == "folder":
@@ -371,7 +369,7 @@ class FolderWriter(TreeWriter):
         self.kept.clear()
 
     def finish(self) -> None:
-        """Copy what is kept, and write the RECORDs."""
+        """Copy the kept files, and update the RECORD files."""
         self.copy_kept()
         super().finish()
 
@@ -384,7 +382,7 @@ class FolderWriter(TreeWriter):
 
 
 class FileWriter(TreeWriter):
-    """Makes the plan of one file; it ends with what it was made of."""
+    """Plans a single output file, such as a wheel."""
 
     def __init__(self, tree: FileTree | WheelTree) -> None:
         super().__init__(tree)
@@ -392,13 +390,13 @@ class FileWriter(TreeWriter):
         self._plan: FilePlan = NOTHING
 
     def keep(self, file: TreeFile) -> None:
-        """Take it over; of a file, that is all."""
+        """Keep the file; it is the whole output."""
 
     def _put(self, _: TreeFile, plan: FilePlan) -> None:
         self._plan = plan
 
     def plan(self) -> FilePlan:
-        """Plan the whole output; after `finish`."""
+        """Return the plan of the whole output; call after `finish`."""
         if self.is_changed:
             return self._changed()
         return FilePlan.of([self.source.range(0, len(self.source))])
@@ -413,7 +411,7 @@ class FileWriter(TreeWriter):
 
 
 class WheelWriter(FileWriter):
-    """Makes the plan of a wheel, whose new files are in `spool`."""
+    """Plans a wheel; its new files are in `spool`."""
 
     tree: WheelTree
 
@@ -424,7 +422,7 @@ class WheelWriter(FileWriter):
         self.members: dict[str, PackedMember] = {}
 
     def keep(self, file: TreeFile) -> None:
-        """Copy a member as it is packed."""
+        """Copy a member without unpacking it."""
         row, label = self.rows[file.name], self.tree.path(file.name)
         self.members[file.name] = copied_member(row, self.source, label=label)
 
@@ -441,7 +439,7 @@ class WheelWriter(FileWriter):
 
 
 def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMember:
-    """Pack a new member of a zip file into a spool."""
+    """Compress a new zip file member into a spool."""
     start = spool.out.position
     packed = pack_member(spool.out, row, plan.chunks(mapped=False))
     return packed_member(packed, spool.since(start))
@@ -451,10 +449,10 @@ def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMem
 def rewritten(
     path: StrPath, output: StrPath, spool: Spool, *, keep_equal: bool
 ) -> Iterator[TreeWriter]:
-    """Yield what writes the file, folder or wheel at `path` to `output` when the block ends.
+    """Yield a writer that rewrites the file, folder or wheel at `path` to `output` after the block.
 
-    `output` may be `path`. Of a folder, only what changes is written there, and what is left out is
-    removed.
+    `output` may be `path`; then only changed files of a folder are written, and files that are
+    left out are removed.
 
     :raises FileError: a file cannot be read or written.
     """

@@ -1,4 +1,4 @@
-"""A heterogeneous device archive (HDA) becomes one device-specific archive (DSA) per target.
+"""Unbundle a heterogeneous device archive (HDA) into one device-specific archive (DSA) per target.
 
 ::
 
@@ -7,11 +7,11 @@
       host, gfx906, gfx90a       b-<ID of the entry>b.bc      ...
     b.o = bundle of ...
 
-Every compatible entry of every member goes into a target's archive, in the HDA's order.
-Members may be object bundles, binary bundles, or compressed bundles; others are passed
-over. Source: the ClangOffloadBundler documentation ("Archive Unbundling"); names and
-bytes as clang-offload-bundler 22.1.8 writes them. Of several entries of one binary
-bundle for one target, that program takes the order from a hash table; here it is the file's.
+A target's archive receives every compatible entry of every member, in the HDA's order.
+Members may be object bundles, binary bundles, or compressed bundles; others are skipped.
+Source: the ClangOffloadBundler documentation ("Archive Unbundling"); names and bytes as
+clang-offload-bundler 22.1.8 writes them. If a binary bundle has several entries for a target,
+that program orders them by a hash table; this package keeps the order of the file.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from offload_tool.io import InputFile
 
 _FORGET_AFTER = 8 << 20
-"""Bytes of the archive after which what was mapped of it is given back."""
+"""After so many bytes of the archive, its mapped pages are released."""
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 
 
 class NotAnArchiveError(FormatError):
-    """The file at `path` does not begin as archives do."""
+    """The file at `path` does not begin with the magic of an archive."""
 
     def __init__(self, path: StrPath, found: bytes) -> None:
         super().__init__(f"expected an archive, found {found!r}", path=path, offset=0)
@@ -85,22 +85,22 @@ def unbundle_archive(
     opened: Callable[[OpenedBundle], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Write the device-specific archive of each target in `outputs`, of the archive at `path`.
+    """Write the device-specific archive of each target in `outputs` from the archive at `path`.
 
-    One pass over the archive; all outputs are written or none. With `allow_missing`, a target
-    without code objects gets an empty archive. With `check`, the composition of each member is
-    checked first. With `hip_openmp`, hip and openmp entries serve each other. With `keep_equal`,
-    a file that already has the very bytes is left untouched. With `offload_binaries`, relocatable
-    code of the new offload driver (section ``.llvm.offloading``) is taken from members that are
-    not bundles, and an object that is not an archive is taken for one of it alone. LLVM's program
-    does neither. `opened` is called with each bundle, `warn` with what could not be read of a
-    code object's symbols.
+    The archive is read once; all outputs are written or none. With `allow_missing`, a target
+    without code objects gets an empty archive. With `check`, the combination of IDs in each
+    member is checked first. With `hip_openmp`, hip and openmp entries serve each other. With
+    `keep_equal`, a file that already has the same bytes is left untouched. With
+    `offload_binaries`, members that are not bundles contribute relocatable code of the new
+    offload driver (section ``.llvm.offloading``), and a single object is read like an archive of
+    it; LLVM's program supports neither. `opened` is called with each bundle, `warn` if the
+    symbols of a code object cannot be read.
 
-    :raises NotAnArchiveError: the file has not the magic of an archive.
-    :raises FormatError: the archive or one of its members is broken, or is not there (thin).
-    :raises UnsupportedError: one of them is of a version or sort that is not read.
-    :raises MissingCodeObjectError: a target without code objects.
-    :raises UsageError: no targets.
+    :raises NotAnArchiveError: the file does not have the magic of an archive.
+    :raises FormatError: the archive or a member is broken, or a thin archive's member is missing.
+    :raises UnsupportedError: the version or format of one of them is not supported.
+    :raises MissingCodeObjectError: there are no code objects for a target.
+    :raises UsageError: there are no targets.
     :raises FileError: a file cannot be read or written.
     """
     if not outputs:
@@ -121,7 +121,7 @@ def unbundle_archive(
 
 
 class _Walk:
-    """The pass over an archive's members."""
+    """The single pass over an archive's members."""
 
     def __init__(
         self,
@@ -141,23 +141,23 @@ class _Walk:
         self.place = Place.of(source, str(source.path))
         self.budget = current()
         self.services: dict[str, Service] = {}
-        """By ID as stored; an archive's members have few different ones."""
+        """By ID as stored; members of an archive share a few IDs."""
         self.archives = [GrowingArchive() for _ in targets]
-        """One for each target."""
+        """One archive for each target."""
         self.ids: tuple[str, ...] = ()
-        """Of the last bundle that was opened and is in the archive as it is."""
+        """IDs of the last opened bundle that is uncompressed in the archive."""
         self.alike: AlikeMembers | None = None
-        """What reads others that have them."""
+        """Reads further members with the same IDs."""
         self.forgotten = 0
-        """Up to where of the archive nothing is mapped, in bytes."""
+        """Offset up to which the archive's pages were released, in bytes."""
 
     @cached_property
     def spool(self) -> Spool:
-        """Where contents go that are not ranges of the archive; closed with the stack."""
+        """Holds contents that are not ranges of the archive; closed with the stack."""
         return self.stack.enter_context(Spool())
 
     def check_composition(self) -> None:
-        """Refuse members that set a feature in one entry and leave it open in another."""
+        """Reject members that set a feature in one entry and leave it open in another."""
         for member in self._members():
             with self._open(member) as bundle:
                 ids = {BundleEntryID.read(entry.id): entry.id for entry in bundle.entries}
@@ -169,7 +169,7 @@ class _Walk:
                 )
 
     def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[GrowingArchive]:
-        """Return each target's archive."""
+        """Return the archive of each target."""
         for member in self._members(at_once=opened is None):
             with self._open(member) as bundle:
                 if opened is not None:
@@ -182,7 +182,7 @@ class _Walk:
         return self.archives
 
     def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
-        """Note the form of a bundle that is in the archive as it is: more of it may follow."""
+        """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
         is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
         if member.path is None and is_plain and ids != self.ids:
@@ -200,7 +200,7 @@ class _Walk:
             yield bundle
 
     def _members(self, *, at_once: bool = False) -> Iterator[ArchiveMember]:
-        """Yield the members; `at_once`: but those that are like one which was given."""
+        """Yield the members; `at_once` takes similar members by the fast path instead."""
         if not is_archive(self.source.data):
             yield ArchiveMember(posixpath.basename(self.place.path), 0, len(self.source), 0)
             return
@@ -220,7 +220,7 @@ class _Walk:
             self.source.forget()
 
     def _check_name(self, member: ArchiveMember) -> None:
-        """Refuse names that no archiver gives, unless asked to: what can lead out of a folder."""
+        """Reject names that could lead out of a folder; archivers write these only on request."""
         name = member.name
         if member.path is None and ("\0" in name or (".." in name and ".." in name.split("/"))):
             message = "expected a name without '..' and NUL; put the file in under a plain name"
@@ -245,7 +245,7 @@ class _Walk:
         return service
 
     def _add(self, member: ArchiveMember, entry: StoredEntry, service: Service) -> None:
-        """Add what is made of an entry to the archives of the targets that it serves."""
+        """Add an entry's code object to the archives of the targets that it serves."""
         content = self._content(member, entry)
         try:
             name = service.name(member.name.encode("utf-8", "surrogateescape"))
@@ -261,21 +261,21 @@ class _Walk:
             self.archives[target].add(name, *content, symbols)
 
     def _warn(self, name: bytes, reason: str) -> None:
-        """Report what could not be read of the symbols of a new member."""
+        """Report that the symbols of a new member cannot be read."""
         if self.warn is not None:
             self.warn(f"'{name.decode('utf-8', 'surrogateescape')}': {reason}")
 
     def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
-        """Find an entry's content in the archive; what is not there goes to the spool."""
+        """Return an entry's content as a range of the archive, or of the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
             return self.spool.added(entry.write_to)
         return entry.range
 
 
 class _UnbundlerPolicy(Policy):
-    """How members are opened: as ``list`` does it, in other words."""
+    """Opens members as ``list`` does, with other messages."""
 
-    confined = False  # as LLVM's program has it: the user named the archive for its members
+    confined = False  # as in LLVM's program: the user chose the archive for its members
 
     contains_itself = "this thin archive has itself as a member; take it out"
 
@@ -293,7 +293,7 @@ _POLICY = _UnbundlerPolicy()
 
 
 def _offload_binaries(object_file: InputFile) -> OpenedBundle:
-    """Return the images in an object's section ``.llvm.offloading``, as entries of a bundle."""
+    """Return a bundle with the images in an object's section ``.llvm.offloading``."""
     from offload_tool.containers.find import containers_in
 
     containers = tuple(
@@ -305,9 +305,9 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
 
 
 def _without_padding(place: Place) -> InputFile:
-    """Take off the line ends that Darwin's archivers add, up to a multiple of 8 bytes.
+    """Remove the line ends that Darwin's archivers add to pad to a multiple of 8 bytes.
 
-    Only a compressed bundle must end where it says; version 1 says nothing.
+    Only a compressed bundle must have an exact size; version 1 does not store it.
     """
     source = place.source
     content = source.data
@@ -325,33 +325,33 @@ def _without_padding(place: Place) -> InputFile:
 
 
 _AT_ONCE = 4096
-"""Members, after which others have their turn."""
+"""Number of members after which other work gets a turn."""
 _BYTES_AT_ONCE = 8 << 20
-_SLASH, _NUL, _LINE_END = b"/\0\n"  # numbers: bytes are looked for in bytes much more slowly
+_SLASH, _NUL, _LINE_END = b"/\0\n"  # numbers: searching bytes for bytes is much slower
 
 
 @frozen
 class Service:
-    """What an entry's ID means for this run."""
+    """The use of one entry ID in this run."""
 
     targets: tuple[int, ...]
-    """Those that it serves, by their number."""
+    """Indexes of the targets that the ID serves."""
     infix: bytes
-    """What stands in a new member's name behind the stem of the old one."""
+    """Follows the old member's stem in the new member's name."""
     extension: bytes | None
-    """Of the new member; None: that of the old one."""
+    """Extension of the new member; None: that of the old one."""
 
     def name(self, member: bytes) -> bytes:
-        """Name what is made of such an entry of a member.
+        """Return the new member's name for an entry of `member`.
 
         :raises FormatError: no member can have that name.
         """
         base = member.rpartition(b"/")[2]
         stem, dot, rest = base.rpartition(b".")
         if not dot or base in (b".", b".."):
-            stem, dot, rest = base, b"", b""  # unlike in Python's splitext, ``.x`` is all extension
+            stem, dot, rest = base, b"", b""  # unlike Python's splitext, ``.x`` is all extension
         extension = dot + rest if self.extension is None else self.extension
-        # The stem stands there twice, as LLVM has it.
+        # LLVM repeats the stem.
         name = stem + self.infix + stem + extension
         if _SLASH in name or _NUL in name or _LINE_END in name:
             text = name.decode("utf-8", "surrogateescape").replace(":", "_")
@@ -361,10 +361,10 @@ class Service:
 
 
 class AlikeMembers:
-    """The members that are like the last one, of the archive `source`.
+    """Fast path for members of the archive `source` that have the layout of the last one.
 
-    `entries` are the IDs of their bundles' entries, in order, with what each means. What is made of
-    them is added to `archives`, which services name by their number.
+    `entries` are the IDs of their bundles' entries, in order, with the services of these. New
+    members are added to `archives`, which services name by index.
     """
 
     def __init__(
@@ -384,10 +384,7 @@ class AlikeMembers:
         self.warn = warn
 
     def take(self, reader: ArchiveReader) -> int:
-        """Take members from `reader` as long as they are alike, but not too many at once.
-
-        Give how many were taken.
-        """
+        """Take similar members from `reader`, up to a limit; return their number."""
         data, form, plain = self.source.data, self.form, reader.plain
         position = reader.position
         last = position + _BYTES_AT_ONCE
@@ -403,7 +400,7 @@ class AlikeMembers:
             reasons: list[tuple[bytes, str]] = []
             try:
                 made = self._made_of(data, name, rows, reasons)
-            except FormatError:  # which is said of the member when it is opened
+            except FormatError:  # opening the member reports it
                 break
             for new, reason in reasons:
                 self.warn(new, reason)
@@ -422,11 +419,11 @@ class AlikeMembers:
         rows: Sequence[tuple[int, int]],
         reasons: list[tuple[bytes, str]],
     ) -> list[tuple[list[GrowingArchive], bytes, int, int, bytes | None]]:
-        """Return the archives, name, offset, size and symbols of what is made of a member.
+        """Return the archives, name, offset, size and symbols of each new member.
 
-        `reasons` takes what could not be read of symbols, with the names.
+        `reasons` receives names of members whose symbols cannot be read, with reasons.
 
-        :raises FormatError: it cannot be made.
+        :raises FormatError: a new member cannot be made.
         """
         made = []
         for index, service, archives in self.wanted:

@@ -1,4 +1,4 @@
-"""A library of relocatable CUDA code becomes one archive of device code per processor.
+"""Unbundle a library of relocatable CUDA code into one archive of device code per processor.
 
 ::
 
@@ -8,17 +8,17 @@
     b.o   .llvm.offloading of clang's       b.o.cubin    the relocatable cubin that fits
           new offload driver
 
-Members without code that fits are left out. Code fits that was made
+Members without compatible code are left out. Code is compatible if it was compiled for
 
-    sm_NN, sm_NNf    for the same major version, and no higher minor one
-    compute_NN       for no later processor
-    compute_NNf      the same, of the same major version
-    with an a        for the processor itself
+    sm_NN, sm_NNf    the same major version, and no higher minor one
+    compute_NN       no later processor
+    compute_NNf      no later processor, of the same major version
+    with an a        the processor itself
 
-Of what fits, nvlink takes the highest number, of one number a cubin before PTX, and of these the
-one with the letter. Link-time optimisation has its own rules: such code stays where it fits.
-The archives are for `offload_tool.nvidia.nvlink`; NVIDIA's own tools look for host objects in
-archives. Source: nvlink 13.0 and 13.5, observed.
+Of compatible code, nvlink takes the highest number; of one number, a cubin before PTX, and of
+these the one with the letter. Code for link-time optimisation has its own rules: all that is
+compatible stays. The archives are for `offload_tool.nvidia.nvlink`; NVIDIA's own tools expect host
+objects in archives. Source: nvlink 13.0 and 13.5, observed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LETTERS = ("", "f", "a")
 
 
 class _Part(NamedTuple):
-    """What one member has for the processor."""
+    """One member's code for the processor."""
 
     name: str
     pieces: list[bytes | memoryview]
@@ -53,12 +53,12 @@ class _Part(NamedTuple):
 def unbundle_cuda_library(
     path: StrPath, output: StrPath, processor: str, *, allow_missing: bool = False
 ) -> None:
-    """Write the archive of a library's code for `processor`; an equal one is left untouched.
+    """Write the archive of a library's code for `processor`; leave an equal one untouched.
 
-    `path` is an archive, or one object. With `allow_missing`, it may have none.
+    `path` is an archive or one object. With `allow_missing`, the archive may be empty.
 
-    :raises OffloadError: no member has code for it.
-    :raises FormatError: a broken file.
+    :raises OffloadError: no member has code for the processor.
+    :raises FormatError: a file is broken.
     :raises FileError: a file cannot be read or written.
     """
     archive = GrowingArchive()
@@ -90,7 +90,7 @@ def _parts(path: StrPath, processor: str) -> Iterator[_Part]:
 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
-    """Return the fat binary of those entries that a link for `processor` would take; [] of none."""
+    """Return a fat binary of the entries that a link for `processor` takes; [] if none."""
     data = found.place.source.data
     entries = read_cuda_fatbin(data, found.offset, path=found.label).entries
     names = [image.processor for entry in entries for image in entry.images]
@@ -114,10 +114,10 @@ def _best_cubin(images: Iterable[FoundImage], processor: str) -> FoundImage | No
 
 
 def taken_for(names: Sequence[str], processor: str) -> list[str]:
-    """Return those of a fat binary's entries, by their names, that a link for `processor` takes.
+    """Return the names of a fat binary's entries that a link for `processor` takes.
 
-    That is one, and all of link-time optimisation that fit. A name is ``sm_90a``,
-    ``compute_90`` or ``lto_90``.
+    These are one entry, and all compatible ones for link-time optimisation. A name is
+    ``sm_90a``, ``compute_90`` or ``lto_90``.
     """
     fitting = {name: rank for name in names if (rank := _rank(name, processor))}
     kept = [name for name in fitting if name.startswith("lto")]
@@ -126,7 +126,7 @@ def taken_for(names: Sequence[str], processor: str) -> list[str]:
 
 
 def _rank(name: str, processor: str) -> tuple[int, ...]:
-    """Return how well code suits a processor: () not at all, greater is better."""
+    """Return the rank of code for a processor: () if incompatible, greater is better."""
     given, wanted = _PROCESSOR.fullmatch(name), _PROCESSOR.fullmatch(processor)
     if given is None or wanted is None:
         return ()

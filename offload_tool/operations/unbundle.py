@@ -1,8 +1,8 @@
-"""Take files out of a bundle, and tell what a bundle holds.
+"""Extract files from a bundle, and list the entries of a bundle.
 
-Which entry serves a target: the one with its very ID, else the most specific compatible
-one, else the first in the file. Each entry serves one target. (clang-offload-bundler
-22.1.8 takes entries and targets in the order of a hash table.)
+A target gets the entry with the same ID, else the most specific compatible one, else the first
+in the file. Each entry serves one target. (clang-offload-bundler 22.1.8 takes entries and
+targets in the order of a hash table.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from offload_tool.io import InputFile, StrPath, replace_all
 
 
 class MissingEntriesError(OffloadError):
-    """A bundle has no entry that serves one or more of the targets asked for."""
+    """A bundle has no entry for one or more of the requested targets."""
 
     def __init__(self, path: StrPath, missing: Sequence[str], present: Sequence[str]) -> None:
         self.missing = tuple(missing)
@@ -62,14 +62,14 @@ def unbundle_file(
     """Write the entry of the bundle at `path` that serves each target of `outputs` to its file.
 
     All outputs are written or none. `file_type` is as for `bundle_files`. With `allow_missing`,
-    targets without an entry get empty files; where none has one (the file is not a bundle,
-    say), the host target gets the whole file. `hip_openmp` lets hip and openmp entries serve
-    each other. With `one_each`, several entries of the ID that is taken are an error, of which
-    the first would be written. With `keep_equal`, files that already have the very bytes are left
-    untouched. `opened` is called with the bundle before anything is written.
+    targets without an entry get empty files; if no target has one (because the file is not a
+    bundle, for instance), the host target gets the whole file. `hip_openmp` lets hip and openmp
+    entries serve each other. With `one_each`, several entries of the selected ID are an error;
+    otherwise the first is written. With `keep_equal`, files that already have the same bytes are
+    left untouched. `opened` is called with the bundle before anything is written.
 
     :raises FormatError: the file is a broken bundle.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises UnsupportedError: the version or format is not supported.
     :raises MissingEntriesError: no entry serves one or more of the targets.
     :raises UsageError: no targets, an unknown file type, or with `one_each` several entries.
     :raises FileError: a file cannot be read or written.
@@ -84,7 +84,7 @@ def unbundle_file(
 
     with InputFile(path) as source:
         check_file_type(file_type)
-        # A report of decompressing is given before anything is written.
+        # The report of decompression comes before any output.
         bundle = (open_passing if opened is None else open_bundle)(source, file_type, wanted=wanted)
         if opened is not None:
             opened(bundle)
@@ -95,7 +95,7 @@ def unbundle_file(
         missing = [str(target) for target in targets if target not in chosen]
         is_invalid = missing and any(not has_all_fields(entry.id) for entry in entries)
         if is_invalid or (missing and not allow_missing):
-            bundle.check()  # damage comes first
+            bundle.check()  # report damage first
             if is_invalid:
                 raise FormatError("invalid bundle id read from the bundle")
             raise MissingEntriesError(path, missing, [entry.id for entry in entries])
@@ -120,9 +120,9 @@ def list_entry_ids(
     called with the bundle.
 
     :raises FormatError: the file is a broken bundle.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises UnsupportedError: the version or format is not supported.
     :raises UsageError: an unknown file type.
-    :raises FileError: it cannot be read.
+    :raises FileError: the file cannot be read.
     """
     with InputFile(path) as source:
         check_file_type(file_type)
@@ -150,7 +150,7 @@ def _check_only(
 def _assign(
     entries: Sequence[StoredEntry], targets: Sequence[BundleEntryID], *, hip_openmp: bool
 ) -> dict[BundleEntryID, StoredEntry]:
-    """Return each target its entry, the very IDs first; no entry is given twice."""
+    """Return the entry of each target, equal IDs first; no entry is used twice."""
     remaining = [(BundleEntryID.read(entry.id), entry) for entry in entries]
     chosen: dict[BundleEntryID, StoredEntry] = {}
     for exact in (True, False):

@@ -1,6 +1,6 @@
-"""Take device images out of the offload binaries of any file.
+"""Extract device images from the offload binaries of any file.
 
-Which files are extracted is as in LLVM 22, or on request as in 23:
+The selection follows LLVM 22, or on request 23:
 
 ======================  ============================  ===============================
 of                      22                            23
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
     from offload_tool.formats.objects.ar import NewMember
 
 _AT_ONCE = 200
-"""Outputs that are open together; each needs a descriptor, and a process has about 1000."""
+"""Outputs open at once; each needs a descriptor, and a process has about 1000."""
 _MAX_DEPTH = 8
-"""Offload binaries one inside the other."""
+"""Nesting depth of offload binaries."""
 
 
 class SeveralImagesError(UsageError):
-    """Several images match one output, which only one of them can be."""
+    """Several images match an output that can hold only one."""
 
 
 @frozen
 class ImageFilter:
-    """Which images to extract, and where to."""
+    """Selection of images, and their output."""
 
     strings: Mapping[str, str] = MappingProxyType({})
-    """What the image's strings must be; an absent one counts as empty."""
+    """Required values of the image's strings; an absent string counts as empty."""
     kind: str | None = None
     """The offload kind; None: any."""
     output: StrPath | None = None
@@ -70,7 +70,7 @@ class ImageFilter:
     member: str | None = None
     """The archive member's name, or the file's, without folders; None: any."""
     triple: str | None = None
-    """Compared by what its fields mean, where `strings` are compared as texts; None: any."""
+    """Compared by meaning, while `strings` are compared as texts; None: any."""
 
 
 @frozen
@@ -100,23 +100,22 @@ def extract_images(
 ) -> list[str]:
     """Write the images in the file at `path` that match each of `filters`; return their files.
 
-    Of several images for one output, the last is written; with `archive`, an archive of all.
-    With `one_each` and no `archive`, several are an error.
-    A filter that nothing matches writes nothing. Names made from strings are put into
-    `folder`; `name` is what the file is called in them (default: `path`). `padding` is as for
-    `find_offload_binaries`; `dialect` says what the numbers of offload kinds mean (default:
-    LLVM 22's, and 3 is the older hip). `warn` is called with what is worth knowing: no match,
-    an unknown kind (which counts as none), several matches for one output. `generation` says
-    whose way of extracting is meant, see the module's documentation; `extracted` is called
-    with each name that was made, when all files are written.
+    If several images match an output, the last is written; with `archive`, an archive of all.
+    With `one_each` and no `archive`, several are an error. A filter without a match writes
+    nothing. Files with generated names go to `folder`; `name` replaces the input's name in these
+    (default: `path`). `padding` is as for `find_offload_binaries`. `dialect` selects the numbering
+    of offload kinds (default: LLVM 22's, with 3 as the older hip). `warn` is called for a filter
+    without a match, an unknown kind (which counts as none), and several matches for one output.
+    `generation` selects the LLVM version to follow, see the module's documentation. `extracted`
+    is called with each generated name, when all files are written.
 
-    Outputs are replaced only when all of them (of more than 200: of each 200) are complete;
-    with `keep_equal`, those that already have the very bytes are left untouched.
+    Outputs are replaced only when all of them (if more than 200: of each 200) are complete;
+    with `keep_equal`, those that already have the same bytes are left untouched.
 
     :raises SeveralImagesError: with `one_each`, several images match one output.
     :raises UsageError: with `archive`, a filter without an output; an unknown kind and no `warn`.
-    :raises FormatError: the file is broken, or its strings are not part of a file name.
-    :raises UnsupportedError: it is of a version or sort that is not read.
+    :raises FormatError: the file is broken, or a string cannot be part of a file name.
+    :raises UnsupportedError: the version or format is not supported.
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(path) as source, find_offload_binaries(source, padding=padding) as found:
@@ -155,11 +154,11 @@ def extract_images(
 
 @frozen
 class _ImageOutputs:
-    """What goes where; of two things for one file, the later one."""
+    """Plans by output file; a later plan for the same file replaces an earlier one."""
 
     path: StrPath
     name: str
-    """What the file is called in names that are made."""
+    """The input's name in generated names."""
     images: Sequence[_Selected]
     folder: StrPath
     dialect: Dialect | None
@@ -168,7 +167,7 @@ class _ImageOutputs:
     padding: bool
     one_each: bool
     made: list[str]
-    """The names that were made from strings, in order."""
+    """The names generated from strings, in order."""
     outputs: dict[str, tuple[StrPath, FilePlan]]
 
     def add(self, wanted: ImageFilter) -> None:
@@ -202,7 +201,7 @@ class _ImageOutputs:
         )
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
-        """Yield the images in an image that is offload binaries; else the image itself."""
+        """Yield the images of nested offload binaries; else the image itself."""
         start, end = match.image.offset, match.image.offset + match.image.size
         with match.found.opened() as source:
             if not is_offload_binary(source.data, start) or not match.image.size:
@@ -272,7 +271,7 @@ class _ImageOutputs:
         if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
             return False
         if wanted.triple is not None:
-            from offload_tool.formats.target.triple import is_compatible  # the command needs none
+            from offload_tool.formats.target.triple import is_compatible  # rarely needed
 
             if not is_compatible(image.triple, wanted.triple):
                 return False
@@ -284,7 +283,7 @@ class _ImageOutputs:
         return "<stdin>" if self.name == "-" else self.name
 
     def _name(self, image: OffloadImage, number: int) -> str:
-        """Name a file after an image, as LLVM does."""
+        """Return the generated file name for an image, as in LLVM."""
         stem = _stem(self.name.rpartition("/")[2])
         kind = image.image_kind
         extension = ImageKind(kind).extension if kind in ImageKind.__members__.values() else ""
@@ -317,6 +316,6 @@ class _ImageOutputs:
 
 
 def _stem(name: str) -> str:
-    """Take the last extension away; a dot at the beginning begins one too."""
+    """Remove the last extension; a leading dot begins one too."""
     stem, dot, _ = name.rpartition(".")
     return stem if dot and name not in (".", "..") else name

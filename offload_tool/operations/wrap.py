@@ -1,7 +1,7 @@
 """Wrap device images into a module that registers them when the host program starts.
 
-LLVM makes the module around placeholders, in-process; the images' bytes go from file to
-file inside the kernel, so memory does not grow with their size.
+LLVM compiles the module around placeholders, in-process. The kernel copies the images' bytes from
+file to file, so memory use does not depend on their size.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ aarch64 aarch64_be arm armeb i386 loongarch64 mips64 mips64el powerpc powerpc64 
 riscv32 riscv64 s390x sparc sparc64 thumb x86_64
 """
 ELF_HOSTS = frozenset(_ELF_ARCHES.split())
-"""Architectures for which ELF objects are made."""
+"""Architectures supported for ELF objects."""
 _ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
 _COFF_HOSTS = frozenset(("aarch64", "i386", "x86_64"))
 _COFF_ENVIRONMENTS = frozenset(("", "cygnus", "gnu", "itanium", "msvc"))
 
 
 def default_triple() -> str:
-    """Return the triple of programs for this machine, as Debian's LLVM has it."""
+    """Return this machine's host triple, as Debian's LLVM spells it."""
     machine = platform.machine()
     return "x86_64-pc-linux-gnu" if machine == "x86_64" else f"{machine}-unknown-linux-gnu"
 
@@ -74,23 +74,23 @@ def wrap_images(
 ) -> None:
     """Write the module that registers `images`, files of `kind`, in host programs for `triple`.
 
-    OpenMP takes any number of images; those that are offload binaries are registered as what they
-    hold. CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine.
-    The result is an object file, ready to link, or LLVM bitcode: `as_object` tells, or (None)
-    whether `output` is named ``.o`` or ``.obj``. `generation` is that of the host objects'
-    entries: 22 for clang 20 and later, 15 for older ones, for OpenMP only. 23 is what LLVM 23
-    makes for such as 22's, which knows relocatable images (`is_relocatable`). Of OpenMP images,
-    `target_ids`, one for each, are registered in canonical form with runtimes that know them;
-    `allow_unknown` takes processors that are not in our table. With `add_notes`, images that are
-    ELF files say in a section of notes that they are for OpenMP; `warn` is told of others. With
-    `keep_equal`, a file that already has the very bytes is left untouched. `compile_text` makes
-    an object of a module in LLVM IR, given its text and triple, where no images are in it yet.
+    OpenMP takes any number of images; for offload binaries, the images inside are registered.
+    CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. The
+    result is an object file, ready to link, or LLVM bitcode, as `as_object` says; with None, it is
+    an object if `output` ends in ``.o`` or ``.obj``. `generation` selects the layout of the host
+    objects' entries: 22 for clang 20 and later, 15 for older ones (OpenMP only), 23 for LLVM 23,
+    which has 22's layout and supports relocatable images (`is_relocatable`). For OpenMP,
+    `target_ids`, one for each image, are registered in canonical form with runtimes that support
+    them; `allow_unknown` accepts processors that are not in our table. With `add_notes`, ELF
+    images get a note section that marks them as OpenMP; `warn` is called for other images. With
+    `keep_equal`, a file that already has the same bytes is left untouched. `compile_text` compiles
+    a module without its images, from its LLVM IR and triple, to an object.
 
-    :raises TargetIDError: one of `target_ids` is not one.
-    :raises UsageError: no image or too many, an argument that does not fit the others, no
-        llvmlite, or no way to write such objects; also what `compile_text` raises.
-    :raises FormatError: a broken offload binary.
-    :raises UnsupportedError: an image too large for the format.
+    :raises TargetIDError: one of `target_ids` is invalid.
+    :raises UsageError: there are no images or too many, an argument does not fit the others,
+        llvmlite is missing, or such objects cannot be written; also errors of `compile_text`.
+    :raises FormatError: an offload binary is broken.
+    :raises UnsupportedError: an image is too large for the format.
     :raises FileError: a file cannot be read or written.
     """
     triple = default_triple() if triple is None else triple
@@ -136,7 +136,7 @@ def wrap_images(
 
 
 def registered_id(text: str, *, allow_unknown: bool = False) -> str:
-    """Return what a runtime is told of an image: a canonical target ID, or a CPU's architecture.
+    """Return the ID to register for an image: a canonical target ID, or a CPU's architecture.
 
     :raises TargetIDError: the text is neither.
     """
@@ -175,7 +175,7 @@ def _check(
 
 
 def check_readable(images: Sequence[StrPath]) -> None:
-    """Open each image once.
+    """Open each image once, to check that it can be read.
 
     :raises FileError: one cannot be opened.
     """
@@ -184,7 +184,7 @@ def check_readable(images: Sequence[StrPath]) -> None:
 
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
-    """Return the ELF file with OpenMP's notes, in a temporary file without a name."""
+    """Return a copy of the ELF file with OpenMP's notes, in a temporary file without a name."""
     from offload_tool.formats.objects.device_elf import plan_elf_with_notes
     from offload_tool.formats.objects.elf.reader import is_elf_header
 
@@ -198,9 +198,9 @@ def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
 
 
 def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
-    """Return the images of offload binaries from version 2 on as files of their own.
+    """Return the images of offload binaries of version 2 and later as separate files.
 
-    There they stand without alignment, which the runtime wants them to have, or compressed.
+    Such binaries store images compressed, or without the alignment that the runtime needs.
     """
     if not is_offload_binary(file.data):
         return [file]
@@ -223,7 +223,7 @@ def _no_image(file: InputFile) -> FormatError:
 def _ranges(
     file: InputFile, kind: RegisteredKind, generation: Generation
 ) -> tuple[tuple[int, int], ...]:
-    """Return what of a file is registered: the file, or the images inside of it."""
+    """Return the ranges of a file to register: the whole file, or the images inside."""
     if kind != "openmp" or generation == 15 or not is_offload_binary(file.data):
         return ((0, len(file)),)
     found = tuple(
@@ -267,7 +267,7 @@ def _plan_object(registration: Registration, compile_text: CompileText) -> FileP
 
 
 def _is_object_host(meaning: triples.Meaning) -> bool:
-    """Return whether objects can be made; with others LLVM's code generator may end the process."""
+    """Return whether objects can be made; for other hosts, LLVM's code generator may crash."""
     if meaning.object_format == "coff":
         known = meaning.system == "windows" and meaning.environment in _COFF_ENVIRONMENTS
         return known and meaning.arch in _COFF_HOSTS
