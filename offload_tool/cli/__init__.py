@@ -15,19 +15,19 @@ _DROP_INS = {
     "packager": ("llvm-offload-binary", "clang-offload-packager"),
     "wrapper": ("llvm-offload-wrapper", "clang-offload-wrapper"),
 }
-"""Commands with the command line of one of LLVM's tools, by that tool's names.
+"""Commands with the command line of an LLVM tool, by that tool's names.
 
-They can also be called by that name, through a link to ``offload-tool``.
+A link with such a name to ``offload-tool`` runs the command, too.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0, 1 for an error, 2 for wrong usage.
 
-    See `offload_tool.cli._main` for what ends it besides.
+    See `offload_tool.cli._main` for other ends.
     """
     words = sys.argv[1:] if arguments is None else [*arguments]
-    if words[:1] == ["launch"]:  # called for each compile of a build, to pass on most of them
+    if words[:1] == ["launch"]:  # a build calls it for each compile, and it passes most through
         from offload_tool.cli.launch import launch
 
         return launch(words[1:], os.environ)
@@ -49,16 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_drop_in(words: list[str], invoked: str) -> int | None:
-    """Run a drop-in, if the first word or the name by which we were called is one's."""
+    """Run a drop-in, if the first argument or our program name names one."""
     name = invoked.rpartition("/")[2]
     for command, tools in _DROP_INS.items():
         if name.startswith(tools):
             return _drop_in(command, invoked, words)
-        if words[:2] == [command, "--restat"]:  # ours, and so outside of what the tool knows
+        if words[:2] == [command, "--restat"]:  # our option; the tool's parser does not know it
             return _drop_in(command, f"offload-tool {command}", words[2:], keep_equal=True)
         if words[:1] == [command]:
             return _drop_in(command, f"offload-tool {command}", words[1:])
-    if words[:1] == ["compile"]:  # it reads its command line itself, to start fast
+    if words[:1] == ["compile"]:  # parses its own command line, to start fast
         return _drop_in("compile", "offload-tool compile", words[1:])
     return None
 

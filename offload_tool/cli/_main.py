@@ -1,16 +1,16 @@
-"""How a command ends, whatever happened: with one line, a status, and no litter.
+"""Ends every command with one line, an exit status, and no leftover files.
 
-Each command turns its own errors into lines. What is left comes here:
+Commands report their own errors. All other exceptions end here:
 
 =========================  ======  ==============================================
-what                       status  line
+cause                      status  line
 =========================  ======  ==============================================
-SIGINT, SIGTERM, SIGHUP    128+N   which; outputs are what they were
+SIGINT, SIGTERM, SIGHUP    128+N   names the signal; outputs keep their old bytes
 the reader went (`head`)   1       none
-a stream closed or full    1       which
-no memory, nested too deep 1       that
-too many open files        1       that
-anything else              1       what; OFFLOAD_TRACEBACK=1 shows where
+a stream closed or full    1       names the stream
+no memory, nested too deep 1       names the shortage
+too many open files        1       names the shortage
+anything else              1       the error; OFFLOAD_TRACEBACK=1 shows where
 =========================  ======  ==============================================
 """
 
@@ -62,7 +62,7 @@ def _limited(run: Callable[[], int]) -> int:
     except RecursionError:
         _say("error: something is nested too deep")
     except Exception as error:
-        check_stopped()  # before 3.12, Python wraps what comes while a class is made
+        check_stopped()  # before 3.12, Python wraps exceptions raised while a class is created
         if lacking := shortage(error):
             _say(f"error: {lacking}")
             return 1

@@ -1,4 +1,4 @@
-"""Options that several commands have: schemas, ``--tolerance``, and what a run may use."""
+"""Options shared by several commands: schemas, ``--tolerance``, and resource limits."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _OPTIONS = (
 
 
 class SchemaAction(argparse.Action):
-    """Prints the schema in the file beside this one that ``const`` names, and nothing else."""
+    """Prints the schema file in this folder that ``const`` names, and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print it, and exit with status 0."""
+        """Print the schema, and exit with status 0."""
         text = (Path(__file__).parent / str(self.const)).read_text(encoding="utf-8")
         print_text(text, sys.stdout)
         parser.exit()
@@ -61,7 +61,7 @@ def _percent(text: str) -> float:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a command that reads files of strangers."""
+    """Add the options to a command that reads untrusted files."""
     group = parser.add_argument_group(
         "limits", "of this run; also OFFLOAD_MAX_..., OFFLOAD_..._OUTSIDE; see docs/untrusted.md"
     )
@@ -72,9 +72,9 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def with_limits(options: argparse.Namespace) -> AbstractContextManager[Budget]:
-    """Return the block in which the options' limits hold, and the environment's for the others.
+    """Return a block with the limits of the options, or of the environment where none is given.
 
-    :raises UsageError: an option or variable is no size.
+    :raises UsageError: an option or variable is not a size.
     """
     limits = Limits.of(os.environ)
     for name, _, _ in _OPTIONS:

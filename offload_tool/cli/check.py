@@ -1,4 +1,4 @@
-"""``offload-tool check PATH... --targets ID,ID``: a gate for libraries, before they are shipped."""
+"""``offload-tool check PATH... --targets ID,ID``: check libraries before a release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.check import Rule
 
 _KEYS = ("paths", "targets", "same-kernels", "no-spills", "max-size")
-"""Of a table in a file of rules."""
+"""The keys of a rule in a file of rules."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,7 +63,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line for each fault; then what could not be read."""
+    """Print a line for each fault, then the files that cannot be read."""
     from offload_tool.operations.check import check_libraries
 
     problems: list[OffloadError] = []
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     if options.siblings:
         from offload_tool.operations.siblings import find_siblings
 
-        for path in options.paths:  # what cannot be read was told of above
+        for path in options.paths:  # unreadable files were reported above
             for siblings in find_siblings(path, skipped=lambda error: None):  # noqa: ARG005
                 print_lines([str(siblings)], sys.stdout)
     print_notes(notes)
@@ -92,7 +92,7 @@ def _rules(options: argparse.Namespace) -> list[Rule]:
     words: list[str] = []
     for text in options.targets:
         found = split_list(text)
-        if not found:  # of a variable that is empty, perhaps: no gate at all
+        if not found:  # perhaps from an empty variable: nothing would be checked
             raise UsageError(f"--targets: expected target IDs with commas, found {text!r}")
         words += found
     targets = tuple(map(Device.parse, words))
@@ -116,14 +116,14 @@ def read_rules(path: StrPath) -> list[Rule]:
     ::
 
         [[rule]]
-        paths = ["lib/libfoo.so", "*.hsaco"]    # patterns for names as seen from the PATH given
+        paths = ["lib/libfoo.so", "*.hsaco"]    # patterns for names relative to the PATH given
         targets = ["gfx90a", "gfx942"]
         same-kernels = true
         no-spills = true
         max-size = "50M"                        # or a number of bytes
 
-    :raises UsageError: it is no TOML, or something in it is no rule.
-    :raises FileError: it cannot be read.
+    :raises UsageError: the file is not TOML, or a rule is invalid.
+    :raises FileError: the file cannot be read.
     """
     from offload_tool.io import InputFile
 

@@ -1,7 +1,7 @@
 """``offload-tool compile SOURCE -o OUT ... [-- FLAGS...]``: one node of a build graph.
 
-This command is called once per output, so it starts as fast as it can: its command line is
-read without those of the other commands, and the compiler runs before most is imported.
+Builds call this command once per output, so it starts fast: it reads its own command line, and
+runs the compiler before most modules are imported.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 _WRONG_USAGE = 2
 _WIDTH = 98
-"""Columns of the help."""
+"""Columns of the help text."""
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Knows its width: argparse would load a quarter of the standard library to find it."""
+    """Has a fixed width: to find it, argparse would load a quarter of the standard library."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_WIDTH)
 
 
 class _OneLineParser(argparse.ArgumentParser):
-    """Prints errors in one line, so that they can be found in a build's output."""
+    """Prints errors in one line, which is easy to find in a build's output."""
 
     def error(self, message: str) -> NoReturn:
         print_lines([f"{self.prog}: error: {message}"])
@@ -42,8 +42,8 @@ class _OneLineParser(argparse.ArgumentParser):
 
 
 def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command; return the exit status: the compiler's, or 1 for an error, 2 for usage."""
-    # argparse's own reading of "--" differs between versions of Python.
+    """Run the command; return the compiler's exit status, or 1 for an error, 2 for usage."""
+    # argparse's handling of "--" differs between versions of Python.
     split = words.index("--") if "--" in words else len(words)
     options = compile_parser(tool).parse_args(words[:split])
     try:
@@ -58,7 +58,7 @@ def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def compile_parser(tool: str) -> argparse.ArgumentParser:
-    """Return the parser of the words before ``--``; `tool` is the name for messages."""
+    """Return the parser of the arguments before ``--``; `tool` is the name for messages."""
     parser = _OneLineParser(
         prog=tool,
         usage="%(prog)s SOURCE -o OUT (--target-id ID | --host | --emit-host-ir) [options] "
@@ -210,7 +210,7 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     )
     if len(devices) != 1:
         raise UsageError(f"'{options.target_id}': expected one target ID for one output")
-    try:  # what compiles sources with all that such ones may need, links them
+    try:  # prefer a compiler that can compile all such sources
         names = (devices[0].name,) if devices[0].target_id is not None else ()
         toolchain = cached_toolchain(environ, Job(kind, names))
     except CompilerError:
@@ -239,15 +239,15 @@ def _kind(options: argparse.Namespace) -> str:
     return kind
 
 
-# ---- where the compiler runs: as OFFLOAD_LAUNCHER and OFFLOAD_DIST say ---------------
+# ---- where the compiler runs: OFFLOAD_LAUNCHER and OFFLOAD_DIST ----------------------
 
 
 def _choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:
-    """Return what runs the compiler of a pass in the OS environment `environ`.
+    """Return the function that runs a pass's compiler in the OS environment `environ`.
 
-    :returns: None where the compiler is run as it is.
-    :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
-    :raises CompilerError: the folder is of another compiler, or its engine cannot be started.
+    :returns: None if the compiler runs locally without a launcher.
+    :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
+    :raises CompilerError: the folder is for another compiler, or its engine does not start.
     """
     launcher, folder = _engine(environ, "OFFLOAD_DIST")
     if launcher:
@@ -305,9 +305,9 @@ def _finish(finished: Finished, message: str) -> int:
 
 
 def _engine(environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
-    """Return the launcher, and what the variable `folder` names: see `choose_engine`."""
+    """Return the launcher, and the value of the variable `folder`: see `choose_engine`."""
     given = [environ.get(name, "") for name in ("OFFLOAD_LAUNCHER", folder)]
-    if not any(given):  # as in most compiles
+    if not any(given):  # the usual case
         return [], ""
     from offload_tool.sccache_dist.fallback import choose_engine
 

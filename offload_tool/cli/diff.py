@@ -1,4 +1,4 @@
-"""``offload-tool diff A B``: what changed in device code between two builds."""
+"""``offload-tool diff A B``: changes in device code between two builds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what changed; then what could not be read."""
+    """Print the changes, then the files that cannot be read."""
     from offload_tool.operations.diff import compare_builds
 
     problems: list[OffloadError] = []
@@ -127,12 +127,12 @@ def _kernel_table(rows: Sequence[KernelChange]) -> Sheet:
 
 
 def _sheet(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Sheet:
-    first = 0 if any(row[0] for row in rows) else 1  # of a file with a file, no library is named
+    first = 0 if any(row[0] for row in rows) else 1  # two files are compared without a library name
     return Sheet(title, columns[first:], [row[first:] for row in rows], _NUMBERS, _LESS_NEEDED)
 
 
 def _needs(row: KernelChange) -> str:
-    """Return what a kernel needs other than before."""
+    """Return the changed resource needs of a kernel."""
     fields = [name for name in row.fields if name != "code_size"]
     if row.change == "changed" and not row.fields:
         return "other instructions"

@@ -1,4 +1,4 @@
-"""``offload-tool dist init|status|stop``: compiles on other machines, by sccache-dist."""
+"""``offload-tool dist init|status|stop``: compile on other machines, by sccache-dist."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _print(line: str) -> None:
 
 
 def _init(options: argparse.Namespace) -> int:
-    """Make the folder; say what it holds and how to use it."""
+    """Create the folder; print its contents and how to use it."""
     from offload_tool.sccache_dist.config import read_token, set_up
     from offload_tool.toolchain.select import find_toolchain
 
@@ -79,7 +79,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    """Print how the cluster and the local engine are; 1 where nothing would be distributed."""
+    """Print the state of cluster and local engine; return 1 if nothing would be distributed."""
     from offload_tool.sccache_dist.cluster import Engine, ask_scheduler
     from offload_tool.sccache_dist.config import load_distribution
     from offload_tool.sccache_dist.session import Session
@@ -104,7 +104,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    """End the local sccache server of a folder."""
+    """Stop the local sccache server of a folder."""
     from offload_tool.sccache_dist.cluster import Engine
     from offload_tool.sccache_dist.config import load_distribution
 

@@ -1,4 +1,4 @@
-"""``offload-tool doctor``: which compilers were looked at, which is used, and what is missing."""
+"""``offload-tool doctor``: the compilers found, the one in use, and missing parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(_: argparse.Namespace) -> int:
-    """Print what was found; return 1 where no language has a compiler."""
+    """Print the report; return 1 if no language has a compiler."""
     lines = list(_lines())
     print_lines(lines, sys.stdout)
     return int(not any(line.startswith(_USABLE) for line in lines))
@@ -74,7 +74,7 @@ def _lines() -> Iterator[str]:
 
 
 def _without_headers(name: str, kind: str, target: str) -> Iterator[str]:
-    """Yield the compiler of sources that use neither headers nor libraries of a language."""
+    """Yield the compiler for sources that use neither headers nor libraries of a language."""
     from offload_tool.errors import CompilerError
     from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.select import find_toolchain

@@ -54,7 +54,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the object.
 
-    :raises UsageError: images of another kind, or too many host objects for them.
+    :raises UsageError: the images are of another kind, or have too many host objects.
     """
     from offload_tool.errors import UsageError
     from offload_tool.operations import embed
@@ -95,9 +95,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple: str) -> None:
-    """Write the object for host code of the new offload driver, which does not register itself.
+    """Write the object for host code of the new offload driver, with the registration it lacks.
 
-    :raises CompilerError: no compiler, which makes that part.
+    :raises CompilerError: there is no compiler for the registration.
     """
     import os
 
@@ -119,10 +119,10 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
 def _embed_linked_cuda(
     images: list[str], processors: list[str], hosts: list[str], output: str
 ) -> None:
-    """Write the object by which a program has its linked CUDA code.
+    """Write the object that holds a program's linked CUDA code.
 
-    :raises UsageError: no host object has anything to register, or an image is something else.
-    :raises CompilerError: no compiler, or one that failed.
+    :raises UsageError: no host object has entries to register, or an image is not a cubin.
+    :raises CompilerError: there is no compiler, or it failed.
     """
     import os
 
@@ -156,9 +156,9 @@ def _embed_linked_cuda(
 
 
 def _check_linked(cubin: str) -> None:
-    """Refuse code that is yet to be linked.
+    """Reject relocatable code.
 
-    :raises UsageError: it is such.
+    :raises UsageError: the cubin is relocatable.
     """
     from offload_tool.errors import UsageError
     from offload_tool.formats.objects.device_elf import read_code_object
@@ -172,7 +172,7 @@ def _check_linked(cubin: str) -> None:
 
 
 def _sort(images: str) -> str:
-    """Return what a file is: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
+    """Return the kind of a file: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
     from offload_tool.containers.file_format import FileFormat, recognise
     from offload_tool.errors import UsageError
     from offload_tool.formats.objects.device_elf import is_code_object

@@ -1,4 +1,4 @@
-"""``offload-tool extract FILE [--target ID]... -o DIR``: the device images as files."""
+"""``offload-tool extract FILE [--target ID]... -o DIR``: write the device images as files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the images; print their files."""
+    """Write the images; print their file names."""
     from offload_tool.operations.extract import extract_device_images
     from offload_tool.operations.match import Device
 

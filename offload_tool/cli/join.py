@@ -1,4 +1,4 @@
-"""``offload-tool join HOST [PART]... -o OUT``: device code together with its host again."""
+"""``offload-tool join HOST [PART]... -o OUT``: join device code with its host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the whole; print what it holds."""
+    """Write the joined file; print a summary."""
     from offload_tool.cli.printing import print_lines
     from offload_tool.operations.join import join_file
     from offload_tool.util.escape import printable

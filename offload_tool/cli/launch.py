@@ -1,7 +1,7 @@
 """``offload-tool launch COMPILER ARGS...``: a compiler launcher that runs a compile's passes apart.
 
-Most commands of a build have nothing to split: `passthrough` tells so before anything else is
-imported, and the compiler takes this process's place.
+Most commands of a build have nothing to split: `passthrough` detects these before other modules
+are imported, and the compiler replaces this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRONG_USAGE = 2
 
 
 def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a compiler's command; return its exit status, if the compiler does not take our place."""
+    """Run a compiler command; return its exit status, unless the compiler replaces the process."""
     if words[:1] in (["-h"], ["--help"]):
         from offload_tool.cli.printing import print_text
 
@@ -60,7 +60,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         except PassedThroughError as error:
             passed = str(error)
             return 0
-        except Exception as error:  # a mistake in here must not be the end of somebody's build
+        except Exception as error:  # a defect here must not break the user's build
             if os.environ.get("OFFLOAD_TRACEBACK"):
                 raise
             _print(f"warning: {type(error).__name__}: {error}; please report it")
@@ -76,7 +76,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command of ``hipcc``, by whose name a link called us; return its exit status."""
+    """Run a command of ``hipcc``, called through a link of that name; return its exit status."""
     from offload_tool.launch.passthrough import find_hipcc
 
     compiler = find_hipcc(invoked, environ)
@@ -87,7 +87,7 @@ def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, st
 
 
 def _pass_through(words: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
-    """Replace this process by the compiler; return only where there is none."""
+    """Replace this process by the compiler; return only if it cannot be started."""
     _say(environ, f"passed through: {reason}")
     sys.stdout.flush()
     try:
@@ -113,8 +113,8 @@ def _print_line(text: str) -> None:
 
 
 def launch_parser(tool: str) -> argparse.ArgumentParser:
-    """Return the parser of the words behind ``launch``, for its help; `tool` is its name."""
-    import argparse  # no compile needs it
+    """Return the parser of the arguments of ``launch``, for its help; `tool` is its name."""
+    import argparse  # compiles do not need it
 
     parser = argparse.ArgumentParser(
         prog=tool,

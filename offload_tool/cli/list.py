@@ -1,7 +1,7 @@
-"""``offload-tool list FILE... [--kernels] [--json]``: the device images in any file, their kernels.
+"""``offload-tool list FILE... [--kernels] [--json]``: list device images in any file, and kernels.
 
-What ``--json`` prints is described by ``list.schema.json``, which ``--schema`` prints; with
-``--kernels``, by ``kernels.schema.json``, which ``--kernels-schema`` prints.
+``list.schema.json`` describes the output of ``--json``; ``--schema`` prints it. For
+``--kernels``, ``kernels.schema.json`` does; ``--kernels-schema`` prints it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is in all files that can be read, then what is wrong with the others."""
+    """Print the images of all readable files, then the errors of the others."""
     if options.demangle and not options.kernels:
         raise UsageError("--demangle is about the names of kernels; give it with --kernels")
     problems: list[OffloadError] = []
@@ -128,7 +128,7 @@ def _print_kernels(
         names = demangled_names(kernel.name for image in images for kernel in image.kernels)
     if options.json:
         images = (image for _, found in listed for image in found)
-        print_json_list(_kernel_rows(images, names))  # each in a line
+        print_json_list(_kernel_rows(images, names))  # one per line
         return
     for file, found in listed:
         print_sheet(_kernel_table(file, found, names))
@@ -141,9 +141,9 @@ def _read_all(
     problems: list[OffloadError],
     notes: list[str],
 ) -> list[tuple[str, list[_T]]]:
-    """Return each file that can be read, with what `read` finds in it.
+    """Return each readable file with the results of `read`.
 
-    :raises OffloadError: the only one cannot be.
+    :raises OffloadError: there is only one file, and it cannot be read.
     """
     from offload_tool.operations.match import Device
 
@@ -161,7 +161,7 @@ def _read_all(
             listed.append((file, list(found)))
         except OffloadError as error:
             if len(options.files) == 1:
-                print_notes(notes)  # it may be all that there is to say of the file
+                print_notes(notes)  # may be the only information about the file
                 raise
             problems.append(error)
     return listed
@@ -265,7 +265,7 @@ def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
 
 
 def _has_compressed(images: Sequence[DeviceImage]) -> bool:
-    # What a host program has in other files takes no bytes of it.
+    # A host program's images in other files take no bytes of it.
     return any(i.stored_size not in (0, i.size) for i in images if i.container != "kpack-marker")
 
 
@@ -304,7 +304,7 @@ def _kernel_table(
             name = kernel.name if names is None else names[kernel.name]
             rows.append((*place, *("" if n is None else f"{n:,}" for n in cells), name))
     columns = ("in", "#", "target ID", *COLUMNS, WAVES, "kernel")
-    # What no kernel has is left out, and what all have in common of their places.
+    # Leave out columns without values, and location columns with one value.
     is_shown = [len({row[at] for row in rows} | {""}) > 1 for at in range(len(columns))]
     is_shown[1] = len({(found.image.file, found.image.index) for found in images}) > 1
     shown = [tuple(itertools.compress(row, is_shown)) for row in rows]
@@ -326,7 +326,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _place(file: str, image: DeviceImage) -> str:
-    """Return where in `file` the image is: a file of a folder, a member."""
+    """Return the location of the image in `file`: a file of a folder, a member."""
     inner = [] if image.file == file else [os.path.relpath(image.file, file)]
     inner += [image.member] if image.member else []
     return "(".join(inner) + ")" * (len(inner) - 1)

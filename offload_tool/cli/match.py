@@ -1,4 +1,4 @@
-"""``offload-tool match FILE ID``: which images a device would load."""
+"""``offload-tool match FILE ID``: print the images that a device would load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print one line for each container, and the reasons where there is no image."""
+    """Print one line for each container, and the reasons if no image fits."""
     from offload_tool.operations.match import Device, match_images
 
     problems: list[OffloadError] = []

@@ -1,4 +1,4 @@
-"""``offload-tool merge A B... -o OUT``: builds of different targets become one file."""
+"""``offload-tool merge A B... -o OUT``: merge builds of different targets into one file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The parser of all commands, and the run of those that are read with it.
+"""The parser of all commands, and the run of commands that it parses.
 
-`offload_tool.cli.main` gives some commands their own readers: ``compile`` and ``launch`` start
-faster with one, and the drop-ins read as LLVM's tools do. Here these have subparsers like the
-others, so that help, shell completion, the reference and the tests know of every option there is.
+`offload_tool.cli.main` runs some commands with their own parsers: ``compile`` and ``launch`` start
+faster with one, and the drop-ins parse as LLVM's tools do. These have subparsers here as well, so
+that help, shell completion, the reference and the tests cover every option.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _READING = (
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     "embed",
 )
-"""Commands that read files of which nobody may know where they come from."""
+"""Commands that read untrusted files."""
 _COMMANDS = (*_READING, "repack", "target", "why", "doctor", "archive", "dist")
 _REMOVED = {
     "completion": "use shtab: shtab --shell=bash --prog=offload-tool "
     "offload_tool.cli.parser.whole_parser (or zsh)",
 }
-"""Commands that are gone, and what to do instead."""
+"""Removed commands, with replacements."""
 _SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
     "launch": "run a compiler's command, a compile for several targets as one pass for each",
@@ -40,11 +40,11 @@ _SELF_READING = {
     "packager": "package and extract images, as llvm-offload-binary does",
     "wrapper": "register device images, as llvm-offload-wrapper does",
 }
-"""Commands that read their command lines themselves, with their lines in the help."""
+"""Commands that parse their own command lines, with their lines in the help."""
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Read the words and run the command that they name; return its exit status."""
+    """Parse the arguments and run their command; return its exit status."""
     parser = _make_parser(words[0] if words else "")
     if words and words[0] in _REMOVED:
         parser.error(f"{words[0]}: the command is gone; {_REMOVED[words[0]]}")
@@ -59,12 +59,12 @@ def run_command(words: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints errors by the one printer: words of the command line can be names."""
+    """Prints errors by `printing`, because arguments can contain file names."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
 
-    def print_help(self, file: object = None) -> None:  # noqa: ARG002 - it is asked for
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002 - always stdout
         print_text(self.format_help(), sys.stdout)
 
     def error(self, message: str) -> NoReturn:
@@ -74,22 +74,22 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the installed version; looked up only when asked for."""
+    """Prints the installed version, which it looks up only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        import importlib.metadata  # slow, and rarely needed
+        import importlib.metadata  # slow to import, and rarely needed
 
         print_lines([f"{parser.prog} {importlib.metadata.version('offload-tool')}"], sys.stdout)
         parser.exit()
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; its actions have all option strings that are read."""
+    """Return the parser of all commands; its actions have all valid option strings."""
     return _make_parser("")
 
 
 def _make_parser(command: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands; of one alone, which starts faster, if `command` is one."""
+    """Return the parser of all commands; of `command` alone if it is one, to start faster."""
     parser: argparse.ArgumentParser = _Parser(
         prog="offload-tool",
         description="GPU offload bundles: make them, take them apart, see what is in a file.",
@@ -131,7 +131,7 @@ def _add_self_reading(commands: _Commands) -> None:
 
 
 def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLine, ...]) -> None:
-    """Add a drop-in, with the options of all its command lines."""
+    """Add a drop-in with the options of all its command lines."""
     parser = commands.add_parser(
         name,
         help=_SELF_READING[name],
@@ -157,7 +157,7 @@ def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLin
 
 
 def _options(command_lines: tuple[CommandLine, ...]) -> Iterator[Option]:
-    seen = {"h"}  # what argparse adds, too
+    seen = {"h"}  # argparse adds it
     for command_line in command_lines:
         for option in command_line.options:
             if option.name not in seen:
@@ -182,7 +182,7 @@ def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
 
 
 def _choices(option: Option) -> list[str] | None:
-    if option.name == "type":  # the bundler's, which checks it after everything else
+    if option.name == "type":  # the bundler's, which checks it last
         from offload_tool.containers.open_bundle import FILE_TYPES
 
         return [*FILE_TYPES, "a"]

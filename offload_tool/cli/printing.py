@@ -1,7 +1,7 @@
-"""The one printer: all text of all commands, on both streams, goes through here.
+"""Prints the text of all commands, on both streams.
 
-Each line is one line: what came out of a file or a name cannot break it, nor send anything to
-the terminal (`offload_tool.util.escape`). A stream that is closed or full is an error of its own.
+Escaping (`offload_tool.util.escape`) keeps each line one line: content of a file or name cannot
+break it or control the terminal. A closed or full stream raises its own error.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from offload_tool.errors import OffloadError
 
 _MOST_PROBLEMS = 1000
-"""Lines; a million broken members are said by their number."""
+"""Lines; a count stands for the rest of a million broken members."""
 _MOST_NOTES = 20
 _ENCODED_AT_ONCE = 1024
 """Lines."""
 _ROWS_AT_ONCE = 256
-"""Objects of JSON: never all of a list are in memory as text."""
+"""Objects of JSON; a whole list is never in memory as text."""
 
 
 class StreamError(Exception):
     """Standard output cannot be written: closed, or on a full disk.
 
-    No `OffloadError`, so that no command takes it for one of its own and goes on.
+    It is not an `OffloadError`, so that commands do not catch it and continue.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -38,15 +38,15 @@ class StreamError(Exception):
 
 
 class _Lost:
-    """Whether something could not be said on standard error."""
+    """Whether a write to standard error failed."""
 
     anything = False
 
 
 def reserve_streams() -> None:
-    """Take the places of standard streams that are closed, so that no file gets them.
+    """Reserve the descriptors of closed standard streams, so that no opened file gets them.
 
-    What is written there fails, as it would without.
+    Writes to them still fail.
     """
     for number, name, flags in (
         (0, "stdin", os.O_WRONLY),
@@ -61,13 +61,13 @@ def reserve_streams() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             if number:
-                stream = open(number, "w", closefd=False)  # noqa: SIM115 - stays
+                stream = open(number, "w", closefd=False)  # noqa: SIM115 - stays open
                 setattr(sys, name, stream)
     _Lost.anything = False
 
 
 def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    """Print lines, to standard error unless told; names that are not Unicode as they are.
+    """Print lines, by default to standard error; names that are not Unicode are written unchanged.
 
     :raises StreamError: standard output is closed or full.
     """
@@ -82,17 +82,17 @@ def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:
-    """Print text with line ends and styles of our own; all else in it was made `printable`."""
+    """Print text with our own line ends and styles; the caller escaped the rest by `printable`."""
     pass_on(text.encode("utf-8", "surrogateescape"), stream)
 
 
 def pass_on(data: bytes, stream: TextIO | None = None) -> None:
-    """Print what another program has said (a compiler), as it is."""
+    """Print another program's output (a compiler's) unchanged."""
     out = sys.stderr if stream is None else stream
     try:
         out.flush()
         buffer = getattr(out, "buffer", None)
-        if buffer is None:  # a caller's stand-in, which is of text alone
+        if buffer is None:  # a caller's stand-in for text only
             out.write(data.decode("utf-8", "surrogateescape"))
             return
         buffer.write(data)
@@ -108,11 +108,11 @@ def pass_on(data: bytes, stream: TextIO | None = None) -> None:
 
 
 def print_json_list(rows: Iterable[Mapping[str, object]], *, indent: int | None = None) -> None:
-    """Print on standard output what `json.dumps` gives for a list of objects.
+    """Print a list of objects on standard output, as `json.dumps` formats it.
 
-    Without `indent`, each of them is one line, which is three times as fast.
+    Without `indent`, each object is one line, which is three times as fast.
     """
-    import json  # no drop-in needs it
+    import json  # drop-ins do not need it
 
     texts = (json.dumps(row, indent=indent) for row in rows)
     before = "["
@@ -124,7 +124,7 @@ def print_json_list(rows: Iterable[Mapping[str, object]], *, indent: int | None 
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """Print what is no error, but not to be passed over in silence."""
+    """Print notes, which are not errors."""
     print_lines(f"offload-tool: note: {note}" for note in notes[:_MOST_NOTES])
     if len(notes) > _MOST_NOTES:
         print_lines([f"offload-tool: note: and {len(notes) - _MOST_NOTES} more such places"])
@@ -141,7 +141,7 @@ def print_problems(problems: Iterable[OffloadError]) -> int:
 
 
 def finish(status: int) -> int:
-    """Write what is still kept; return the exit status: 1 where something could not be said.
+    """Flush the streams; return the exit status, 1 if a write to standard error failed.
 
     :raises StreamError: standard output is full.
     """
@@ -156,7 +156,7 @@ def finish(status: int) -> int:
 
 
 def abandon(stream: TextIO) -> None:
-    """Forget what could not be written: the interpreter would try again when it ends."""
+    """Discard unwritten output, which the interpreter would try to write again at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -1,4 +1,4 @@
-"""``offload-tool repack FILE -o OUT``: a bundle with another compression, version or alignment."""
+"""``offload-tool repack FILE -o OUT``: change a bundle's compression, version or alignment."""
 
 from __future__ import annotations
 

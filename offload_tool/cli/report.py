@@ -1,4 +1,4 @@
-"""``offload-tool report PATH... -o REPORT.html``: a page about sizes, kernels and changes."""
+"""``offload-tool report PATH... -o REPORT.html``: write a page on sizes, kernels and changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page, or an error and nothing."""
+    """Write the page; on an error, write nothing."""
     # Imported here: no other command needs them.
     from offload_tool.io import replace_file
     from offload_tool.operations.kernel_table import KernelColumns
@@ -71,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
     if options.tolerance and not options.compare:
         raise UsageError("--tolerance is about a comparison; give it with --compare")
     library = _plotting_library()
-    problems: list[OffloadError] = []  # files
-    broken: list[OffloadError] = []  # and images that say something wrong of their kernels
+    problems: list[OffloadError] = []  # unreadable files
+    broken: list[OffloadError] = []  # images with broken kernel metadata
     unread: list[str] = []
     kernels = KernelColumns()
     named = {os.fspath(path) for path in options.paths}
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
     def no_kernels(error: OffloadError) -> None:
         unread.append(str(error))
-        if not isinstance(error, UnsupportedError):  # an image of any other sort has its size
+        if not isinstance(error, UnsupportedError):  # images of unsupported kinds count by size
             broken.append(error)
 
     def read(image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
 def _changes(
     options: argparse.Namespace, broken: list[OffloadError], unread: list[str]
 ) -> Comparison:
-    """Compare the builds; what is wrong with the newer ones was said before."""
+    """Compare the builds; errors of the newer ones were reported before."""
     from offload_tool.operations.diff import compare_all
 
     known = set(map(str, broken))
@@ -142,7 +142,7 @@ def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, 
 
 
 def _plotting_library() -> str:
-    """Return the source of plotly.js, as the optional package plotly brings it."""
+    """Return the source of plotly.js, from the optional package plotly."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""``offload-tool split PATH -o DIR``: the host apart from the device code of each target ID."""
+"""``offload-tool split PATH -o DIR``: split the host from the device code of each target ID."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the parts; print what they are."""
+    """Write the parts; print a line for each."""
     from offload_tool.cli.printing import print_lines
     from offload_tool.operations.split import WheelOptions, split_file
     from offload_tool.util.escape import printable

@@ -1,7 +1,7 @@
-"""Tables of text for all commands: ruled by rich, or where they are long, in plain columns.
+"""Text tables for all commands: ruled by rich, or in plain columns if they are long.
 
-No number or ID is cut: a table that is too wide for the terminal folds its names, then leaves out
-columns, and a note below names them.
+Numbers and IDs are never cut. If a table is too wide for the terminal, its names are folded, then
+columns are left out, and a note below lists them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _MOST_RULED = 2000
-"""Rows of a table up to which rich measures and rules it; that takes 1 ms a row."""
-_WIDE = 10_000  # columns, where no terminal says how many: lines in a pipe are whole
+"""Rows up to which rich rules a table, at 1 ms a row."""
+_WIDE = 10_000  # columns without a terminal: lines in a pipe are not folded
 _NAMES = frozenset({"in", "library", "kernel"})
-"""The columns of file names and kernels, which fold at any character."""
+"""Columns of file names and kernels, folded at any character."""
 _TEXTS = frozenset({"covers", "loaded by", "needs"})
-"""The columns that fold between words."""
+"""Columns folded between words."""
 _LEAST_NAME = 10  # columns
 
 
 class Sheet(NamedTuple):
-    """Text in columns."""
+    """A table of text."""
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     numbers: frozenset[str] = frozenset()
-    """The columns that are aligned at their right."""
+    """Columns aligned right."""
     less_needed: tuple[str, ...] = ()
-    """The columns that a narrow terminal may do without, the least important first."""
+    """Columns that a narrow terminal may leave out, the least important first."""
 
 
 def print_sheet(table: Sheet) -> None:
@@ -46,15 +46,15 @@ def print_sheet(table: Sheet) -> None:
 
     :raises UsageError: rich is not installed.
     """
-    # Imported here: half of a command's start-up time, and only a table needs it.
+    # Imported here: it is half of the start-up time, and only tables need it.
     try:
         from rich.console import Console
-    except ImportError as error:  # a copy of this package within a project
+    except ImportError as error:  # a copy of this package within a project, without rich
         raise UsageError("tables need the package 'rich'; install it, or use --json") from error
 
     is_terminal = sys.stdout.isatty()
     width = None if is_terminal else _WIDE
-    # Not its own way to the stream, which is that of the one printer.
+    # rich must not write to the stream: `printing` does.
     kept = io.StringIO()
     console = Console(file=kept, force_terminal=is_terminal, width=width, highlight=False)
     rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
@@ -65,7 +65,7 @@ def print_sheet(table: Sheet) -> None:
     if len(table.rows) > _MOST_RULED:
         _print_plain(table, rows)
     else:
-        # A column that is wider than the terminal overflows it: rich would cut it.
+        # Rows wider than the terminal overflow it: rich would cut them.
         console.width = max(most, sum(widths.values()) + _ruled_width(len(widths)))
         console.print(_ruled(table, rows, widths))
     if left_out:
@@ -82,7 +82,7 @@ def print_sheet(table: Sheet) -> None:
 def _widths(
     table: Sheet, rows: Sequence[tuple[str, ...]], most: int
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the width of each column that is shown, and the columns that are left out."""
+    """Return the widths of the shown columns, and the columns that are left out."""
     from rich.cells import cell_len
 
     columns = dict(zip(table.columns, zip(*rows, strict=True), strict=True))
@@ -109,7 +109,7 @@ def _widths(
 
 
 def _ruled_width(columns: int) -> int:
-    """Return how many columns of the terminal are between those of a ruled table."""
+    """Return the terminal columns that rules and padding of a table take."""
     return 3 * columns + 1
 
 
@@ -118,7 +118,7 @@ def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(printable(table.title))  # a plain string would be read as markup
+    title = Text(printable(table.title))  # rich would parse a string as markup
     made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name, width in widths.items():
         made.add_column(
@@ -134,7 +134,7 @@ def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]
 
 
 def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:
-    """Print columns that are as wide as their widest cell, without any more art."""
+    """Print unruled columns, each as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [">" if name in table.numbers else "<" for name in rows[0]]
     form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))

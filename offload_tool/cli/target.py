@@ -1,4 +1,4 @@
-"""``offload-tool target ID [DEVICE]``: what a target ID says, and which device it serves."""
+"""``offload-tool target ID [DEVICE]``: explain a target ID, and whether a device loads its code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is known; return 1 where the device does not load the code."""
+    """Print the explanation; return 1 if the device does not load the code."""
     target = _target_id(options.id)
     if options.device is None:
         print_lines(_description(target), sys.stdout)

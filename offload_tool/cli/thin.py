@@ -1,4 +1,4 @@
-"""``offload-tool thin PATH --keep ID... -o OUT``: the same file for fewer devices."""
+"""``offload-tool thin PATH --keep ID... -o OUT``: remove images for other devices from a file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the file; print what that saved."""
+    """Write the file; print the bytes saved."""
     from offload_tool.cli.printing import print_lines
     from offload_tool.operations.match import Device
     from offload_tool.operations.thin import thin_file

@@ -1,7 +1,7 @@
-"""``offload-tool why OUTPUT...``: of what a result was made, why, and whether it is current.
+"""``offload-tool why OUTPUT...``: print the inputs of an output, and whether it is current.
 
-It reads the manifest beside the output (`offload_tool.manifest.manifest`) and looks at the files.
-Whether the command or the compiler is another one now, only the build itself knows.
+The command reads the output's manifest (`offload_tool.manifest.manifest`) and checks the files.
+It cannot detect a changed command line or compiler; only the build can.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from offload_tool.manifest.manifest import Judgement, PassRecord
 
 _NAMED = 10
-"""Files that are named; the others are counted."""
+"""Number of files to name; the others are counted."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,7 +39,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is known of each output; return 1 where one is not current."""
+    """Print the record of each output; return 1 if one is not current."""
     started = Path.cwd()
     is_current = True
     for name in options.outputs:
@@ -82,7 +82,7 @@ def _state(judgement: Judgement) -> str:
 
 
 def _folder_of(record: PassRecord, path: Path) -> Path:
-    """Return the folder of the build, from which names in the record are: there all files are."""
+    """Return the build's folder: the one with most of the files that the record names."""
     names = [name for name in record.inputs if not os.path.isabs(name)]
     folders = [Path.cwd(), *path.resolve().parents]
     found = {folder: sum((folder / name).exists() for name in names) for folder in folders}
@@ -90,7 +90,7 @@ def _folder_of(record: PassRecord, path: Path) -> Path:
 
 
 def _key_now(record: PassRecord, prints: Fingerprints) -> dict[str, str]:
-    """Return the key of the record with the digests that named files have now."""
+    """Return the record's key with the current digests of its files."""
     return {
         part: prints.digest(part[1:-1]) if part.startswith("'") else value
         for part, value in record.key.items()
