@@ -1,4 +1,4 @@
-"""What a compile read, and whether its output is still what these files make."""
+"""The inputs of a compile, and whether its output is current."""
 
 MANIFEST = ".manifest"
-"""Suffix of the hidden file beside an output that holds its manifest."""
+"""Suffix of the hidden file next to an output that holds its manifest."""

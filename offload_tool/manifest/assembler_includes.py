@@ -4,14 +4,14 @@ r"""Files that the assembler reads for statements in C++ sources: no depfile lis
 
     asm(".incbin \"table.bin\"");        R"(.INCLUDE "macros.s")"
 
-Such a file is looked for in the current folder, then in those of the search path, whose order is
-not that of the command: all that are there under the name count. What one includes is followed.
-Directives have no case, and C++ has escapes (``.inc\x62in``). A name that is put together by
-macros is not known, and neither is what was read. Nor is it where the statement itself may be put
-together by strings, macros or the assembler's own macros, or where a flag holds it.
+The assembler searches the working directory, then the search path, in an order other than the
+command's: all files of that name count. Included files are followed. Directives ignore case, and
+C++ has escapes (``.inc\x62in``). If macros compose a name, the inputs are not known. Nor are they
+if strings, macros or the assembler's macros may compose the statement itself, or if a flag holds
+it.
 
-Text cannot show all that macros can do. Looked for are pieces of the two directives in places where
-a statement begins; instructions, also those with operands of macros, have none.
+Text cannot show everything that macros can do. The patterns match pieces of the two directives
+where a statement begins; instructions, also those with operands of macros, have none.
 
 Source: clang 22.1.8, observed: of ``-isystem a -I b`` its integrated assembler takes `b`.
 """
@@ -26,14 +26,14 @@ from offload_tool.clang.argument_files import all_words, possible_files
 from offload_tool.io.file_digests import by_look, content_of, look_at
 from offload_tool.toolchain.identity import has_configuration
 
-# Of text in small letters. Each begins with a dot or a word, which is found in no time.
+# For lower-case text. Each begins with a dot or a word, which is fast to find.
 _BLANKS = r"(?:\s|\\[tn])*"
 _STATEMENT = re.compile(rf'\.i(?:ncbin|nclude{_BLANKS}(?:\\?"|/[*/]))'.encode())
 _NAMED = re.compile(rf'\.i(?:ncbin|nclude){_BLANKS}\\?"([^"\\\n]+)\\?"'.encode())
 _BEGUN = r'\.i(?<=["\s;:/nt]\.i)(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?'
-"""The beginning of a directive, where one may stand."""
+"""The beginning of a directive, where a statement may begin."""
 _GOES_ON = r'\s*(?:["#a-z_]|/[*/])'
-"""A string, an argument or a macro, behind a string."""
+"""A string, an argument or a macro, after a string."""
 _ASM = r"asm(?<![a-z0-9]asm)(?:__)?\b"
 _OBSCURE = tuple(
     re.compile(pattern.encode())
@@ -43,19 +43,19 @@ _OBSCURE = tuple(
         r"include(?:(?<=[(,]include)|(?<=[(,] include))\s*(?:[,)]|\\n)",
         r"\.in(?<=\(\.in)(?:c(?:[bl][a-z]*)?)?\s*\)",
         r"\.in(?:(?<=[(,]\.in)|(?<=[(,] \.in))(?:c(?:[bl][a-z]*)?)?\s*,\s*[bcln][a-z]*\s*[,)]",
-        # a string, perhaps a raw one, that ends within a name
+        # a string, maybe a raw one, that ends within a name
         rf'{_BEGUN}(?:\)[^\s()\\"]{{0,16}})?"(?:[ \t]*(?:[\r\n]|\Z)|{_GOES_ON})',
         rf'{_ASM}[^;{{}}]{{0,400}}?(?:\(\s*"|\\[nt]"\s*"|\\[nt]|;)\s*\."{_GOES_ON}',
-        # arguments of the assembler's own macros, in strings and raw strings
+        # arguments of the assembler's macros, in strings and raw strings
         rf"{_BEGUN}\\\\[\w@(]",
         r"\.(?<=[;nt]\.)\\\\[\w@(]",
         r'\.inc(?<=["\s;:/nt]\.inc)[a-z]*\\[a-mo-qsu-z@(]',
-        # a text that an expression gives, and letters by their names
+        # the text of an expression, and letters by their names
         rf"{_ASM}(?:\s|volatile|__volatile__|__volatile|goto|inline)*\(\s*\(",
         r"\\n\{(?:full stop|latin (?:small|capital) letter [incblude])\}",
     )
 )
-"""Where a statement may be that is not plain."""
+"""Patterns of statements that may be composed."""
 _LETTER = "(?:2[eE]|[46][1-9a-fA-F]|[57][0-9aA])"
 _ESCAPE = re.compile(
     rf"\\(?:(?:x\{{?0*|u00|u\{{0*|U000000)({_LETTER})(?![0-9a-fA-F])\}}?"
@@ -66,15 +66,15 @@ _CONTINUED = re.compile(rb"\\\r?\n")
 _MOST_FOLLOWED = 1000
 
 _LARGEST = 1 << 20
-"""Bytes of a file that a flag names and that may hold flags."""
+"""Size limit, in bytes, of a file that a flag names and that may hold flags."""
 
 
 class UnknownReadsError(Exception):
-    """A statement does not tell which file is read; the text says where it is."""
+    """The file that a statement reads is not known; the text names the place."""
 
 
 def lets_assembler_read(text: bytes) -> bool:
-    """Return whether there may be such a statement in a text."""
+    """Return whether a text may have such a statement."""
     found = _names(text)
     return found is None or bool(found)
 
@@ -82,11 +82,11 @@ def lets_assembler_read(text: bytes) -> bool:
 def assembler_reads(
     files: Iterable[str], folders: Sequence[str], words: Iterable[str] = ()
 ) -> list[str]:
-    """Return the files that statements in `files` read, and those in them.
+    """Return the files that statements in `files` read, recursively.
 
-    They are looked for in the current folder and in `folders`. `words` are the command's.
+    The search covers the working directory and `folders`. `words` are the command's arguments.
 
-    :raises UnknownReadsError: that cannot be told.
+    :raises UnknownReadsError: a file is not known.
     """
     _see_that_none_says_so(tuple(words))
     waiting = list(files)
@@ -99,7 +99,7 @@ def assembler_reads(
             places = (os.path.join(folder, name) for folder in ("", *folders))
             there = list(filter(os.path.isfile, places))
             if not there or len(found) > _MOST_FOLLOWED:
-                raise UnknownReadsError(file)  # a comment, say, or text for another program
+                raise UnknownReadsError(file)  # such as a comment, or text for another program
             new = [place for place in there if place not in seen]
             seen.update(new)
             found += new
@@ -108,7 +108,7 @@ def assembler_reads(
 
 
 def _see_that_none_says_so(words: tuple[str, ...]) -> None:
-    """See that no macro of a command, nor one in a file that it names, is such a statement.
+    """Check that no macro of a command, nor of a file that it names, is such a statement.
 
     :raises UnknownReadsError: one is.
     """
@@ -123,9 +123,9 @@ def _see_that_none_says_so(words: tuple[str, ...]) -> None:
 
 
 def _names_in(file: str) -> tuple[bytes, ...]:
-    """Return the names that statements in a file have.
+    """Return the names in a file's statements.
 
-    :raises UnknownReadsError: one has none that can be read here.
+    :raises UnknownReadsError: a statement has no plain name.
     """
     names = _names_as_written(file)
     if names is None:
@@ -139,7 +139,7 @@ def _names_as_written(file: str) -> tuple[bytes, ...] | None:
 
 
 def _names(text: bytes) -> tuple[bytes, ...] | None:
-    """Return the names that statements in a text have; None where one may have another."""
+    """Return the names in a text's statements; None if a statement has no plain name."""
     if b"\\\n" in text or b"\\\r\n" in text:
         text = _CONTINUED.sub(b"", text)
     if b"\\" in text:

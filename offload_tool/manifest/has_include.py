@@ -1,13 +1,13 @@
-r"""The names for which ``__has_include`` and ``__has_embed`` ask, however they are spelled.
+r"""The names for which ``__has_include`` and ``__has_embed`` test, in all spellings.
 
-What they find, a depfile lists; what they do not find, only the text of the files tells::
+A depfile lists the files that they find; those they miss appear only in the text of the files::
 
     #if __has_include(<x.h>)                              x.h
-    #define NAME <x.h>      #if __has_include(NAME)       x.h, where all definitions are such
+    #define NAME <x.h>      #if __has_include(NAME)       x.h, if all definitions are such
     #define HAS(n) __has_include(n)    #if HAS(<x.h>)     x.h
-    #define HAS(n) __has_include(<n/x.h>), and all else   nobody knows: the compiler must be asked
+    #define HAS(n) __has_include(<n/x.h>), and others     unknown: the preprocessor must run
 
-Files of the system are believed to mean what they spell.
+In files of the system, names count as spelled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from offload_tool.clang.argument_files import all_words
 from offload_tool.clang.options import CONFIGURATION, does
 from offload_tool.io.file_digests import by_look, content_of, is_of_system
 
-# Compiled when they are needed: to find that all is current, none is.
+# Compiled on first use: the check of an unchanged build needs none.
 _NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
 _COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
 _CONTINUATION = rb"\\\r?\n"
@@ -34,18 +34,18 @@ _MOST_NAMES_OF_NAMES = 8
 
 
 class _AskedNames:
-    """What stands in one file."""
+    """The names in one file."""
 
     def __init__(self, text: bytes, plain: bytes) -> None:
-        """Read a text; `plain` is the same without comments."""
+        """Parse a text; `plain` is the same without comments."""
         found = (match for version in (text, plain) for match in re.finditer(_NAMED, version))
         self.names = tuple(dict.fromkeys(_decoded(match[1] or match[2]) for match in found))
         self.made: list[bytes] = []
-        """Names of macros' bodies, in which other macros may stand."""
+        """Names in macros' bodies, which other macros may change."""
         self.macros: list[bytes] = []
-        """Macros that hold a name."""
+        """Macros that expand to a name."""
         self.wrappers: list[bytes] = []
-        """Macros that hand their argument on."""
+        """Macros that pass their argument on."""
         self.unknown = False
         for directive in re.finditer(_DIRECTIVE, plain):
             if b"__has_" in directive[2]:
@@ -73,13 +73,13 @@ class _AskedNames:
 
 
 class _UnknownNameError(Exception):
-    """A name is nowhere as it is."""
+    """A name is not spelled out anywhere."""
 
 
 def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], bool]:
-    """Return the names for which files that were read ask; True: there are more.
+    """Return the names that the files test, and whether there may be more.
 
-    `words` are those of the command, which may define macros.
+    `words` are the command's arguments, which may define macros.
     """
     asked = [(path, _asked_in(path)) for path in read]
     names = [name for _, found in asked for name in found.names]
@@ -105,7 +105,7 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
 
 
 def asked_in(path: str) -> tuple[str, ...]:
-    """Return the names that a file spells, for which it asks."""
+    """Return the names that a file spells and tests."""
     return _asked_in(path).names
 
 
@@ -129,12 +129,12 @@ class _Definitions:
             before = word
 
     def check(self, name: bytes) -> None:
-        """See that no macro is expanded in a name."""
+        """Check that no macro is expanded in a name."""
         if any(word in self._bodies for word in re.findall(_WORD, name)):
             raise _UnknownNameError
 
     def names_of(self, macro: bytes, depth: int = _MOST_NAMES_OF_NAMES) -> Iterator[str]:
-        """Yield the names that a macro stands for."""
+        """Yield the names that a macro expands to."""
         bodies = self._bodies.get(macro)
         if not bodies or not depth:
             raise _UnknownNameError
@@ -150,7 +150,7 @@ class _Definitions:
             yield _decoded(quoted[1] or quoted[2])
 
     def arguments_of(self, wrapper: bytes) -> Iterator[str]:
-        """Yield the names that directives hand to a macro."""
+        """Yield the names that directives pass to a macro."""
         for path in self._read:
             for quoted, spelled in _uses_in(path, wrapper):
                 if not quoted and not spelled:

@@ -1,18 +1,17 @@
-"""Where a preprocessor looks for files, and what it would find there today.
+"""The files that a preprocessor looks for, and those it would find now.
 
-What a compile has read, its depfile lists. What it has *not* read counts as well: a file that
-appears where an ``#include`` is looked up earlier, and one for which ``__has_include`` or
-``__has_embed`` asks. Which lookups there were is known from both ends, without a second reading
-of directives:
+The depfile lists the files that a compile has read. Failed lookups count as well: a file may appear
+on an earlier path of an ``#include``, or for ``__has_include`` or ``__has_embed``. Two sources
+yield the lookups, without parsing directives again:
 
-- Each file that was read was found in some folder under some name; that name can be found in
-  any other folder of the search path, or beside a file that was read.
-- Names that were asked for in vain stand in the text of the files that were read.
+- Each file that was read was found in some directory under some name; that name can be found in
+  any other directory of the search path, or next to a file that was read.
+- Names of failed ``__has_include`` are in the text of the files that were read.
 
-Both give more names than were looked up: of an ``#include <x.h>`` in a comment, say. So a file
-that appears under such a name is only a reason to ask: the preprocessor then reads the source
-again, and where it reads the same files as before, nothing has changed. (Clang lists in a
-depfile what ``__has_include`` and ``__has_embed`` find: 19.1 and 22.1, observed.)
+Both yield too many names, such as those of an ``#include <x.h>`` in a comment. So a file that
+appears under such a name only makes the preprocessor run again; if it reads the same files, the
+output is current. (Clang lists in a depfile what ``__has_include`` and ``__has_embed`` find: 19.1
+and 22.1, observed.)
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.has_include import asked_in, asked_names
 
 _SYSTEM = "/usr/"
-"""Headers there are found by the search path; what appears beside one of them is not looked at."""
+"""The search path finds headers there; files that appear next to one do not count."""
 
 
 class Lookups(NamedTuple):
     """The names that one pass may have looked up."""
 
     folders: tuple[str, ...] = ()
-    """The search path, and the folders of the files read; as they are spelled."""
+    """The search path, and the directories of the files read; as they are spelled."""
     names: tuple[str, ...] = ()
-    """What is looked for in them."""
+    """Names that are looked up in them."""
     present: tuple[str, ...] = ()
-    """What there was under such names, and was not read."""
+    """Existing files under such names that were not read."""
     unknown: bool = False
-    """There is a name that nobody knows, or headers are found in ways that are not followed."""
+    """A name is not known, or headers are found in ways that are not followed."""
     origins: str = ""
-    """A digest of what decides where the compiler looks by itself: see `origins`; "" if nothing."""
+    """A digest of the compiler's own search path, see `origins`; "" if it has none."""
     outside: tuple[str, ...] = ()
-    """More names: those that files outside of the folder of the build have, or ask for."""
+    """Further names: of files outside the working directory, and those which such files test."""
 
 
 def is_outside(name: str) -> bool:
-    """Return whether a file is outside of the folder of the build; files in it have short names."""
+    """Return whether a file is outside the working directory; files in it have relative names."""
     return name.startswith("/")
 
 
@@ -59,7 +58,7 @@ def is_outside(name: str) -> bool:
 def _searched(
     folders: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[tuple[str, str, frozenset[str]], ...]:
-    """Return each folder to look into, how its files are spelled, and which of them count."""
+    """Return each directory to search, the prefix of its files, and the names that count."""
     by_folder: dict[str, set[str]] = {}
     for name in names:
         folder, _, last = name.rpartition("/")
@@ -79,9 +78,9 @@ def expected_lookups(
     words: Sequence[str],
     prints: Fingerprints,
 ) -> Lookups:
-    """Return what a pass may have looked up that has read the files `read`, as spelled by clang.
+    """Return the possible lookups of a pass that has read the files `read`, as spelled by clang.
 
-    `folders` is its search path, `words` are those of its command: macros that they define may
+    `folders` is its search path. `words` are its command's arguments: macros that they define may
     name files.
     """
     beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
@@ -96,7 +95,7 @@ def expected_lookups(
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
     theirs = _names_outside(read, places)
     places = tuple(dict.fromkeys([*places, *map(posixpath.dirname, absolute)]))
-    # Absolute names are looked up nowhere else.
+    # Absolute names have no other lookups.
     relative = sorted(name for name in names if not name.startswith("/"))
     own = tuple(name for name in relative if name not in theirs)
     outside = tuple(name for name in relative if name in theirs)
@@ -105,7 +104,7 @@ def expected_lookups(
 
 
 def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
-    """Return the names that files outside of the folder of the build have in places, or ask for."""
+    """Return the names in `places` of files outside the working directory, and those they test."""
     files = [name for name in read if is_outside(name)]
     found = {asked for name in files for asked in asked_in(name)}
     for place in places:
@@ -116,7 +115,7 @@ def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
 
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
-    """Return the files that are there now, under names that are looked up, and were not before."""
+    """Return the files that exist now under looked-up names, and did not before."""
     found = found_in(lookups.folders, lookups.names, prints)
     if lookups.outside:
         now, once = _when_to_look(lookups.folders, prints)
@@ -128,20 +127,20 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
 
 
 def _is_file(name: str) -> bool:
-    """Return whether there is a file that can be read, and not a folder, or a link to nothing."""
+    """Return whether the file exists and is no directory."""
     return os.path.exists(name) and not os.path.isdir(name)
 
 
 def _when_to_look(
     folders: tuple[str, ...], prints: Fingerprints
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folders to look into each time, and those to look into once."""
+    """Return the directories to search each time, and those to search once per build."""
     once = tuple(folder for folder in folders if is_outside(folder) and prints.looks_once(folder))
     return tuple(folder for folder in folders if folder not in once), once
 
 
 def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:
-    """Return those of the names that are there in some of the folders, behind the folder's name."""
+    """Return the paths of names that exist in the directories, prefixed with the directory."""
     found: set[str] = set()
     for folder, spelled, wanted in _searched(folders, names):
         there = prints.names(folder)

@@ -1,11 +1,10 @@
-r"""What a pass has read, and where it has looked for it: as the compiler tells, and beyond that.
+r"""The files that a pass has read, and its lookups.
 
-The depfile of a compile lists what it has read. It is not believed where it does not name the
-source: with ``-save-temps`` each job of a compile writes one, and a compiler cache that knew the
-output may write none. The preprocessor is asked then. A depfile has slashes for backslashes in
-names: that of a compile of ``a\b.hip`` lists ``a/b.hip``. What was read is found again among the
-words of the command, and else in the folders on disk. What the assembler reads is in no depfile
-(`assembler_includes`).
+The depfile of a compile lists the files that it has read. It is invalid if it does not name the
+source: with ``-save-temps`` each job of a compile writes one, and a compiler cache may restore the
+output without one. The preprocessor runs then. A depfile replaces backslashes in names by slashes:
+that of a compile of ``a\b.hip`` lists ``a/b.hip``. The original name is searched in the command's
+arguments, then on disk. Files that the assembler reads are in no depfile (`assembler_includes`).
 
 Source: clang 22.1.8, observed.
 """
@@ -29,26 +28,27 @@ if TYPE_CHECKING:
     from offload_tool.clang.search_path import FrontEnd
 
 _ATTACHED = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros)(?=.)|--?[\w-]+=")
-"""Options with the name of a file or folder in the same word."""
+"""Options with the name of a file or directory in the same argument."""
 
 
 class PassReads(NamedTuple):
-    """What a pass has read and looked up."""
+    """The files and lookups of a pass."""
 
     files: list[str]
     lookups: Lookups
     untold: str = ""
-    """Where it may have read more; "" where nothing else was read."""
+    """The place of an unknown input; "" if all inputs are known."""
     by_assembler: bool = False
-    """Whether its assembler has read files: what comes out is not of the bitcode alone."""
+    """The assembler has read files, so the bitcode alone does not determine the output."""
 
 
 def reads_of(
     listed: Sequence[str], folders: Sequence[str], words: Sequence[str], prints: Fingerprints
 ) -> PassReads:
-    """Return what a pass read that lists some files; `folders`: its search path, () if unknown.
+    """Return the files and lookups of a pass whose depfile lists `listed`.
 
-    What the assembler has found in a folder may later appear in an earlier one, as a header may.
+    `folders` is its search path, () if unknown. A file of the assembler may appear in an earlier
+    directory, like a header.
     """
     lookups = expected_lookups(listed, folders, words, prints)
     untold = ""
@@ -66,7 +66,7 @@ def reads_of(
 
 
 def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
-    """Add what the assembler reads to what a pass lists; None where nobody knows that."""
+    """Return the listed files and those of the assembler; None if the latter are not known."""
     try:
         found = assembler_reads(listed, lookups.folders, words)
     except UnknownReadsError:
@@ -77,9 +77,9 @@ def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> 
 def files_read(
     depfile: str, source: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
-    """Return the files that a compile has read, as its depfile lists them, or the preprocessor.
+    """Return the files that a compile has read, from its depfile or from the preprocessor.
 
-    `command` is the compile, with the flags that write `depfile`; its last word is the source.
+    `command` is the compile, with the flags that write `depfile`; its last argument is the source.
 
     :raises CompilerError: the source is not among the files.
     """
@@ -97,7 +97,7 @@ def files_read(
 def preprocess(
     depfile: str, source: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> list[str] | None:
-    """Run the preprocessor; return the files that it reads, or None where it fails.
+    """Run the preprocessor; return the files that it reads, or None if it fails.
 
     The depfile is removed.
     """
@@ -110,7 +110,7 @@ def preprocess(
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            check=False,  # the compile itself says what is wrong
+            check=False,  # the compile itself reports errors
         )
         return listed_files(depfile, source, command) if done.returncode == 0 else None
     except OSError:
@@ -120,7 +120,7 @@ def preprocess(
 
 
 def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str] | None:
-    """Return the files in a depfile; None where it is not one of the compile of `source`."""
+    """Return the files in a depfile; None if it does not belong to the compile of `source`."""
     try:
         names = with_backslashes(read_depfile(depfile), command)
     except OffloadError:
@@ -132,10 +132,10 @@ def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str]
 def front_end(
     words: Iterable[str], without: Collection[str], environment: Mapping[str, str]
 ) -> FrontEnd:
-    """Return what the driver hands to the front end of a compile.
+    """Return the search path and further facts of a compile's front end.
 
-    `words` are the compile's, without flags that write a depfile; those in `without` are its
-    inputs and output.
+    `words` are the compile's arguments, without flags that write a depfile; those in `without` are
+    its inputs and output.
     """
     from offload_tool.toolchain.driver_cache import kept_front_end
 
@@ -143,14 +143,14 @@ def front_end(
 
 
 def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:
-    """Return a compile's words but for those that differ from source to source.
+    """Return a compile's arguments that are the same for all sources.
 
-    These are its inputs and output, which are in `without`, the source's ID, and macros.
+    Inputs and output (`without`), the source's ID, and macros are left out.
     """
     found: list[str] = []
     before = ""
     for word in words:
-        passed_on = before.startswith("-X")  # to the front end: the two belong together
+        passed_on = before.startswith("-X")  # to the front end: the two are one option
         if word.startswith("-cuid="):
             found.append("-cuid=0")
         elif passed_on or not (
@@ -162,9 +162,9 @@ def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:
 
 
 def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
-    """Return the names of a depfile as the files are called that the command `words` has read.
+    """Restore backslashes in the names of a depfile; `words` is the command.
 
-    Where two files may be meant by a name, both are given.
+    If a name may mean two files, both are returned.
     """
     spelled = {_written(each): each for word in words if "\\" in word for each in _spellings(word)}
     found: dict[str, None] = {}
@@ -198,7 +198,7 @@ def _on_disk(name: str) -> list[str]:
 
 
 def _below(folder: str, rest: str) -> Iterator[str]:
-    """Yield the files below a folder whose names are written as `rest`."""
+    """Yield the files below a directory whose names are written as `rest`."""
     head, _, tail = rest.partition("/")
     if tail and os.path.isdir(os.path.join(folder, head)):
         yield from _below(os.path.join(folder, head), tail)

@@ -1,32 +1,31 @@
-"""The manifest of a pass: what its output was made of, and of which bytes the output is.
+"""The manifest of a pass: the inputs of its output, and the output's digest.
 
-One record answers whether an output is current, whether a result in a shared cache is the one
-that a compile would give now, and whether the file on disk is still what was made::
+One record decides whether an output is current, whether a result in a shared cache is valid for a
+compile, and whether the file on disk is unchanged::
 
     key      everything that is known before the compile: command, compiler, named files, ...
-    inputs   the files that were read, each with its digest as it was when it was read
-    lookups  where else files were looked for: what appears there may be read the next time
-    same     which names are one file's
-    output   the digest of what was made
+    inputs   the files that were read, each with its digest at the time of reading
+    lookups  failed lookups: a file that appears there may be read the next time
+    same     the names that belong to one file
+    output   the digest of the output
 
-On disk it is a text of four lines of JSON beside the output, ``.<name>.manifest``::
+On disk it is a text of four lines of JSON next to the output, ``.<name>.manifest``::
 
-    the record, but for what is outside of the folder of the build
-    the looks of its files, by which digests are believed without reading (see `file_digests`)
+    the record, except the parts outside the working directory
+    the stat() records of its files, which validate digests without reading (see `file_digests`)
     the inputs outside, and the names under which these are looked up
-    their looks
+    their stat() records
 
-A record that is damaged, or of another version, is as good as none: the pass runs.
+A damaged record, or one of another version, is ignored: the pass runs.
 
-Real passes read hundreds of headers outside of the folder of the build, the same ones in each
-source. Where the lines of two manifests are the same text, they are parsed once, and one answer
-serves both.
+Real passes read hundreds of headers outside the working directory, the same ones for each source.
+Equal lines of two manifests are parsed and checked once.
 
-A preprocessor tells files and folders apart by inode. ``#pragma once`` and ``#import`` leave out
-what was read under another name, and of two folders of the search path that are one, it forgets
-one. A copy of the same content is another file, and so the result may be another one while no
-content has changed. Source: clang 22.1.8, observed: a link to a header with ``#pragma once`` that
-becomes a copy is a redefinition; ``#include_next`` counts a folder and a link to it as one.
+A preprocessor identifies files and directories by inode. ``#pragma once`` and ``#import`` skip a
+file that was read under another name, and of two names of one search directory, it drops one. A
+copy of the same content is another file, so the result may change although no content does. Source:
+clang 22.1.8, observed: a link to a header with ``#pragma once`` that becomes a copy is a
+redefinition; ``#include_next`` counts a directory and a link to it as one.
 """
 
 from __future__ import annotations
@@ -55,22 +54,22 @@ from offload_tool.manifest.race_check import Meanwhile, Start
 
 _VERSION = 6
 _IDENTITY = "@"
-"""Between an input's digest and its identity."""
+"""Separates an input's digest from its identity."""
 _OTHERS = {"": CHANGED}
-"""Which folders are the same where one was replaced while the pass ran: equal to none."""
+"""A mark for directories that were replaced while the pass ran: equal to no record."""
 _NO_LOOKS = b"{}"
 _NAMED = 5
-"""Words of a command that a reason names."""
+"""Maximum number of arguments that a reason names."""
 _LARGEST = 64 << 20
-"""Bytes; a pass that reads 10,000 headers has a record of 2 MB."""
+"""Bytes; the record of a pass with 10,000 headers has 2 MB."""
 
 _known: dict[str | bytes, Outside] = {}
-"""By the text, or its digest; they are held by the records of a build anyway."""
+"""By the text, or its digest; the records of a build hold them anyway."""
 _SHORT = 1 << 10
 
 
 class Outside:
-    """Files outside of the folder of the build, and the names under which they are looked up."""
+    """Files outside the working directory, and the names under which they are looked up."""
 
     __slots__ = ("folders", "inputs", "names")
 
@@ -104,14 +103,14 @@ class Inputs(dict[str, str]):
 
 
 def text_of_outside(inputs: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str:
-    """Return the line for a manifest."""
+    """Return the manifest's line of the inputs outside."""
     return json.dumps({"inputs": dict(inputs), "names": names})
 
 
 def outside_of_text(text: bytes) -> Outside:
-    """Read such a line; equal lines give the same object.
+    """Parse such a line; equal lines return the same object.
 
-    :raises ValueError, TypeError, KeyError, AttributeError: it is none.
+    :raises ValueError, TypeError, KeyError, AttributeError: it is invalid.
     """
     key = text if len(text) < _SHORT else digest_of(text)
     found = _known.get(key)
@@ -124,9 +123,9 @@ def outside_of_text(text: bytes) -> Outside:
 
 
 def all_texts(value: Any) -> tuple[str, ...]:
-    """Return a list of JSON as texts.
+    """Check that a JSON value is a list of strings, and return them.
 
-    :raises TypeError: it is none.
+    :raises TypeError: it is not.
     """
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise TypeError("no list of texts")
@@ -134,34 +133,34 @@ def all_texts(value: Any) -> tuple[str, ...]:
 
 
 class PassRecord(NamedTuple):
-    """What one run of a pass was made of, and what it made."""
+    """The inputs and outputs of one run of a pass."""
 
     key: Mapping[str, str]
-    """Digests of what was known before, by what it is: ``command``, ``compiler``, ..."""
+    """Digests of what was known before the run, by name: ``command``, ``compiler``, ..."""
     inputs: Mapping[str, str]
     """The digest of each file that was read, by its name as the compiler spells it."""
     lookups: Lookups
     output: str
-    """The digest of the output; "" where it is not to be believed."""
+    """The digest of the output; "" if it is invalid."""
     beside: Mapping[str, str] = MappingProxyType({})
-    """The digest of each file that was written beside it; "" where others write it, too."""
+    """The digest of each further output; "" if other passes write it, too."""
     same_files: Mapping[str, str] = MappingProxyType({})
-    """Of inputs of equal content, the first name of each one's file: see `same_files`."""
+    """The first name of the same file, for inputs of equal content: see `same_files`."""
     same_folders: Mapping[str, str] = MappingProxyType({})
-    """Of folders that are looked into and are the same as an earlier one, the name of that."""
+    """The first name of the same directory, for search directories with several names."""
     why: str = ""
-    """Why the pass ran; "" where that is not known."""
+    """Why the pass ran; "" if not known."""
     bitcode: str = ""
-    """The digest of the unoptimised bitcode of which the output is; "" where it decides nothing."""
+    """The digest of the unoptimised bitcode of the output; "" if it is not relevant."""
 
     @property
     def result(self) -> str:
-        """A digest of all of it: equal for equal results of equal work."""
+        """A digest of key, inputs and output: equal for equal results of equal work."""
         return digest_of_parts([self.key, self.inputs, self.output])
 
     @property
     def name(self) -> str:
-        """A digest of all that a compile must find to have this result: links lead as they did."""
+        """A digest of `result` and of the links that a compile must find to have it."""
         same = [dict(self.same_files), dict(self.same_folders)]
         return digest_of_parts([self.result, *same]) if any(same) else self.result
 
@@ -172,13 +171,13 @@ class PassRecord(NamedTuple):
 
 
 class State(Enum):
-    """What is to be done about an output."""
+    """The verdict on an output."""
 
     CURRENT = "current"
     OUTDATED = "outdated"
     UNSURE = "unsure"
-    """A file appeared where one is looked for, or the compiler may look elsewhere: the
-    preprocessor must be asked."""
+    """A file appeared on the search path, or the compiler's own path may have changed: the
+    preprocessor must run."""
 
 
 class Judgement(NamedTuple):
@@ -188,17 +187,17 @@ class Judgement(NamedTuple):
     reason: str = ""
     appeared: tuple[str, ...] = ()
     elsewhere: bool = False
-    """The compiler may look in other folders now."""
+    """The compiler's own search path may have changed."""
 
 
 def digest_of_parts(parts: Any) -> str:
-    """Return a digest of a value that is made of JSON's types."""
+    """Return a digest of a value of JSON's types."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return digest_of(text.encode())
 
 
 def manifest_path(output: str) -> str:
-    """Return the name of the record that belongs to an output."""
+    """Return the name of an output's record."""
     return beside(output, MANIFEST)
 
 
@@ -210,10 +209,10 @@ def judge(
     *,
     identified: bool = False,
 ) -> Judgement:
-    """Return whether a record is of what a pass with this key would read and give now.
+    """Return whether a record is valid for a pass with this key and the present files.
 
-    With `output`, the file of that name must also be the one that was made. `identified` as
-    for `record_pass_result`.
+    With `output`, the file of that name must also be unchanged. `identified` as in
+    `record_pass_result`.
     """
     if record is None:
         return Judgement(State.OUTDATED, "it has no manifest of an earlier compile")
@@ -243,7 +242,7 @@ def judge(
 
 
 def _words_changed(part: str, before: str, now: str) -> str:
-    """Return which words two texts of a command do not share; "" for other parts of a key."""
+    """Return the arguments that two commands do not share; "" for other parts of a key."""
     if not part.endswith(" command") or not before or not now:
         return ""
     old, new = _words_of(before), _words_of(now)
@@ -256,7 +255,7 @@ def _words_changed(part: str, before: str, now: str) -> str:
 
 
 def _words_of(text: str) -> list[str]:
-    """Return the words of a command: of a list in JSON, or of a digest and the command's text."""
+    """Return the arguments of a command: a list in JSON, or a digest and the command's text."""
     words: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
     return words
 
@@ -264,7 +263,7 @@ def _words_of(text: str) -> list[str]:
 def _to_be_looked_at(
     inputs: Mapping[str, str], prints: Fingerprints, identified: bool
 ) -> Mapping[str, str]:
-    """Return the inputs without those outside, where these are known to be as they were."""
+    """Return the inputs to check: without those outside, if these are known to be unchanged."""
     if identified or not isinstance(inputs, Inputs):
         return inputs
     outside = inputs.outside
@@ -286,7 +285,7 @@ def files_in_order(record: PassRecord) -> list[str]:
 
 
 def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
-    """Return what happened to the files that a pass made; "" where they are unchanged."""
+    """Return what happened to the outputs of a pass; "" if they are unchanged."""
     found = prints.digest(output)
     if not found:
         return "it does not exist"
@@ -307,10 +306,10 @@ def confirmed(
     prints: Fingerprints,
     look: Callable[[], Lookups],
 ) -> PassRecord | None:
-    """Return the record with what appeared noted as not read; None where the pass reads it.
+    """Return the record with the new files marked as not read; None if the pass reads them.
 
-    `read` is what the preprocessor has read when it was asked; `look` gives the lookups of a pass
-    that has just read the same files.
+    `read` is the result of the preprocessor; `look` returns the lookups of a pass that has just
+    read the same files.
     """
     if set(read) != set(record.inputs):
         return None
@@ -335,18 +334,18 @@ def record_pass_result(
 ) -> PassRecord:
     """Return the record of a pass that has read the files `read` and written `output`.
 
-    `identified`: the result also depends on which files these are, not on their content alone.
-    OpenMP puts the device and inode numbers of files into the names of target regions; a source
-    that an editor saves atomically has new ones, with the same content.
+    `identified`: the result also depends on the identity of these files, not on their content
+    alone. OpenMP puts the device and inode numbers of files into the names of target regions; a
+    source that an editor saves atomically has new ones, with the same content.
     """
     meanwhile = Meanwhile(start)
     inputs = {
         name: _identified(name, meanwhile.digest_as_read(name, prints), identified) for name in read
     }
     equal = equal_names(inputs)
-    # By content they are what was read, but which of them were one file?
+    # Their content is unchanged, but which of them were one file is not known.
     inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
-    # What came while the pass ran, it may have looked for before.
+    # The pass may have looked for a file before it appeared.
     present = tuple(filter(meanwhile.was_there, lookups.present))
     made, look = prints.digest(output), look_at(output)
     if look is not None:
@@ -370,11 +369,11 @@ def _identified(name: str, digest: str, identified: bool) -> str:
 
 
 def write_record(path: str, record: PassRecord, prints: Fingerprints, output: str | None) -> None:
-    """Write a record; with the looks of the files, and of `output`, where these are known.
+    """Write a record, with the known stat() records of the files and of `output`.
 
     :raises FileError: it cannot be written.
     """
-    from offload_tool.io import replace_file  # not needed to find that all is current
+    from offload_tool.io import replace_file  # not needed if the output is current
 
     names = files_in_order(record)
     outside = {name: record.inputs[name] for name in names if is_outside(name)}
@@ -406,7 +405,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
 
 
 def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, Look]:
-    """Return the looks of files, as far as they are known of just these digests."""
+    """Return the known stat() records of files with just these digests."""
     found = {}
     for name, digest in digests.items():
         known = prints.known(name)
@@ -416,9 +415,9 @@ def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, Look]:
 
 
 def read_record(path: str, prints: Fingerprints, output: str | None = None) -> PassRecord | None:
-    """Read a record; None where there is none that can be used.
+    """Read a record; return None if there is no valid one.
 
-    The looks that stand in it are told to `prints`, that of the output as the look of `output`.
+    Its stat() records are added to `prints`, the output's under the name `output`.
     """
     try:
         first, second, shared, looks, _ = _content(path).split(b"\n")
@@ -438,7 +437,7 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
 
 
 def _content(path: str) -> bytes:
-    """Read a file with few calls of the system: there is one for each pass."""
+    """Read a file with few system calls: there is one for each pass."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no FIFO blocks
     try:
         return os.read(descriptor, min(os.fstat(descriptor).st_size, _LARGEST))
@@ -479,7 +478,7 @@ def _record_of(value: Any, shared: bytes) -> PassRecord:
 def _believe(
     looks: Any, digests: Mapping[str, str], prints: Fingerprints, output: str = ""
 ) -> None:
-    """Believe the looks of files with some digests; that of "" is the look of `output`."""
+    """Add stat() records of files with some digests to `prints`; "" stands for `output`."""
     for name, numbers in looks.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
@@ -497,7 +496,7 @@ def _text_by_text(value: Any) -> dict[str, str]:
 
 
 def equal_names(inputs: Mapping[str, str]) -> list[str]:
-    """Return the names of files whose digest others have, too: only these can be one file's."""
+    """Return the names of files that share their digest: only these can be one file's."""
     first: dict[str, str] = {}
     found: dict[str, None] = {}
     for name, digest in inputs.items():
@@ -508,7 +507,7 @@ def equal_names(inputs: Mapping[str, str]) -> list[str]:
 
 
 def same_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the first name of each one's file, by name: itself, where it is the only one."""
+    """Return the first name of each one's file, by name: itself if it is the only one."""
     first: dict[str, str] = {}
     found = {}
     for name in names:
@@ -518,9 +517,9 @@ def same_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def same_folders(folders: tuple[str, ...], prints: Fingerprints) -> dict[str, str]:
-    """Return the folders that are the same as an earlier one, by that one's name.
+    """Return the directories that are the same as an earlier one, with that one's name.
 
-    Those that are looked at once in a build are not compared again.
+    Directories that are checked once per build are not compared again.
     """
     first: dict[str, str] = {}
     found = {}

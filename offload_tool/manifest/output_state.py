@@ -1,12 +1,12 @@
-"""The manifest of the one output of a command: whether it is current, and what it is made of.
+"""The manifest of a command's one output: whether it is current, and its inputs.
 
-For build tools that run one command per output, and compare times. What they take for changed may
-be what it was (a file that was touched, a branch that was left and taken again), and the output
-may be damaged. `manifest` has the rules; here is what `offload-tool compile` knows::
+It is for build tools that run one command per output, and compare times. Their "changed" inputs may
+have the old content (a touched file, a branch that was switched twice), and the output may be
+damaged. `manifest` has the rules; `offload-tool compile` adds::
 
-    key      the command, the compiler's identity, variables that clang heeds, the folder
-    inputs   what the depfile names, host IR, device libraries, files that flags name
-    lookups  where else files were looked for: see `include_search`
+    key      the command, the compiler's identity, variables that clang reads, the directory
+    inputs   the depfile's files, host IR, device libraries, files that flags name
+    lookups  failed lookups: see `include_search`
 
 Some commands have no manifest, and always run: see `Work.has_record`.
 """
@@ -55,55 +55,55 @@ from offload_tool.manifest.race_check import Start
 from offload_tool.toolchain.identity import configuring_files
 
 WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE
-"""Options with outputs beside the one that is looked at, or that they share with other runs."""
+"""Options with further outputs, or with outputs that several runs share."""
 
 
 class Surroundings(NamedTuple):
-    """What the compiler takes from the machine by itself."""
+    """The compiler's implicit inputs."""
 
     folders: tuple[str, ...] = ()
-    """Where it looks for headers; none where nobody knows."""
+    """The header search path; empty if not known."""
     libraries: tuple[str, ...] = ()
     """Device libraries that it links in."""
     tells_folder: bool = False
-    """The working directory is in the output."""
+    """The output holds the working directory."""
 
 
 class Work(NamedTuple):
-    """A command that makes one output, as far as it decides what comes out."""
+    """A command with one output, and everything that determines the output."""
 
     output: str
     command: Sequence[str]
     """Without launcher and without flags that write a depfile."""
     environment: Mapping[str, str]
     compiler: str
-    """What tells the compiler from another one."""
+    """The compiler's identity."""
     given: tuple[str, ...]
-    """Files that it reads for sure."""
+    """Files that it certainly reads."""
     surroundings: Callable[[], Surroundings]
     listed: Callable[[], list[str]]
-    """Gives the files that it has read, as it told in its depfile."""
+    """Returns the files that it has read, from its depfile."""
     preprocess: Callable[[], list[str] | None] | None = None
-    """Lets it read its source again; None where it has none."""
+    """Runs the preprocessor on the source; None without one."""
     by_inode: bool = False
     """The output holds the inode numbers of the files that were read."""
     tells_all: bool = True
-    """The command tells all that it reads."""
+    """The command names all of its inputs."""
     version: Callable[[], str] = str
-    """Gives what the compiler says of itself now, where nobody knows what it calls."""
+    """Returns the compiler's present version text, if the programs that it calls are not known."""
     links: bool = True
-    """Libraries that the surroundings tell are linked in."""
+    """The libraries of the surroundings are linked in."""
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The libraries that the compiler links in by itself."""
+        """The libraries that the compiler links in by default."""
         return self.surroundings().libraries if self.links else ()
 
     @property
     def has_record(self) -> bool:
-        """Return whether it is known what it depends on, and all that it makes.
+        """Return whether all inputs and outputs are known.
 
-        It is not where there are further outputs, or libraries that a linker looks for.
+        They are not with further outputs, or with libraries that a linker searches for.
         """
         words = all_words(self.command)
         if not self.tells_all or any(does(word, WRITES_FILES) for word in words):
@@ -117,13 +117,13 @@ class Recorded:
     """The manifest of the output of one command."""
 
     def __init__(self, work: Work, prints: Fingerprints | None = None) -> None:
-        """Begin with `prints` known of files."""
+        """Read the last record; `prints` are the known digests."""
         self._work = work
         self._prints = prints or Fingerprints()
         self._reads: PassReads | None = None
-        """What it has read."""
+        """The files and lookups of the run."""
         self.before = read_record(self._path, self._prints, work.output)
-        """What the last run has recorded."""
+        """The record of the last run."""
         self._why = ""
 
     @property
@@ -155,7 +155,7 @@ class Recorded:
         }
 
     def files_if_current(self) -> list[str] | None:
-        """Return the files that the output was made of where it is what a run would make now."""
+        """Return the inputs of the output if it is current, else None."""
         record = self.before
         if record is None or not self._work.has_record:
             return None
@@ -182,7 +182,7 @@ class Recorded:
         return files_in_order(record) if judgement.state is State.CURRENT else None
 
     def is_whole(self) -> bool:
-        """Return whether output and command are as they were, and all that the command names."""
+        """Return whether the output, the command and all files that it names are unchanged."""
         record = self.before
         if record is None or not self._work.has_record or not record.output:
             return False
@@ -194,19 +194,19 @@ class Recorded:
         )
 
     def inputs_before(self) -> tuple[str, ...]:
-        """Return the files that the run may read, as far as they are known before."""
+        """Return the inputs of the run, as far as they are known before it."""
         known = self.before.inputs if self.before else ()
         return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
 
     def folders_before(self) -> tuple[str, ...]:
-        """Return the folders into which the run may look, as far as they are known before."""
+        """Return the search directories of the run, as far as they are known before it."""
         known = self.before.lookups.folders if self.before else ()
         flagged = include_folders(all_words(self._work.command))
         files = map(os.path.dirname, self.inputs_before())
         return tuple(dict.fromkeys([*flagged, *files, *known]))
 
     def prepare(self) -> None:
-        """Ask what must be asked, while the command runs."""
+        """Run the needed queries, while the command runs."""
         self._work.surroundings()
         self._work.version()
 
@@ -223,16 +223,16 @@ class Recorded:
         return self._all(self._reads.files)
 
     def finish(self, read: Sequence[str], start: Start, bitcode: str = "") -> None:
-        """Record what the run that began at `start` has read and made.
+        """Record the inputs and output of the run that began at `start`.
 
-        `bitcode` is the digest of that of which the output was made, if it was.
+        `bitcode` is the digest of the bitcode from which the output was made, if it was.
         """
         work = self._work
         if not work.has_record:
             self.forget()
             return
         if work.preprocess is None and any(map(_is_thin_archive, read)):
-            return  # nobody tells which members were read
+            return  # the members that were read are not known
         if self._reads is not None and self._reads.untold:
             self.forget()
             return
@@ -254,7 +254,7 @@ class Recorded:
             os.unlink(self._path)
 
     def _all(self, read: Iterable[str]) -> list[str]:
-        """Return all inputs, of which the compiler tells the files `read`."""
+        """Return all inputs, given those that the compiler lists."""
         work = self._work
         found = [*read, *work.given, *work.libraries, *self._named_files()]
         return list(dict.fromkeys(found))
@@ -262,7 +262,7 @@ class Recorded:
     def _write(self, record: PassRecord) -> None:
         try:
             write_record(self._path, record, self._prints, self._work.output)
-        except OffloadError:  # a full disk, say: the output is right all the same
+        except OffloadError:  # such as a full disk: the output is still right
             self.forget()
 
 

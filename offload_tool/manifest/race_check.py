@@ -1,9 +1,9 @@
-"""What may have happened to files while a pass ran: what it has read, nobody else can tell.
+"""Check for races: changes to files while a pass ran, which only the pass has seen.
 
-A file whose last change is older than the beginning of the pass is as the pass has read it, and
-was there when the pass looked for it. Its time of change tells so, but not that of a symbolic link
-on the way to it, which may lead elsewhere by now: each link has a time of its own. Nor does it tell
-of a folder that was renamed with all that is in it.
+If the last change (ctime) of a file precedes the pass, the pass has read its present content, and
+found it when it looked for it. Two changes do not show in the file's ctime. A symbolic link on its
+path may have a new target; each link has its own ctime. And a directory may have been renamed with
+everything in it.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ _MOST_LINKS = 40
 
 
 class Start(NamedTuple):
-    """The moment when a pass begins, by the clock of the files, and what it finds."""
+    """The moment at which a pass begins, by the file system's clock, and the state of files."""
 
     moment: int
-    """Nanoseconds: the time of change of a file that was made just then."""
+    """Nanoseconds: the ctime of a file that was made at that moment."""
     looks: Mapping[str, Look]
-    """Of files that were made so shortly before that their times alone do not tell."""
+    """The stat() records of files, as times alone cannot order changes shortly before."""
     digests: Mapping[str, str] = MappingProxyType({})
-    """Of files that may be read: a link to a file changes its times, and not what it holds."""
+    """Digests of possible inputs: a new hard link changes a file's times, but not its content."""
     folders: Mapping[str, str] = MappingProxyType({})
-    """What tells folders from others that may be put in their places."""
+    """Identities of directories, to detect their replacement."""
 
     @classmethod
     def now(cls, marker: str, files: Iterable[str], folders: Iterable[str] = ()) -> Start:
-        """Make the file `marker`, which tells the time; look at `files` and `folders`."""
+        """Make the file `marker`, whose ctime is the moment; record `files` and `folders`."""
         looks = {name: look for name in files if (look := look_at(name)) is not None}
         known = {name: identity(name or ".") for name in folders}
         return cls(make_marker(marker), looks, folders=known)
 
 
 class Meanwhile:
-    """What may have changed since a pass began."""
+    """The possible changes since a pass began."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self._ways: dict[str, bool] = {}
-        """Whether a folder's name leads elsewhere than before, as far as it was asked."""
+        """Cache: a directory's path has a new link."""
         self._come: dict[str, bool] = {}
-        """Whether a folder came, as far as it was asked."""
+        """Cache: a directory may be new."""
         self._put: dict[str, bool] = {}
-        """Whether a folder may have been renamed, as far as it was asked."""
+        """Cache: a directory may have been renamed."""
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
-        """Return the digest of a file as the pass has read it; `CHANGED` where nobody can know."""
+        """Return the digest of a file as the pass has read it; `CHANGED` if that is not certain."""
         look = look_at(name)
         if look is None:
             return CHANGED
@@ -77,18 +77,18 @@ class Meanwhile:
         return CHANGED
 
     def folders_are_others(self) -> bool:
-        """Return whether a folder was put in the place of one that the pass has looked into."""
+        """Return whether a search directory of the pass was replaced."""
         known = self._start.folders
         return any(was and identity(name or ".") != was for name, was in known.items())
 
     def was_written_to(self, name: str) -> bool:
-        """Return whether a file may be another one than at first, of equal content or not."""
+        """Return whether a file may have been replaced, with equal content or not."""
         return not self._is_old(name) and self._start.looks.get(name) != look_at(name)
 
     def was_there(self, name: str) -> bool:
-        """Return whether a file that is there now was so when the pass began.
+        """Return whether a file that exists now certainly existed when the pass began.
 
-        Where a folder may have come with all that is in it, it was not.
+        It may not have if its directory may be new.
         """
         return self._is_old(name) and not self._came(name.rpartition("/")[0])
 
@@ -101,8 +101,8 @@ class Meanwhile:
         )
 
     def _came(self, folder: str) -> bool:
-        """Return whether a folder may be another one than before, or have come."""
-        if is_of_system(f"{folder}/") or not folder.strip("./"):  # the current one, or above it
+        """Return whether a directory may be new or replaced."""
+        if is_of_system(f"{folder}/") or not folder.strip("./"):  # working directory, or above
             return False
         known = self._come.get(folder)
         if known is None:
@@ -114,9 +114,9 @@ class Meanwhile:
         if was is not None:
             return identity(folder) != was
         parent, _, last = folder.rpartition("/")
-        if last == "..":  # each folder has one
+        if last == "..":  # each directory has one
             return self._came(parent)
-        # What another compile writes there changes the time of the folder, under all its names.
+        # Another compile's output changes the directory's ctime, under all its names.
         if identity(folder) in self._unmoved:
             return self._came(parent)
         try:
@@ -127,15 +127,15 @@ class Meanwhile:
 
     @functools.cached_property
     def _unmoved(self) -> frozenset[str]:
-        """The identities of the known folders that are in their places."""
+        """The identities of the known directories that are still in place."""
         known = self._start.folders.items()
         return frozenset(was for name, was in known if was and identity(name or ".") == was)
 
     def _was_put(self, name: str) -> bool:
-        """Return whether a folder on the way to a file may have been renamed to that meanwhile.
+        """Return whether a directory on a file's path may have been renamed since the start.
 
-        That changes its time of change, and what is written into it the time of modification, too.
-        Of folders that were known before, `folders_are_others` tells.
+        A rename changes its ctime only; a new file in it changes its mtime, too.
+        `folders_are_others` checks the directories that were known before.
         """
         folder = name.rpartition("/")[0]
         if is_of_system(name) or not folder.strip("./") or self._start.folders.get(folder):
@@ -153,7 +153,7 @@ class Meanwhile:
         return found.st_ctime_ns >= self._start.moment and found.st_ctime_ns != found.st_mtime_ns
 
     def _leads_elsewhere(self, name: str) -> bool:
-        """Return whether a symbolic link on the way to a file, or to what it names, is new."""
+        """Return whether a symbolic link on a file's path, or on its target's, is new."""
         if is_of_system(name):
             return False
         left = _MOST_LINKS
@@ -173,12 +173,12 @@ class Meanwhile:
     def _way_is_new(self, folder: str, left: int) -> bool:
         known = self._ways.get(folder)
         if known is None:
-            self._ways[folder] = True  # a link that leads to itself
+            self._ways[folder] = True  # a link to itself
             known = self._ways[folder] = left <= 1 or self._leads_elsewhere(folder)
         return known
 
     def _target(self, name: str) -> str | None:
-        """Return what a link holds; "" where it is new, None where the name is none."""
+        """Return the target of a link; "" if it is new, None if the name is not a link."""
         try:
             status = os.lstat(name)
             if not stat.S_ISLNK(status.st_mode):
