@@ -1,11 +1,11 @@
 """Compiles on other machines: an sccache-dist cluster, or any launcher that can lose a node.
 
-Two users stand on it, the SCons tool and the command line; it knows neither.
+Its users are the SCons tool and the command line; it imports neither.
 
-- `pack_toolchain` makes the compiler portable, `config` writes and reads the folder that
+- `pack_toolchain` makes the compiler portable, `config` writes and reads the directory that
   ``OFFLOAD_DIST`` names
 - `cluster` talks to the scheduler and to the local sccache server
-- `eligibility` says which compiles may leave this machine, and in which form
-- `fallback` runs a compile; one that failed for the engine's reasons runs again here
-- `session` joins these for one build, and says at the end what was distributed
+- `eligibility` decides which compiles may leave this machine, and in which form
+- `fallback` runs a compile, and runs it again here after a failure of the engine
+- `session` joins these for one build, and reports at the end what was distributed
 """

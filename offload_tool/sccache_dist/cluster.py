@@ -1,12 +1,11 @@
-"""What answers for a cluster: its scheduler, and the local sccache server of a folder.
+"""Clients of a cluster's scheduler, and of the local sccache server of a directory.
 
-Source of the scheduler's requests and answers: seen with sccache-dist 0.16. A request for a job
-without a body is refused before any job is made: with status 400 where the token is
-right, with 401 where it is not.
+Source of the scheduler's protocol: sccache-dist 0.16, observed. The scheduler rejects a job request
+without a body before it makes a job: with status 400 if the token is right, else with 401.
 
-Several first calls of sccache at once start several servers, whose counters are then split.
-So the server is started here, under a lock, before the first compile. It serves all builds with
-that folder and ends after an hour without work.
+Concurrent first calls of sccache start several servers, which splits the counters. So the server is
+started here, under a lock, before the first compile. It serves all builds with that directory and
+exits after an idle hour.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _URL = re.compile(
     r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?|https?://\[[0-9a-f:.]+\](:[0-9]{1,5})?/?"
 )
 _REFUSED = 401
-_SECONDS = 60  # for sccache's own commands; stopping waits for compiles
+_SECONDS = 60  # for sccache's own commands; a stop waits for compiles
 _PRIVATE = 0o700
 _WAIT_SECONDS = 5.0
 _STEP_SECONDS = 0.05
@@ -47,7 +46,7 @@ class SchedulerError(OffloadError):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """What a scheduler says of its cluster."""
+    """A scheduler's answer about its cluster."""
 
     servers: int
     cores: int
@@ -56,8 +55,8 @@ class SchedulerStatus:
 
     @property
     def capacity(self) -> int:
-        """The number of compiles that the servers take at once; others are turned away."""
-        # Source: what servers of sccache-dist 0.16 were seen to take: cores + 1 + cores / 8 each.
+        """The number of compiles that the servers run at once; they reject more."""
+        # Source: servers of sccache-dist 0.16, observed: cores + 1 + cores / 8 each.
         return self.cores + self.servers + self.cores // 8
 
     def __str__(self) -> str:
@@ -67,7 +66,7 @@ class SchedulerStatus:
 def read_url(text: str) -> str:
     """Return a scheduler's address as ``http://HOST[:PORT]``.
 
-    :raises UsageError: it is none.
+    :raises UsageError: it is not an address.
     """
     if not _URL.fullmatch(text):
         raise UsageError(f"--scheduler: expected http://HOST:PORT, found {text!r}")
@@ -75,7 +74,7 @@ def read_url(text: str) -> str:
 
 
 def ask_scheduler(url: str) -> SchedulerStatus:
-    """Ask the scheduler at `url` for its servers.
+    """Query the scheduler at `url` for its servers.
 
     :raises SchedulerError: it does not answer.
     """
@@ -101,13 +100,13 @@ def check_token(url: str, token: str) -> bool:
 
 
 def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tuple[int, bytes]:
-    # Imported here: slow, and most compiles ask nothing.
+    # Imported here: slow, and most compiles send no request.
     import http.client
     import urllib.error
     import urllib.request
 
     class _NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Another host must not get the token."""
+        """Rejects redirects, as another host must not get the token."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
@@ -128,18 +127,18 @@ def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the engine counted; from its start, or between two moments."""
+    """The engine's counters, from its start or between two moments."""
 
     requests: int
-    """Compiles asked for."""
+    """Requested compiles."""
     distributed: int
-    """Compiles that a server of the cluster ran, failed ones among them."""
+    """Compiles that a server of the cluster ran, including failed ones."""
     dist_errors: int
     """Compiles that the engine ran here because the cluster did not."""
     cache_hits: int
 
     def since(self, earlier: Counters) -> Counters:
-        """Return what was counted since; all of it where the engine was started anew."""
+        """Return the difference to earlier counters; the whole counters if the engine restarted."""
         pairs = [(getattr(self, f.name), getattr(earlier, f.name)) for f in fields(self)]
         if any(now < then for now, then in pairs):
             return self
@@ -154,12 +153,12 @@ class Engine:
         self._socket = distribution.socket
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Return `base` with the variables of sccache that the folder sets, and no other ones."""
+        """Return `base` with only those variables of sccache that the directory sets."""
         kept = {name: value for name, value in base.items() if not name.startswith("SCCACHE_")}
         return kept | dict(self._distribution.environment)
 
     def is_running(self) -> bool:
-        """Return whether a server listens; costs microseconds."""
+        """Return whether a server listens; takes microseconds."""
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(os.fspath(self._socket))
@@ -168,17 +167,17 @@ class Engine:
         return True
 
     def is_current(self) -> bool:
-        """Return whether a server runs that was started with what the folder holds now."""
+        """Return whether a server runs that was started with the directory's present files."""
         return self.is_running() and self._started_with() == self._configuration()
 
     def start(self, *, connect: bool = False) -> bool:
-        """See to it that one server runs with the folder's configuration; tell if it was started.
+        """Ensure that one server runs with the directory's configuration; return whether it is new.
 
-        With `connect`, one that did not reach the scheduler is started anew: it would try
-        again only half a minute later, and compile everything here until then.
+        With `connect`, a server without a connection to the scheduler restarts: it would retry only
+        after half a minute, and compile everything here until then.
 
         :raises CompilerError: it cannot be started.
-        :raises FileError: the folder of its socket cannot be made, or is another user's.
+        :raises FileError: the directory of its socket cannot be made, or is another user's.
         """
         with self._lock():
             if self.is_current() and (not connect or self.is_connected()):
@@ -196,7 +195,7 @@ class Engine:
             return True
 
     def stop(self) -> None:
-        """End the server, if one runs."""
+        """Stop the server, if one runs."""
         with self._lock():
             if self.is_running():
                 self._stop()
@@ -210,9 +209,9 @@ class Engine:
         return isinstance(answer, dict) and "SchedulerStatus" in answer
 
     def counters(self) -> Counters:
-        """Ask the server what it counted since its start.
+        """Query the server for its counters.
 
-        :raises CompilerError: it gives no such answer.
+        :raises CompilerError: it returns none.
         """
         said = self._sccache("--show-stats", "--stats-format", "json")
         try:
@@ -249,7 +248,7 @@ class Engine:
             return ""
 
     def _configuration(self) -> str:
-        # The setup has the packed compiler's hash: sccache remembers what a path's compiler is.
+        # The setup has the packed compiler's hash: sccache caches the compiler of a path.
         digest = hashlib.sha256()
         for path in self._distribution.decisive_files:
             try:

@@ -1,11 +1,11 @@
-"""The folder that ``OFFLOAD_DIST`` names, as ``offload-tool dist init`` makes it.
+"""The directory that ``OFFLOAD_DIST`` names, as ``offload-tool dist init`` makes it.
 
 ::
 
     DIR/client.toml        sccache's configuration; holds the token, readable by its owner only
     DIR/env                NAME=value lines: the environment of sccache, for use by hand
     DIR/toolchain.tar.gz   the compiler, packed
-    DIR/setup.json         what was packed, for which scheduler; what this module reads
+    DIR/setup.json         the packed files and the scheduler; this module reads it
     DIR/cache, DIR/dist    sccache's, made when it runs
 """
 
@@ -41,8 +41,8 @@ _FILES = (
     *(ARCHIVE, ".gitignore", CLIENT, ENVIRONMENT),
     SETUP,
 )
-"""In the order in which they get their names: the one that describes the others is the last."""
-_IDLE_SECONDS = 3600  # then the local sccache server ends by itself
+"""In the order of their final renames: the one that describes the others is the last."""
+_IDLE_SECONDS = 3600  # then the local sccache server exits
 
 # Each of the four choices below is needed (seen with sccache 0.16 and clang 22):
 # - a toolchain of our own: sccache's packer leaves out lld
@@ -94,7 +94,7 @@ class PackedFile:
 
     @classmethod
     def of(cls, path: StrPath) -> PackedFile:
-        """Describe a file as it is now.
+        """Describe the present state of a file.
 
         :raises OSError: it cannot be read.
         """
@@ -106,7 +106,7 @@ class PackedFile:
         return cls(os.fspath(path), status.st_size, status.st_mtime_ns, digest.hexdigest())
 
     def is_unchanged(self) -> bool:
-        """Return whether the file still holds the same bytes; read only if its time changed."""
+        """Return whether the file's content is unchanged; it is read only if its time changed."""
         try:
             status = Path(self.path).stat()
             if (status.st_size, status.st_mtime_ns) == (self.size, self.modified):
@@ -118,33 +118,33 @@ class PackedFile:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A folder made by ``offload-tool dist init``, ready to be used."""
+    """A directory made by ``offload-tool dist init``, ready for use."""
 
     folder: Path
     scheduler: str
     """Its address: ``http://HOST:PORT``."""
     compilers: tuple[str, ...]
-    """Absolute paths under which the packed compiler may be called."""
+    """Absolute paths under which a build may call the packed compiler."""
     identity: str
     """`Toolchain.own_identity` of the packed compiler."""
     sccache: str
     """The program."""
     environment: tuple[tuple[str, str], ...]
-    """What sccache needs, and nothing else."""
+    """The variables that sccache needs."""
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """The words before a compile command that is to be distributed."""
+        """The prefix of a compile command that is to be distributed."""
         return (self.sccache,)
 
     @property
     def socket(self) -> Path:
-        """Where the local sccache server listens."""
+        """The socket of the local sccache server."""
         return Path(dict(self.environment)["SCCACHE_SERVER_UDS"])
 
     @property
     def decisive_files(self) -> list[Path]:
-        """The files that decide what the local sccache server does."""
+        """The files that configure the local sccache server."""
         return [self.folder / name for name in (CLIENT, SETUP)]
 
     def token(self) -> str:
@@ -159,17 +159,17 @@ class Distribution:
         return str(json.loads(match["token"]))
 
     def packed_name(self, program: str, path: str) -> str | None:
-        """Return the name by which the engine knows a compiler; None for one that is not packed.
+        """Return the engine's name of a compiler; None for one that is not packed.
 
-        `program` is looked for on `path`. One file has many names (``/bin/clang``), and the
-        engine would pack its own, incomplete, archive for a name that it does not know.
+        `program` is searched on `path`. One file has many names (``/bin/clang``); for an unknown
+        one the engine would pack its own, incomplete, archive.
         """
         return _packed_name(self.compilers, program, path)
 
     def check_compiler(self, toolchain: Toolchain) -> None:
         """Check that a build's compiler is the one that was packed.
 
-        :raises CompilerError: it is another one.
+        :raises CompilerError: it is not.
         """
         command = toolchain.clang
         if (
@@ -193,7 +193,7 @@ def _packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
     located = os.path.abspath(found)
     if located in names:
         return located
-    # A name with ++ makes the driver another one.
+    # A name with ++ selects another driver mode.
     alike = [name for name in names if ("++" in Path(name).name) == ("++" in Path(found).name)]
     return alike[0] if alike else None
 
@@ -204,7 +204,7 @@ _AGAIN = "run 'offload-tool dist init' again"
 @functools.lru_cache(maxsize=8)
 def _load(folder: Path) -> Distribution:
     with suppress(FileNotFoundError):
-        if is_of_others(folder.stat(), _ROOT):  # it says whom the token is sent to
+        if is_of_others(folder.stat(), _ROOT):  # it says who gets the token
             message = "can be written by others than its owner, or is another user's"
             raise UsageError(f"OFFLOAD_DIST: '{folder}' {message}; make it your own, mode 755")
     for name in (SETUP, CLIENT, ENVIRONMENT, ARCHIVE):
@@ -248,7 +248,7 @@ def _load(folder: Path) -> Distribution:
 
 
 def load_distribution(folder: StrPath) -> Distribution:
-    """Read the folder that ``OFFLOAD_DIST`` names. The answer is remembered for this process.
+    """Read the directory that ``OFFLOAD_DIST`` names. The result is cached for this process.
 
     :raises UsageError: it is incomplete, was moved, or its compiler changed since.
     :raises CompilerError: sccache is not installed.
@@ -272,8 +272,8 @@ def find_sccache() -> str:
 
 
 def socket_of(folder: Path) -> Path:
-    """Return the place of the local server's socket: short, on this machine, the user's own."""
-    # A socket's path has at most 107 bytes, and a build folder may be on a network.
+    """Return the path of the local server's socket: short, on this machine, the user's own."""
+    # A socket's path has at most 107 bytes, and a build directory may be on a network.
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return Path(usual_folder(), f"offload-dist-{os.getuid()}", digest)
 
@@ -307,7 +307,7 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MadeSetup:
-    """What `set_up` made."""
+    """The result of `set_up`."""
 
     folder: Path
     status: SchedulerStatus
@@ -318,7 +318,7 @@ class MadeSetup:
 
 
 def read_token(path: StrPath) -> str:
-    """Return the token that a file holds, alone on its line.
+    """Return the token in a file, alone on its line.
 
     :raises FileError: it cannot be read.
     :raises UsageError: it holds anything else.
@@ -341,12 +341,12 @@ def read_token(path: StrPath) -> str:
 
 
 def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) -> MadeSetup:
-    """Check the scheduler and the token, pack the compiler, and write the folder.
+    """Check the scheduler and the token, pack the compiler, and write the directory.
 
-    Nothing is written where a check fails.
+    A failed check writes nothing.
 
     :raises CompilerError: this compiler cannot be distributed.
-    :raises UsageError: `scheduler` is not an address, or refuses the token.
+    :raises UsageError: `scheduler` is not an address, or rejects the token.
     :raises SchedulerError: the scheduler does not answer.
     """
     from offload_tool.sccache_dist.pack_toolchain import (
@@ -367,7 +367,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
     made = Path(os.path.abspath(folder))
     with made_folder(made), replace_all([made / name for name in _FILES]) as files:
         archive, ignored, client, environment, described = files
-        made.chmod(_FOLDER_MODE)  # whatever the umask allows to others
+        made.chmod(_FOLDER_MODE)  # regardless of the umask
         archive.set_mode(_FILE_MODE)
         packed = pack_programs([*names, *programs], archive)
         _write(ignored, "# A token and 100 MB of compiler belong into no repository.\n*\n")

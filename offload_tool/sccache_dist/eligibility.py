@@ -1,10 +1,9 @@
-"""Which compiles may leave this machine, and in which form.
+"""Decide which compiles may leave this machine, and in which form.
 
-The engine sends preprocessed text. What the driver looks up on its own disk is not there
-on a server: the headers of the HIP runtime, which it includes by itself, and the device
-libraries. Both are asked of the driver here and named in the command and its environment,
-so that the preprocessor here takes in the headers, and the engine ships and hashes the
-libraries.
+The engine sends preprocessed text. A server lacks the files that the driver finds on this machine:
+the headers of the HIP runtime, which it includes by default, and the device libraries. This module
+queries the driver for both and names them in the command and its environment. The local
+preprocessor then includes the headers, and the engine ships and hashes the libraries.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from offload_tool.clang.options import (
     does,
 )
 
-# Options with outputs beside the object, which would stay on the server, and other jobs.
+# Options with further outputs, which would stay on the server, and other jobs.
 _WRITES_FILES = BESIDE | ELSEWHERE | LINKER | OTHER_JOB
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
@@ -39,7 +38,7 @@ _PLACE_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
 
 @dataclass(frozen=True, slots=True)
 class RemoteForm:
-    """A compile in the form in which it can run anywhere."""
+    """A compile in a form that can run on any machine."""
 
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
@@ -47,13 +46,13 @@ class RemoteForm:
 
 
 def why_local(command: Sequence[str], kind: str = "hip") -> str:
-    """Return why this compile must run on this machine; empty where it may be distributed.
+    """Return why this compile must run on this machine; empty if it may be distributed.
 
     `command` is the compiler and its options; `kind` is the offload kind.
 
-    May be distributed: one device pass over one HIP source, for one target. OpenMP passes
-    must not, since their entry names hold the source's inode and their device passes need
-    the host's IR; sccache never distributes CUDA; hosts' passes and links gain nothing.
+    Only a device pass over one HIP source, for one target, may be distributed. OpenMP passes must
+    not, since their entry names hold the source's inode and their device passes need the host's IR.
+    sccache never distributes CUDA. Host passes and links gain nothing.
     """
     if kind != "hip":
         return f"{kind} compiles are not distributed, only HIP device compiles are"
@@ -66,15 +65,15 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
     for word in command[1:]:
         if does(word, READS | HEADERS):
             return f"{word} names a file that would not be on the server"
-        if does(word, _WRITES_FILES) and not does(word, JOB_DEPFILE):  # the engine brings it
+        if does(word, _WRITES_FILES) and not does(word, JOB_DEPFILE):  # the engine returns it
             return f"{word} writes a file that would stay on the server"
     return ""
 
 
 def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> RemoteForm:
-    """Return a compile that `why_local` lets go in the form for the engine.
+    """Return the engine's form of a compile that `why_local` allows.
 
-    It gives the same bytes and the same depfile here as `command` does.
+    Its output and depfile are byte for byte those of a local run of `command`.
     """
     places = tuple(
         word for word in command if does(word, INSTALLED | TARGETS) or word == "-fgpu-rdc"
@@ -86,7 +85,7 @@ def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> Remot
     )
     words = [command[0], *command[1:]]
     if found.headers:
-        # First, as the driver has it: before what the user includes by option.
+        # First, as the driver does: before the user's ``-include`` options.
         words[1:1] = ["-include", _HIP_WRAPPER]
         words += ["-nogpuinc", *found.headers]
     added = ((_DEVICE_LIBRARIES, found.libraries),) if found.libraries else ()
@@ -96,9 +95,9 @@ def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> Remot
 @dataclass(frozen=True, slots=True)
 class _Implied:
     headers: tuple[str, ...] = ()
-    """Options that name the folders of the HIP runtime's headers."""
+    """Options that name the directories of the HIP runtime's headers."""
     libraries: str = ""
-    """The folder of the device libraries."""
+    """The directory of the device libraries."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -107,7 +106,7 @@ def _ask_driver(
 ) -> _Implied:
     given = [word.split("=", 1)[0] for word in places]
     if "-nogpuinc" in given and "-nogpulib" in given:
-        return _Implied()  # asking takes as long as half a compile
+        return _Implied()  # a query takes as long as half a compile
     asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
     jobs = front_end_jobs(asked, dict(variables))
     return _implied(jobs[0]) if jobs else _Implied()

@@ -1,10 +1,9 @@
-"""Run one compile; one that failed for the engine's reasons runs again here, once.
+"""Run one compile; after a failure of the engine, run it again here, once.
 
 A launcher's own failures look like the compiler's. sccache-dist turns every failure of a compiler
-on a server, an error in the source among them, into status 254. srun gives 233 or 245 where a
-node died, and 1 where the allocation is gone. Clang, where it fails, gives 1 and says "error:".
-So what fails in another way is put aside, and the compile runs again on this machine, whose
-compiler has the last word.
+on a server, including errors in the source, into status 254. srun returns 233 or 245 if a node
+died, and 1 if the allocation is gone. A failing clang returns 1 and prints "error:". Any other
+failure is discarded, and the compile runs again on this machine, whose compiler decides.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from offload_tool.errors import CompilerError, UsageError
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
 
-_FAILED = 1  # clang's status for an error in what it was given
+_FAILED = 1  # clang's status for an error in its input
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
 _STOPPED_BY_USER = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _REASON_CHARACTERS = 300
 
-# What runs again must not crowd this machine: with -j64, 64 compiles may fail at once.
+# Limits the compiles that run again: with -j64, 64 may fail at once.
 _here = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 
@@ -43,7 +42,7 @@ class Finished:
 
     @property
     def reason(self) -> str:
-        """The status and the line that says most: the first error, or else the last line."""
+        """The status and the most useful line: the first error, or else the last line."""
         lines = self.output.decode(errors="replace").strip().splitlines() or [""]
         line = next((line for line in lines if "error:" in line), lines[-1])
         said = "".join(c if c.isprintable() else " " for c in line)
@@ -52,9 +51,11 @@ class Finished:
 
 
 def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
-    """Return the words of ``OFFLOAD_LAUNCHER`` and the folder of ``OFFLOAD_DIST``: one is empty.
+    """Return the arguments of ``OFFLOAD_LAUNCHER`` and the directory of ``OFFLOAD_DIST``.
 
-    :raises UsageError: the launcher is not a command, or there are both.
+    One of them is empty.
+
+    :raises UsageError: the launcher is not a command, or both are given.
     """
     import shlex
 
@@ -70,11 +71,11 @@ def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
 
 
 def is_engine_failure(finished: Finished, launcher: str) -> bool:
-    """Return whether the launcher, not the compiler behind it, failed.
+    """Return whether the launcher failed, not the compiler that it runs.
 
-    `launcher` is the name with which its own messages begin. Killed counts: on another
-    machine, what killed it (its memory) need not be here. What the user stops (Ctrl-C) does
-    not.
+    The launcher's own messages begin with the name `launcher`. A kill counts as its failure: the
+    cause on another machine, such as its memory, may not exist here. A stop by the user (Ctrl-C)
+    does not.
     """
     if finished.status == _FAILED:
         own = f"{Path(launcher).name}: ".encode()
@@ -84,18 +85,18 @@ def is_engine_failure(finished: Finished, launcher: str) -> bool:
 
 
 def was_stopped(status: int) -> bool:
-    """Return whether a status says that the user stopped the compile."""
+    """Return whether a status means that the user stopped the compile."""
     return status - _SHELL_SIGNAL in _STOPPED_BY_USER
 
 
 def run_once(
     command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
 ) -> Finished:
-    """Run a command; its output is kept in memory, so that outputs of several do not mix.
+    """Run a command; its output is buffered, so that outputs of several commands do not mix.
 
     :raises CompilerError: there is no such program.
     """
-    # A file in memory instead of pipes: no thread of ours runs while the compile does.
+    # A file in memory instead of pipes, which would need a thread for each compile.
     descriptor = os.memfd_create("compile", os.MFD_CLOEXEC)
     try:
         process = subprocess.Popen(
@@ -135,10 +136,10 @@ def run_with_launcher(
     environment: Mapping[str, str],
     folder: StrPath | None = None,
 ) -> tuple[Finished, str]:
-    """Run ``LAUNCHER COMMAND``; without the launcher once more where that failed by itself.
+    """Run ``LAUNCHER COMMAND``; after a failure of the launcher, run the command without it.
 
-    :returns: how the compile ended, and a message to show: empty, or one line that says why
-        it ran again.
+    :returns: the result, and a message to print: empty, or one line with the reason of the second
+    run.
     """
     finished = run_once([*launcher, *command], environment, folder)
     if not launcher or not is_engine_failure(finished, launcher[0]):

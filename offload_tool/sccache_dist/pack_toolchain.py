@@ -1,16 +1,16 @@
 """Pack a compiler into an archive that runs on a machine with nothing but a kernel.
 
-A compile server unpacks it as the root folder of each compile::
+A compile server unpacks it as the root directory of each compile::
 
-    usr/lib/llvm-22/bin/clang                    programs, under the paths they have here
+    usr/lib/llvm-22/bin/clang                    programs, under their local paths
     usr/lib/llvm-22/bin/lld
-    usr/lib/llvm-22/lib/libclang-cpp.so.22.1 ->  every symbolic link on the way to a file
+    usr/lib/llvm-22/lib/libclang-cpp.so.22.1 ->  every symbolic link on the path of a file
     usr/lib/x86_64-linux-gnu/libclang-cpp.so.22.1
-    lib -> usr/lib, lib64 -> usr/lib64           where the loader is looked for
-    tmp/                                         clang puts what lld links there
+    lib -> usr/lib, lib64 -> usr/lib64           the loader's path
+    tmp/                                         clang's temporary files, which lld links
 
-sccache's own packer leaves out lld, without which no device code can be linked. Equal
-inputs give equal bytes: names are sorted, times and owners are zero.
+sccache's own packer leaves out lld, without which no device code can be linked. Equal inputs give
+equal bytes: names are sorted, times and owners are zero.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 _ROOT_LINKS = ("/lib", "/lib64")
 _LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
-_LINKS_AT_MOST = 40  # on one path, as Linux has it
+_LINKS_AT_MOST = 40  # on one path, as in Linux
 _LEVEL = 1  # of gzip: a tenth larger than at 6, in a third of the time
-# Fixed for a command that runs on the server, so that nothing of this shell is packed.
+# A fixed environment, as the command runs on the server: nothing of this shell is packed.
 _PLAIN = {"PATH": os.defpath}
 
 
 def compiler_programs(toolchain: Toolchain) -> list[str]:
     """Return the absolute paths of the files that a device compile with this compiler opens.
 
-    Those are the programs that it says it would run, and its configuration files.
+    These are the programs of the driver's plan, and its configuration files.
 
-    :raises CompilerError: it is not one program file of its own; the message says why.
+    :raises CompilerError: the compiler is not a single program file; the message says why.
     """
     if toolchain.origin.startswith("embedded"):
         raise CompilerError(
@@ -74,7 +74,7 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
 
 
 def compiler_names(toolchain: Toolchain) -> list[str]:
-    """Return the absolute paths under which a build may call the compiler: each link, and the file.
+    """Return the absolute paths by which a build may call the compiler: each link, and the file.
 
     :raises CompilerError: there is no such file.
     """
@@ -92,7 +92,7 @@ def compiler_names(toolchain: Toolchain) -> list[str]:
 
 
 def pack_programs(programs: Iterable[str], output: OutputFile) -> list[Path]:
-    """Append the archive of `programs` and all they need; return the regular files in it, sorted.
+    """Append the archive of `programs` and their dependencies; return its regular files, sorted.
 
     :raises CompilerError: a shared library of a program is missing.
     :raises FileError: a file cannot be read, or `output` not be written.
@@ -115,7 +115,7 @@ def pack_programs(programs: Iterable[str], output: OutputFile) -> list[Path]:
 
 
 def _libraries(program: str) -> tuple[list[str], bool]:
-    """Return a program's loader and shared libraries, and whether the loader's cache finds them."""
+    """Return a program's loader and libraries, and whether they need the loader's cache."""
     if is_script(program):
         raise CompilerError(f"'{program}' is a script; name the compiler that it runs by --clang")
     try:
@@ -140,7 +140,7 @@ def _libraries(program: str) -> tuple[list[str], bool]:
 
 
 def _steps(path: str) -> dict[Path, str | None]:
-    """Return what a path leads through: folders and files (None), links (what they hold)."""
+    """Return the steps of a path: directories and files (None), links (their targets)."""
     found: dict[Path, str | None] = {}
     at = Path("/")
     remaining = list(PurePosixPath(path).parts[1:])

@@ -1,4 +1,4 @@
-"""One build that uses a cluster: begin, run compiles from any thread, and say what happened."""
+"""One build that uses a cluster: begin, run compiles from any thread, and report the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from offload_tool.sccache_dist.config import Distribution
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
 
-_JOB_FAILED = b"Job failed on server"  # sccache's words before what a remote compiler said
+_JOB_FAILED = b"Job failed on server"  # sccache's prefix of a remote compiler's messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,21 @@ class Report:
     """Where the compiles of a build ran."""
 
     compiles: int
-    """That were to be distributed."""
+    """Compiles that were to be distributed."""
     distributed: int
-    """Whose result came from a server of the cluster."""
+    """Results from a server of the cluster."""
     again: int
-    """That the cluster failed, so that they ran here."""
+    """Compiles that failed on the cluster, and ran here."""
     cache_hits: int
     failed: int
-    """That failed here too: errors in the sources."""
+    """Compiles that failed here too: errors in the sources."""
     shared: bool
-    """Another build used the same folder meanwhile, so that the engine's numbers are of both."""
+    """Another build used the directory at the same time, so that the engine's numbers cover both.
+    """
 
     @property
     def nothing_distributed(self) -> bool:
-        """Return whether there was something to distribute, and nothing was."""
+        """Return whether no compile was distributed, although some could have been."""
         return self.compiles - self.cache_hits - self.failed > 0 and self.distributed == 0
 
     def __str__(self) -> str:
@@ -74,11 +75,11 @@ class Session:
         self._compiles = self._again = self._failed = self._failed_remotely = 0
 
     def begin(self) -> list[str]:
-        """Start the local engine and see that the cluster is there; give warnings, one a line.
+        """Start the local engine and check that the cluster answers; return warnings, one a line.
 
-        Without a cluster a build goes on, on this machine alone; that is a warning.
+        Without a cluster the build continues on this machine alone, with a warning.
 
-        :raises UsageError: the scheduler refuses the token.
+        :raises UsageError: the scheduler rejects the token.
         :raises CompilerError: sccache cannot be started.
         """
         self._problem = self.look()
@@ -89,7 +90,7 @@ class Session:
         return [self._warning(self._problem)] if self._problem else []
 
     def begin_quickly(self) -> list[str]:
-        """Do what `begin` does, but only if no local engine runs for the folder as it is now."""
+        """Call `begin` unless a local engine runs with the directory's present configuration."""
         if self._engine.is_current():
             return []
         return self.begin()
@@ -101,12 +102,12 @@ class Session:
         folder: StrPath | None = None,
         kind: str = "hip",
     ) -> tuple[Finished, str]:
-        """Run a compile on the cluster; on this machine where it must, or where that failed.
+        """Run a compile on the cluster, or on this machine if it must, or after a failure there.
 
         `command` is the compiler and its options, without a launcher; `environment` is the
-        compiler's, `folder` where it runs.
+        compiler's, `folder` its working directory.
 
-        :returns: how it ended, and a message to show (empty, or one line).
+        :returns: the result, and a message to print (empty, or one line).
         :raises CompilerError: it cannot be run, or its compiler is not the packed one.
         """
         if why_local(command, kind):
@@ -124,15 +125,15 @@ class Session:
             self._failed += here.status != 0
             self._again += here.status == 0
         if here.status != 0:
-            return here, ""  # it is the source that is wrong; one set of messages is enough
+            return here, ""  # an error in the source; one set of messages is enough
         return here, again_here(_output(command), finished)
 
     def remote_command(
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """Return the command that runs a compile on the cluster, and the environment of that.
+        """Return the command that runs a compile on the cluster, and its environment.
 
-        The compile is one that `why_local` lets go.
+        `why_local` must allow the compile.
 
         :raises CompilerError: its compiler is not the packed one.
         """
@@ -151,7 +152,7 @@ class Session:
     def report(self) -> Report:
         """Return where the compiles since `begin` ran, from the engine's counters.
 
-        :raises CompilerError: the engine gives none.
+        :raises CompilerError: the engine returns none.
         """
         counted = self._engine.counters().since(self._before or Counters(0, 0, 0, 0))
         return Report(
@@ -164,7 +165,7 @@ class Session:
         )
 
     def summary(self) -> list[str]:
-        """Return the lines to print at the end of a build; none where nothing was compiled."""
+        """Return the lines to print at the end of a build; none if nothing was compiled."""
         if not self._compiles:
             return []
         try:
@@ -182,9 +183,9 @@ class Session:
         return lines
 
     def look(self) -> str:
-        """Return what is wrong with the cluster; empty where it is ready.
+        """Return the cluster's problem; empty if it is ready.
 
-        :raises UsageError: it refuses the token.
+        :raises UsageError: it rejects the token.
         """
         where = self.distribution
         try:
@@ -215,7 +216,7 @@ class Session:
 
 
 def again_here(output: str, finished: Finished) -> str:
-    """Return one line that says that a compile ran here after the cluster had failed it."""
+    """Return a line that reports a compile that ran here after a failure on the cluster."""
     return (
         f"offload: {output}: the distributed compile failed ({finished.reason}); "
         "compiled again on this machine"
