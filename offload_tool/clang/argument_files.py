@@ -77,7 +77,7 @@ def include_folders(
 
 
 def finds_libraries(words: Iterable[str]) -> bool:
-    """Return whether a linker within a compile searches for libraries, which ones is not known."""
+    """Return whether a linker in a compile searches for libraries; its choice is not known."""
     given = all_words(words)
     return any(
         (does(before, FOR_LINKER) and does(word, LIBRARY))

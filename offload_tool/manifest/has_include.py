@@ -1,4 +1,4 @@
-r"""The names for which ``__has_include`` and ``__has_embed`` test, in all spellings.
+r"""The names that ``__has_include`` and ``__has_embed`` test, in all spellings.
 
 A depfile lists the files that they find; those they miss appear only in the text of the files::
 
@@ -181,7 +181,7 @@ def _definitions_in(path: str) -> tuple[tuple[bytes, bytes, bytes], ...]:
 
 @by_look
 def _uses_in(path: str, macro: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    """Return what a file's directives hand to a macro: in quotes, in angles; else unknown."""
+    """Return a macro's arguments in a file: quoted, in angles; both empty if unknown."""
     text = _text(path)
     if macro not in text:
         return ()

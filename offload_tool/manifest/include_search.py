@@ -115,7 +115,7 @@ def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
 
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
-    """Return the files that exist now under looked-up names, and did not before."""
+    """Return the files under looked-up names that were neither read nor present before."""
     found = found_in(lookups.folders, lookups.names, prints)
     if lookups.outside:
         now, once = _when_to_look(lookups.folders, prints)

@@ -206,7 +206,7 @@ class Recorded:
         return tuple(dict.fromkeys([*flagged, *files, *known]))
 
     def prepare(self) -> None:
-        """Run the needed queries, while the command runs."""
+        """Run the queries in parallel with the command."""
         self._work.surroundings()
         self._work.version()
 

@@ -1,9 +1,8 @@
-"""Check for races: changes to files while a pass ran, which only the pass has seen.
+"""Detect races: files that changed while a pass read them.
 
-If the last change (ctime) of a file precedes the pass, the pass has read its present content, and
-found it when it looked for it. Two changes do not show in the file's ctime. A symbolic link on its
-path may have a new target; each link has its own ctime. And a directory may have been renamed with
-everything in it.
+The pass has read the present content of a file if the file's last change (ctime) precedes the pass.
+Two changes do not show in that ctime. A symbolic link on the file's path may have a new target;
+each link has its own ctime. And a directory may have been renamed with everything in it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Start(NamedTuple):
     moment: int
     """Nanoseconds: the ctime of a file that was made at that moment."""
     looks: Mapping[str, Look]
-    """The stat() records of files, as times alone cannot order changes shortly before."""
+    """The stat() records of files: ctime alone does not order a change just before that moment."""
     digests: Mapping[str, str] = MappingProxyType({})
     """Digests of possible inputs: a new hard link changes a file's times, but not its content."""
     folders: Mapping[str, str] = MappingProxyType({})

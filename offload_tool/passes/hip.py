@@ -10,7 +10,7 @@ result differs, observed with
 
     clang 19, 20   the CUID reaches host code alone, with relocatable device code, too
     clang 21       host code has entries, as with relocatable device code
-    clang 22       a device pass gives a bundle, despite --no-gpu-bundle-output
+    clang 22       a device pass writes a bundle, despite --no-gpu-bundle-output
 """
 
 from __future__ import annotations

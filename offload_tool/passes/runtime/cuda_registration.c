@@ -1,13 +1,13 @@
 /* Registers a program's relocatable CUDA code when the program, or shared library, starts.
 
    Compiled once for each program, with MODULES defined as X(ID) for each module ID that its
-   host objects ask for (see formats/cuda_host.py); the object beside it has the fat binaries.
-   There is one handle for all, so that the runtime loads one image once:
+   host objects reference (see formats/host_symbols.py); another object has the fat binaries.
+   All share one handle, so that the runtime loads each image once:
 
      host code of nvcc and of clang's old offload driver calls __cudaRegisterLinkedBinary<ID>,
-     which waits for the last of them, as nvcc's own device link has it;
-     entries of clang's new offload driver are registered with them, or where there are none,
-     before the constructors of C++, as clang has it.
+     which waits for the last of these calls, as nvcc's own device link does;
+     entries of clang's new offload driver are registered with them or, without such calls,
+     before the constructors of C++, as clang does.
 
    A device without a linked image may link the sources' own PTX: the runtime gets the fat
    binaries of all sources with the linked one. Sources: crt/link.stub and fatbinary_section.h
@@ -37,7 +37,7 @@ struct old_entry {
   int data;
 };
 
-/* Before a fat binary's bytes; its header tells their size. */
+/* Points to a fat binary, whose header has its size. */
 struct wrapper {
   u32 magic, version;
   const void *data;
@@ -70,7 +70,7 @@ void __cudaRegisterFatBinaryEnd(void **);
 void __cudaUnregisterFatBinary(void **);
 int __cudaRegisterFunction(void **, const void *, char *, const char *, int, void *, void *,
                            void *, void *, int *);
-/* A runtime without these is fine where nothing asks for them. */
+/* Weak: a runtime may lack these if nothing references them. */
 #define RARE __attribute__((weak))
 RARE void __cudaRegisterVar(void **, void *, char *, const char *, int, u64, int, int);
 RARE void __cudaRegisterManagedVar(void **, void *, void *, const char *, u64, u32);
@@ -83,8 +83,8 @@ static struct wrapper program __attribute__((section(".nvFatBinSegment"), aligne
     MAGIC, ALONE, __offload_cuda_fatbin, 0};
 static void **handle;
 
-/* All modules whose device code is linked, as nvcc's link has it: the linker takes them out of
-   libraries though nothing else asks for them, for a device that links the sources itself. */
+/* All modules whose device code is linked, as in nvcc's link: these references make the linker
+   extract them from libraries, for a device that links the sources itself. */
 #define X(ID) extern const struct wrapper __fatbinwrap##ID;
 MODULES
 #undef X
@@ -101,13 +101,13 @@ static const char *next_source(const char *at) {
   const struct fat_binary *found = (const struct fat_binary *)at;
   u64 size = found->header_size + found->size;
   at += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  /* A thinned program has zeros behind what became smaller. */
+  /* A thinned program has zeros after fat binaries that became smaller. */
   while (at < __offload_cuda_sources_end && !((const struct fat_binary *)at)->magic)
     at += ALIGNMENT;
   return at;
 }
 
-/* The fat binaries of all sources, for a device that is to link them by itself. */
+/* The fat binaries of all sources, for a device that links them itself. */
 static void add_sources(void) {
   u64 count = MODULE_COUNT;
   for (const char *at = __offload_cuda_sources; at < __offload_cuda_sources_end;
@@ -194,7 +194,7 @@ __attribute__((unused)) static void called_back(void (*callback)(void **)) {
 MODULES
 #undef X
 
-/* Before the constructors of C++, as LLVM has it: they may start kernels. */
+/* Before the constructors of C++, as in LLVM: they may start kernels. */
 __attribute__((constructor(101))) static void offload_register(void) {
   if (!MODULE_COUNT && add_entries(0))
     begin();

@@ -1,11 +1,10 @@
 /* Registers a program's relocatable HIP code when the program, or shared library, starts.
 
    Objects of the new offload driver do not register themselves: they list their kernels and
-   variables in a section, and leave the rest to the link. This file is that rest. It is the
-   same for every program; the object beside it (see formats/hip_fatbin.py) has the bundle and
-   the handle, which it shares with objects of the old driver, so that the runtime loads one
-   bundle once. Sources: the modules that llvm-offload-wrapper 22 and clang-linker-wrapper 19
-   write, and the host code of clang 22. */
+   variables in a section. This file, the same for every program, registers them. Another object
+   (see formats/hip/fatbin_section.py) has the bundle and the handle, which it shares with objects
+   of the old driver, so that the runtime loads the bundle once. Sources: the modules that
+   llvm-offload-wrapper 22 and clang-linker-wrapper 19 write, and the host code of clang 22. */
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -42,7 +41,7 @@ extern const struct entry __start_llvm_offload_entries[] OPTIONAL;
 extern const struct entry __stop_llvm_offload_entries[] OPTIONAL;
 extern const struct old_entry __start_hip_offloading_entries[] OPTIONAL;
 extern const struct old_entry __stop_hip_offloading_entries[] OPTIONAL;
-/* No entry, and nothing else that asks for a bundle: no bundle. */
+/* Weak: without entries and other references, there is no bundle. */
 extern const char __hip_fatbin[] OPTIONAL;
 extern void **__hip_gpubin_handle OPTIONAL;
 
@@ -50,7 +49,7 @@ void **__hipRegisterFatBinary(const void *);
 void __hipUnregisterFatBinary(void **);
 int __hipRegisterFunction(void **, const void *, char *, const char *, u32, void *, void *, void *,
                           void *, int *);
-/* A runtime without these is fine where nothing asks for them. */
+/* Weak: a runtime may lack these if nothing references them. */
 #define RARE __attribute__((weak))
 RARE void __hipRegisterVar(void **, void *, char *, const char *, int, u64, int, int);
 RARE void __hipRegisterManagedVar(void **, void *, void *, const char *, u64, u32);
@@ -105,7 +104,7 @@ static void **begin(void) {
   return __hip_gpubin_handle;
 }
 
-/* Before the constructors of C++, as LLVM has it: they may start kernels. */
+/* Before the constructors of C++, as in LLVM: they may start kernels. */
 __attribute__((constructor(101))) static void offload_register(void) {
   void **handle = 0;
   for (const struct entry *e = __start_llvm_offload_entries; e != __stop_llvm_offload_entries; ++e)

@@ -1,7 +1,7 @@
-/* Tells HIP's runtime of device code that is apart from the program, where the compiler's wrappers
-   could not be changed: in host objects of -flto. The link wraps the call that registers them
-   (--wrap=__hipRegisterFatBinary). A pointer to a MessagePack map is one to a kpack marker; see
-   formats/hip_fatbin.py and formats/kpack_marker.py. The section of wrappers is writable. */
+/* Registers device code that is not in the program, for host objects of -flto, whose wrappers
+   cannot be edited. The link wraps the call that registers them (--wrap=__hipRegisterFatBinary).
+   A wrapper that points to a MessagePack map points to a kpack marker: see
+   formats/kpack/wrappers.py and formats/kpack/marker.py. The section of wrappers is writable. */
 
 struct wrapper {
   unsigned int magic, version;
