@@ -1,1 +1,1 @@
-"""LLVM bitcode: its bitstream, its symbols, and what is embedded in it."""
+"""LLVM bitcode: its bitstream, its symbols, and its embedded objects."""

@@ -1,8 +1,8 @@
-"""LLVM's bitstream container: decoded into blocks and records, and written again.
+"""LLVM's bitstream container: read into blocks and records, and written back.
 
-`Reader` gives the blocks and records of any module; `read_bitstream` reads what LLVM itself has
-just made as a whole, to be changed in a few places. Bits are counted from the
-lowest one of each byte on; a stream is a sequence of abbreviated items::
+`Reader` yields the blocks and records of any module; `read_bitstream` reads a whole stream that
+LLVM wrote itself, to edit it. Bits are counted from the lowest bit of each byte. A stream is a
+sequence of abbreviated items::
 
     item                            abbreviation ID (`width` bits), then
     -----------------------------   ---------------------------------------------------
@@ -13,19 +13,18 @@ lowest one of each byte on; a stream is a sequence of abbreviated items::
                                     or encoding (3 bits) with its width (vbr5) for
                                     1 fixed, 2 vbr; 3 array, 4 char6, 5 blob have none
     3 record without abbreviation   code (vbr6), operands (vbr6), each operand (vbr6)
-    4... record                     as the abbreviation says; a blob is its size (vbr6),
+    4... record                     as in the abbreviation; a blob is its size (vbr6),
                                     zeros to 32 bits, its bytes, zeros to 32 bits
 
-Block 0 (BLOCKINFO) gives abbreviations to all later blocks of a number. A vbrN number is
-in chunks of N bits, of which the highest says whether more follow.
+Block 0 (BLOCKINFO) defines abbreviations for all later blocks of a number. A vbrN number consists
+of N-bit chunks; the highest bit of each is set if more follow.
 
-A record's array of bytes may be content that is still in a file: then it is a piece of
-the resulting `FilePlan`, and is copied there instead of through memory. That needs an array
-that begins at a whole byte, which the record before it sees to (`Elements`). A blob always
-does, but LLVM 22.1.8 takes one of 512 MiB for a broken file (observed).
+A record's byte array may be content that is still in a file: a piece of the resulting `FilePlan`,
+which the kernel copies. The array must then begin at a whole byte; the record before it pads
+accordingly (`Elements`). Blobs are aligned already, but LLVM 22.1.8 rejects one of 512 MiB as
+broken (observed).
 
-Source: the LLVM Bitcode File Format document. What clang 22.1.8 writes is written again bit
-by bit.
+Source: the LLVM Bitcode File Format document. Rewriting reproduces clang 22.1.8's output exactly.
 """
 
 from __future__ import annotations
@@ -39,86 +38,86 @@ from offload_tool.formats.magic import BITCODE as MAGIC
 from offload_tool.io.write_plan import FilePlan, Literal, Piece, content
 
 LITERAL, FIXED, VBR, ARRAY, CHAR6, BLOB = range(6)
-"""Encodings of an operand; `LITERAL` has no number of its own in the stream."""
+"""Encodings of an operand; `LITERAL` has no number in the stream."""
 END, ENTER, DEFINE, UNABBREVIATED, FIRST = range(5)
-"""Abbreviation IDs; those of a block's own abbreviations begin with `FIRST`."""
+"""Abbreviation IDs; a block's own abbreviations begin with `FIRST`."""
 MAX_WIDTH = 64
-"""Bits of a number."""
+"""Width of a number in bits."""
 BLOCKINFO = 0
 SETBID = 1
 TOP_WIDTH = 2
 CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 _BLOCK_HEADER = 64
-"""Bits, at least."""
+"""Smallest block header, in bits."""
 _MAX_COUNT = (1 << 32) - 1
 _MAX_DEPTH = 16
 _MAX_OPERANDS = 1 << 12
-"""Of an abbreviation, and of abbreviations in a block; LLVM uses a dozen."""
+"""Operands of an abbreviation, and abbreviations of a block; LLVM uses a dozen."""
 _MAX_NUMBERS = 1 << 20
-"""In a record; an offload binary stands there in 8 bits each, and lists are shorter."""
+"""Numbers in a record, besides 8-bit arrays (offload binaries); known lists are shorter."""
 _CHUNK = 1 << 20
 
 Operand: TypeAlias = "tuple[int, int]"
-"""Encoding, and its value or width."""
+"""Encoding and its value or width."""
 Abbreviation: TypeAlias = "tuple[Operand, ...]"
 
 
 @dataclass(slots=True)
 class Record:
-    """A record: its code and operands, and the abbreviation to write it with (3: none)."""
+    """A record: code, operands, and the abbreviation for writing it (3: none)."""
 
     abbreviation: int
     code: int
     operands: list[int]
     blob: bytes | memoryview | None = None
     bit: int = 0
-    """Where numbers of 8 bits begin that follow the operands and were left where they are."""
+    """Start of skipped 8-bit numbers behind the operands, in bits."""
     count: int = 0
-    """Of those."""
+    """Number of skipped 8-bit numbers."""
 
 
 @dataclass(slots=True)
 class Elements:
-    """A record whose array of bytes is content number `index` of a `FilePlan`.
+    """A record whose byte array is content number `index` of a `FilePlan`.
 
-    Its abbreviation is its code, literally, and an array of 8 bits each. It is written
-    behind `filler`, whose own ends with an array of single bits: as many as it takes.
+    Its abbreviation is the literal code and an array of 8-bit numbers. `filler` precedes it: a
+    record that ends with an array of single bits, as many as the alignment needs.
     """
 
     filler: Record
     abbreviation: int
     index: int
     size: int
-    """Bytes."""
+    """Size of the content in bytes."""
 
 
 @dataclass(slots=True)
 class Definition:
-    """The definition of an abbreviation; inside BLOCKINFO it is one of another block's."""
+    """The definition of an abbreviation; inside BLOCKINFO, one for another block number."""
 
     operands: Abbreviation
 
 
 @dataclass(slots=True)
 class Block:
-    """A block, and where it is or was: positions in units of 4 bytes."""
+    """A block, with its old and new positions in units of 4 bytes."""
 
     number: int
     width: int
-    """Bits of the abbreviation IDs inside."""
+    """Width of the abbreviation IDs in the block, in bits."""
     items: list[Item] = field(default_factory=list)
     header_at: int = 0
-    """Where it is entered."""
+    """Position of its header."""
     content_at: int = 0
     size: int = 0
-    """Of the content, as it was read."""
+    """Size of the content when it was read."""
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """Return the blocks of this number directly inside."""
+        """Yield the direct child blocks of a number."""
         return (i for i in self.items if isinstance(i, Block) and i.number == number)
 
     def records(self) -> Iterator[Record]:
-        """Return the records directly inside."""
+        """Yield the direct child records."""
         return (item for item in self.items if isinstance(item, Record))
 
 
@@ -128,7 +127,7 @@ Item: TypeAlias = "Record | Definition | Elements | Block"
 def read_bitstream(data: bytes) -> list[Block]:
     """Return the blocks of a bitcode file without a wrapper header.
 
-    :raises FormatError: it is none, or is cut short.
+    :raises FormatError: the data is not such a file, or is truncated.
     """
     if data[: len(MAGIC)] != MAGIC:
         raise FormatError(f"expected bitcode, found {data[:4]!r}", offset=0)
@@ -143,11 +142,11 @@ def read_bitstream(data: bytes) -> list[Block]:
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
-    """Yield the blocks of a file, from behind its magic to where something else stands.
+    """Yield the blocks behind the magic of a file, up to the first other data.
 
-    That can be padding; it is for the caller to say.
+    The caller decides whether that is padding.
 
-    :raises FormatError: a block is cut short; `bits` is where it begins.
+    :raises FormatError: a block is truncated; `bits` is at its beginning.
     """
     while bits.end - bits.position >= _BLOCK_HEADER and bits.peek(TOP_WIDTH) == ENTER:
         start = bits.skip(TOP_WIDTH)
@@ -160,7 +159,7 @@ def top_blocks(bits: Bits) -> Iterator[Block]:
 
 
 def _fill(reader: Reader, block: Block, depth: int) -> None:
-    """Read what is in a block, and in all blocks in it."""
+    """Read the items of a block and of its child blocks."""
     if not depth:
         raise FormatError(f"more than {_MAX_DEPTH} blocks of bitcode one inside the other")
     for item in reader.items(block):
@@ -173,7 +172,7 @@ def _fill(reader: Reader, block: Block, depth: int) -> None:
 
 
 def packed_bytes(data: memoryview, bit: int, count: int) -> Iterator[bytes]:
-    """Yield the `count` numbers of 8 bits that begin at a bit of `data`, in pieces."""
+    """Yield the `count` 8-bit numbers that begin at a bit of `data`, in pieces."""
     first, shift = divmod(bit, 8)
     for start in range(first, first + count, _CHUNK):
         size = min(_CHUNK, first + count - start)
@@ -183,7 +182,7 @@ def packed_bytes(data: memoryview, bit: int, count: int) -> Iterator[bytes]:
 
 
 class Bits:
-    """Reads numbers between two positions, lowest bit first; positions are in bits."""
+    """Reads numbers between two positions (in bits), lowest bit first."""
 
     def __init__(self, data: memoryview, position: int, end: int) -> None:
         self.data = data
@@ -193,21 +192,21 @@ class Bits:
     def fixed(self, width: int) -> int:
         """Read a number of `width` bits.
 
-        :raises FormatError: the data is cut short; so do the others.
+        :raises FormatError: here and in the other methods: the data is truncated.
         """
         first, shift = divmod(self.skip(width), 8)
         word = int.from_bytes(self.data[first : (self.position + 7) // 8], "little")
         return word >> shift & ((1 << width) - 1)
 
     def peek(self, width: int) -> int:
-        """Return the number of `width` bits that is to be read next."""
+        """Return the next number of `width` bits without consuming it."""
         start = self.position
         number = self.fixed(width)
         self.position = start
         return number
 
     def vbr(self, width: int) -> int:
-        """Read a number in groups of `width` bits; the highest of each tells of another one."""
+        """Read a number in groups of `width` bits; the highest bit of each marks a continuation."""
         more = 1 << (width - 1)
         result = shift = 0
         while True:
@@ -220,11 +219,11 @@ class Bits:
                 raise FormatError("a number has more than 64 bits")
 
     def align(self) -> None:
-        """Pass over what is left of 4 bytes."""
+        """Skip to a multiple of 4 bytes."""
         self.skip(-self.position % 32)
 
     def blob(self) -> memoryview:
-        """Read bytes that stand between multiples of 4 bytes, behind their number."""
+        """Read a byte count and that many bytes, aligned to 4 bytes."""
         size = self.vbr(6)
         self.align()
         start = self.skip(8 * size) // 8
@@ -232,7 +231,7 @@ class Bits:
         return self.data[start : start + size]
 
     def skip(self, size: int) -> int:
-        """Pass over `size` bits; give where they begin."""
+        """Skip `size` bits; return where they begin."""
         start = self.position
         if start + size > self.end:
             raise FormatError(f"{size} bits expected at byte {start // 8}, it may be cut short")
@@ -241,21 +240,21 @@ class Bits:
 
 
 class Reader:
-    """Reads the items of blocks; knows the abbreviations. Nothing in the data is believed.
+    """Reads the items of untrusted blocks, and keeps the abbreviations.
 
-    `exact`: blocks end where they say, and very long records are refused.
+    With `exact`, blocks must end at their recorded size, and very long records are rejected.
     """
 
     def __init__(self, data: memoryview, *, exact: bool = False) -> None:
         self.data = data
         self.exact = exact
         self.known: dict[int, list[Abbreviation]] = {}
-        """What BLOCKINFO gives to the blocks of each number."""
+        """Abbreviations from BLOCKINFO by block number."""
 
     @staticmethod
     def block(bits: Bits) -> Block:
-        """Read a block's header from behind its abbreviation ID; pass over its content."""
-        # Blocks begin at a multiple of 4 bytes but for what was written before in theirs.
+        """Read a block header behind its abbreviation ID; skip the content."""
+        # A block starts at a multiple of 4 bytes, plus earlier items in its first word.
         header_at = bits.position // 32
         block = Block(bits.vbr(8), bits.vbr(4), header_at=header_at)
         bits.align()
@@ -266,7 +265,7 @@ class Reader:
         return block
 
     def items(self, block: Block) -> Iterator[Block | Definition | Record]:
-        """Yield what is in a block; what is in inner blocks is passed over."""
+        """Yield the items of a block; the content of child blocks is skipped."""
         start = 32 * block.content_at
         bits = Bits(self.data, start, start + 32 * block.size)
         abbreviations = list(self.known.get(block.number, ()))
@@ -323,7 +322,7 @@ class Reader:
             record.operands += self._numbers(bits, element, count)
 
     def _numbers(self, bits: Bits, operand: Operand, count: int) -> list[int]:
-        """Read numbers; very many are only passed over."""
+        """Read numbers; skip very long arrays."""
         numbers = (_number(bits, operand) for _ in range(count))
         if count <= _MAX_NUMBERS:
             return list(numbers)
@@ -360,13 +359,13 @@ def _number(bits: Bits, operand: Operand) -> int:
         return width
     if encoding == CHAR6:
         return CHARS[bits.fixed(6)]
-    if not width:  # no bits at all: zero
+    if not width:  # zero bits encode zero
         return 0
     return bits.fixed(width) if encoding == FIXED else bits.vbr(width)
 
 
 def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
-    """Lay the blocks out again; each gets its new position.
+    """Return the file of the blocks, and set their new positions.
 
     :raises UnsupportedError: a blob is too long, or a block too large, for the format.
     """
@@ -378,25 +377,25 @@ def write_bitstream(blocks: Sequence[Block]) -> FilePlan:
 
 
 class _BitWriter:
-    """Collects bits; what is complete becomes literals, between them contents."""
+    """Collects bits; complete bytes become literals, with contents between them."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
         self.start = 0
-        """Where `data` goes, in bytes."""
+        """Position of `data` in bytes."""
         self.data = bytearray(MAGIC)
         self.pending = 0
         """Bits behind `data`, fewer than 8."""
         self.count = 0
         self.sizes: list[tuple[int, int, int]] = []
-        """Of blocks: piece, offset in it, size."""
+        """Sizes to patch: piece, offset in it, size."""
         self.known: dict[int, list[Abbreviation]] = {}
 
     # -- numbers ---------------------------------------------------------------------
 
     @property
     def position(self) -> int:
-        """Bits written."""
+        """Number of bits written."""
         return 8 * (self.start + len(self.data)) + self.count
 
     def fixed(self, value: int, width: int) -> None:
@@ -421,13 +420,13 @@ class _BitWriter:
     # -- items -----------------------------------------------------------------------
 
     def block(self, block: Block) -> None:
-        """Write a block from behind its abbreviation ID."""
+        """Write a block behind its abbreviation ID."""
         block.header_at = self.position // 32
         self.vbr(block.number, 8)
         self.vbr(block.width, 4)
         self.align()
         piece, offset = len(self.pieces), len(self.data)
-        self.fixed(0, 32)  # the size is known later
+        self.fixed(0, 32)  # `finish` fills in the size
         block.content_at = self.position // 32
         self._write_items(block)
         self.fixed(END, block.width)
@@ -510,7 +509,7 @@ class _BitWriter:
         if item.size > _MAX_COUNT:
             raise UnsupportedError(f"{item.size} bytes are too many for one constant of bitcode")
         chunks = max(-(-item.size.bit_length() // 5), 1)
-        ahead = 6 + width + 6 * chunks  # the count of bits, then up to the content
+        ahead = 6 + width + 6 * chunks  # the bit count, and the fields up to the content
         self.fixed(item.filler.abbreviation, width)
         values = (item.filler.code, *item.filler.operands)
         operands = abbreviations[item.filler.abbreviation - FIRST]
@@ -531,7 +530,7 @@ class _BitWriter:
         self.data = bytearray()
 
     def finish(self) -> FilePlan:
-        """Put the blocks' sizes into place; return the plan."""
+        """Patch the block sizes; return the plan."""
         self._flush()
         literals: dict[int, bytearray] = {}
         for number, offset, size in self.sizes:

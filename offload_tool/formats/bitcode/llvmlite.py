@@ -1,7 +1,7 @@
-"""LLVM as a library: IR text to bitcode or to an object file, through llvmlite.
+"""Compile LLVM IR text to bitcode or object files with llvmlite.
 
-llvmlite is loaded when it is first needed: it is large, and only registration modules need
-it. Each module has a context of its own, so that modules do not share the names of types.
+llvmlite is large and loaded on first use: only registration modules need it. Each module has its
+own context, so that modules do not share type names.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from offload_tool.errors import UsageError, shortage
 
 _lock = threading.Lock()
 _JUMP_TABLES = "-min-jump-table-entries=4"
-"""LLVM's default. The code generators of some targets (PowerPC, say) put their own number into
-the global option, which the next module's, of another target, would find there."""
+"""LLVM's default. The code generators of some targets (such as PowerPC) change this global option,
+which would affect the next module, for another target."""
 _MISSING = (
     "making a registration module needs llvmlite (LLVM as a library), which is not installed; "
     "pip install llvmlite"
@@ -69,7 +69,7 @@ def _version(llvm: Any) -> str:
 def _load() -> Any:
     try:
         llvm = importlib.import_module("llvmlite.binding")
-    except (ImportError, OSError) as error:  # the latter of a part of it
+    except (ImportError, OSError) as error:  # OSError: a library of llvmlite does not load
         if shortage(error):
             raise MemoryError from error
         if isinstance(error, ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""What an LLVM bitcode module carries for tools: its symbols, and the objects embedded in it.
+"""The symbols of an LLVM bitcode module, and the objects embedded in it.
 
 ::
 
@@ -6,12 +6,12 @@
                                    offset and size are the integers of 4 bytes at 8 and 12)
     blocks                         IDENTIFICATION (13), MODULE (8), SYMTAB (25), STRTAB (23)
 
-Symbols are in a table. Content of SYMTAB and STRTAB: an abbreviation of a literal 1 and a blob,
+Symbols are in a table. SYMTAB and STRTAB each contain an abbreviation (a literal 1 and a blob) and
 one record of it::
 
     offset  size  field of the symbol table (SYMTAB's blob)
     ------  ----  ---------------------------------------------------------------------
-    0       4     version: 3, since LLVM 23 4 (what differs is behind the symbols)
+    0       4     version: 3, since LLVM 23 4 (the difference is behind the symbols)
     12      8     modules: offset in the blob, number
     28      8     symbols: offset in the blob, number
     44      8     the target's triple: offset in STRTAB's blob, size
@@ -19,13 +19,12 @@ one record of it::
     a symbol: name (offset in STRTAB's blob, size), name in the module (the same), comdat,
     flags; 4 bytes each
 
-Integers are little-endian. Every LLVM since 13 writes such a table, linkers read it, and it
-has what the module alone does not tell: mangled names and the symbols of module-level
-assembler code. llvm-as and llvm-link leave it out where there is such code: that bitcode is
-refused by name.
+Integers are little-endian. LLVM has written this table since version 13, and linkers read it. It
+has what the module lacks: mangled names, and the symbols of module-level assembler code. llvm-as
+and llvm-link omit the table if there is such code; the reader rejects that bitcode.
 
-Embedded objects. clang puts offload binaries into host bitcode as constants, which become a
-section of the object file. They are listed in named metadata::
+Embedded objects. clang puts offload binaries into host bitcode as constants, which become a section
+of the object file. Named metadata lists them::
 
     @llvm.embedded.object = private constant [272 x i8] c"...", section ".llvm.offloading"
     !llvm.embedded.objects = !{!7}
@@ -44,14 +43,14 @@ In the bitstream (see `offload_tool.formats.bitcode.bitstream` for its items)::
                            numbers
     other blocks           functions, types, ...: skipped by their size
 
-Global variables, functions and aliases have value numbers in their order, constants go
-on after them. Strings and nodes have metadata numbers in their order.
+Global variables, functions and aliases have consecutive value numbers, followed by the constants.
+Strings and nodes have consecutive metadata numbers.
 
-A string of 8-bit numbers begins at any bit, so it is not a range of the file; it is given in
-pieces, so that memory does not grow with its size.
+A string of 8-bit numbers can begin at any bit, so it is not a range of the file. It is yielded in
+pieces, so memory does not grow with its size.
 
 Source: the LLVM Bitcode File Format document; numbers as clang 22.1.8 and 15.0.6 write them,
-observed with llvm-bcanalyzer; the symbol table as clang 23.1.4, 22.1.8 and 19.1.7 write it,
+observed with llvm-bcanalyzer. The symbol table is as clang 23.1.4, 22.1.8 and 19.1.7 write it,
 observed, and compared with the symbols that llvm-ar 22.1.8 finds.
 """
 
@@ -84,17 +83,17 @@ _TRIPLE = struct.Struct("<44xII")
 _SYMBOL = struct.Struct("<II12xI")
 _UNDEFINED, _GLOBAL, _FORMAT_SPECIFIC = 1 << 3, 1 << 10, 1 << 11
 _NAMES_BUDGET = 16
-"""Times the size of the module; names can overlap, so a small broken one could ask for any."""
+"""Names may have this many times the module's size; overlapping names could need any amount."""
 _LIST = b"llvm.embedded.objects"
 
 _WITH_STRTAB = 2
-"""The version from which on names are in a block behind the module; LLVM reads none without."""
+"""From this version on, names are in a block behind the module; LLVM requires the block."""
 _VERSION, _GLOBALVAR = 1, 7
 _VALUES = frozenset({_GLOBALVAR, 8, 9, 14, 15})
 _SETTYPE, _STRING, _CSTRING = 1, 8, 9
 _STRINGS, _VALUE, _NODE, _NAME, _NAMED_NODE = 35, 2, 3, 4, 10
 _NOT_NUMBERED = frozenset({_NAME, 6, _NAMED_NODE, 36, 38, 39})
-"""Records of METADATA that are not metadata: names, kinds, attachments, indexes."""
+"""METADATA records that have no metadata number: names, kinds, attachments, indexes."""
 _SEARCHED = 32 << 20
 
 
@@ -104,9 +103,9 @@ def is_bitcode(data: memoryview) -> bool:
 
 
 def bitcode_symbols(data: memoryview) -> bytes:
-    """Return the names of the symbols that a module defines for others, each ended by NUL.
+    """Return the names of the defined external symbols of a module, each ended by NUL.
 
-    The order is LLVM's: functions, variables, aliases, ifuncs, those of assembler code.
+    The order is LLVM's: functions, variables, aliases, ifuncs, symbols of assembler code.
 
     :raises FormatError: the module is broken.
     :raises UnsupportedError: it has no symbol table.
@@ -115,7 +114,7 @@ def bitcode_symbols(data: memoryview) -> bytes:
 
 
 def bitcode_undefined(data: memoryview) -> bytes:
-    """Return the names of the symbols that a module wants of others, as `bitcode_symbols` does.
+    """Return the names of the undefined symbols of a module, as `bitcode_symbols` does.
 
     :raises ContentError: as `bitcode_symbols`.
     """
@@ -133,7 +132,7 @@ def _symbols(data: memoryview, undefined: int) -> bytes:
 
 
 def bitcode_triple(data: memoryview) -> str:
-    """Return the triple of the target that a module is for; empty if it has no symbol table.
+    """Return the target triple of a module; empty if it has no symbol table.
 
     :raises FormatError: the module is broken.
     """
@@ -147,7 +146,7 @@ def bitcode_triple(data: memoryview) -> str:
 
 
 def unwrap_bitcode(data: memoryview) -> memoryview:
-    """Return the module in `data` without the wrapper that Apple's targets have before it.
+    """Return the module in `data` without the wrapper that Apple's targets use.
 
     :raises FormatError: the wrapper is broken.
     """
@@ -162,7 +161,7 @@ def unwrap_bitcode(data: memoryview) -> memoryview:
 
 
 def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
-    """Return the symbol table and its strings, if they are there and tell of all modules."""
+    """Return the symbol table and its strings if they exist and cover all modules."""
     modules = 0
     table = strings = None
     bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
@@ -190,7 +189,7 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
 
 
 def _read_blob(data: memoryview, block: Block) -> memoryview | None:
-    """Return the blob of a block that has one record, which is a blob."""
+    """Return the blob of a block whose only record is a blob."""
     with suppress(FormatError):
         for item in Reader(data).items(block):
             if isinstance(item, Record):
@@ -217,14 +216,14 @@ def _read_symbols(table: memoryview, strings: memoryview, budget: int, wanted: i
 
 @frozen
 class EmbeddedObject:
-    """An object of a module; `size` bytes."""
+    """An object embedded in a module, of `size` bytes."""
 
     data: memoryview
     bit: int
-    """Where it begins in `data`, in bits."""
+    """Its start in `data`, in bits."""
     size: int
     is_ended: bool
-    """The last byte is a NUL that is not stored."""
+    """Whether the last byte is a NUL that is not stored."""
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content in pieces."""
@@ -240,17 +239,17 @@ def find_embedded_objects(
     path: StrPath | None = None,
     forget: Callable[[], object] = lambda: None,
 ) -> list[EmbeddedObject]:
-    """Return the objects that the bitcode in `data` embeds for the section of that name.
+    """Return the objects embedded in bitcode for a section name.
 
-    `forget` is called from time to time, and can give back what was mapped of the file.
+    `forget` is called repeatedly; it can release mapped pages of the file.
 
-    :raises FormatError: the bitcode is broken or cut short.
+    :raises FormatError: the bitcode is broken or truncated.
     """
     name = section.encode()
     try:
         data = unwrap_bitcode(data)
         modules = _modules(data)
-        if not _contains(data, name, forget):  # what is embedded is rare
+        if not _contains(data, name, forget):  # embedded objects are rare
             return []
         found: list[EmbeddedObject] = []
         for module in modules:
@@ -274,7 +273,7 @@ def _modules(data: memoryview) -> list[Block]:
 
 
 def _version(data: memoryview, module: Block) -> int:
-    """Read which version a module is of; 0 where it does not say."""
+    """Return the version of a module; 0 if it has none."""
     for item in Reader(data).items(module):
         if isinstance(item, Record) and item.code == _VERSION and item.operands:
             return item.operands[0]
@@ -282,7 +281,7 @@ def _version(data: memoryview, module: Block) -> int:
 
 
 def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bool:
-    """Return whether a module can have `name` in its metadata, whose strings stand as they are."""
+    """Return whether a module may have `name` in its metadata, where strings are unencoded."""
     pattern = re.compile(re.escape(name))
     for start in range(0, len(data), _SEARCHED):
         if pattern.search(data, start, start + _SEARCHED + len(name)):
@@ -292,19 +291,19 @@ def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bo
 
 
 class _ModuleScan:
-    """What of a module tells about its embedded objects."""
+    """The parts of a module that describe its embedded objects."""
 
     def __init__(self, data: memoryview, block: Block, section: bytes) -> None:
         self.data = data
         self.section = section
         self.initializers: dict[int, int] = {}
-        """Of global variables, by value number: value number + 1."""
+        """Initializer of each global variable: value number + 1, by value number."""
         self.contents: dict[int, EmbeddedObject] = {}
-        """Strings among the constants, by value number."""
+        """String constants by value number."""
         self.sections: set[int] = set()
         """Metadata numbers of the section's name."""
         self.variables: dict[int, int] = {}
-        """Value numbers, by metadata number; likewise the operands of nodes."""
+        """Value numbers by metadata number; `nodes` likewise has the operands of nodes."""
         self.nodes: dict[int, tuple[int, int]] = {}
         self.listed: list[int] = []
         self._count = 0
@@ -312,7 +311,7 @@ class _ModuleScan:
         self._read(block)
 
     def find(self) -> Iterator[EmbeddedObject]:
-        """Yield the objects for the section, in the order in which they are listed."""
+        """Yield the objects for the section, in listed order."""
         for node in self.listed:
             variable, section = self.nodes.get(node, (0, 0))
             if section - 1 not in self.sections:
@@ -350,7 +349,7 @@ class _ModuleScan:
             self._count += 1
 
     def _content(self, record: Record, *, ended: bool) -> EmbeddedObject:
-        if record.operands:  # not as numbers of 8 bits
+        if record.operands:  # not 8-bit numbers
             raw = bytes(number & 0xFF for number in record.operands)
             return EmbeddedObject(memoryview(raw), 0, len(raw) + ended, ended)
         return EmbeddedObject(self.data, record.bit, record.count + ended, ended)
@@ -377,7 +376,7 @@ class _ModuleScan:
                 number += 1
 
     def _read_strings(self, number: int, count: int, blob: memoryview, offset: int) -> None:
-        """Read strings: their lengths (vbr6), and from `offset` on their characters."""
+        """Read strings: lengths (vbr6), and from `offset` on the characters."""
         if offset > len(blob):
             raise FormatError("the strings of metadata are cut short")
         lengths = Bits(blob, 0, 8 * offset)

@@ -1,4 +1,4 @@
-"""Puts images into a bitcode module in the place of arrays of zeros.
+"""Replace arrays of zeros in a bitcode module by images.
 
 ::
 
@@ -8,18 +8,18 @@
     CONSTANTS                                  two abbreviations: code 1 and single bits,
                                                code 8 (string) and bytes
                set type: that array            set type: that array
-               null                            set type again, with 0 to 7 bits that say
-                                               nothing; string: the image's bytes
-    VSTOFFSET  where the symbols are           moved by what the constants grew
+               null                            set type again, with 0 to 7 padding bits;
+                                               string: the image's bytes
+    VSTOFFSET  offset of the symbols           adjusted to the larger constants
     FUNCTIONs
-    VALUE_SYMTAB  where each function is       moved likewise
+    VALUE_SYMTAB  offset of each function      adjusted likewise
 
-LLVM itself begins a string's bytes at any bit. Here they begin at a whole byte, so that the
-kernel copies the image and it is never in memory. That each array has a length of its own
-keeps images apart that have equal sizes or bytes: LLVM would make one constant of them.
+LLVM begins a string at any bit. Here it begins at a whole byte, so that the kernel can copy the
+image, which is never in memory. Each array has a unique length: LLVM would merge images of equal
+size or content into one constant.
 
-For Apple's systems LLVM puts a wrapper in front: five integers of 4 bytes, of which the
-third and fourth are the bitcode's offset and size; the whole is a multiple of 16 bytes.
+For Apple's systems LLVM adds a wrapper in front: five integers of 4 bytes. The third and fourth are
+the bitcode's offset and size. The total size is a multiple of 16 bytes.
 
 Source: the LLVM Bitcode File Format document; bitcode of LLVM 20.1 and 22.1 through llvmlite
 0.45 and 0.50. LLVM 22.1.8 reads the result; 15.0.6 reads the images, but not the newer form
@@ -65,11 +65,11 @@ _FNENTRY = 3
 
 
 def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
-    """Plan the module whose placeholder N (`PLACEHOLDER_SIZE`) is content N, of `sizes[N]`.
+    """Return a plan of the module with content N, of `sizes[N]`, for placeholder N.
 
-    An image of size 0 has no placeholder.
+    Placeholders have `PLACEHOLDER_SIZE` + N bytes; an image of size 0 has none.
 
-    :raises FormatError: the module is not laid out as LLVM's are.
+    :raises FormatError: the layout of the module is not LLVM's.
     :raises UnsupportedError: an image is too long for bitcode (4 GiB).
     """
     if len(module) >= _WRAPPER.size:
@@ -96,7 +96,7 @@ def _plan(module: bytes, sizes: Sequence[int]) -> FilePlan:
     if sorted(found) != sorted(types.values()):
         raise FormatError(f"expected the arrays of images {sorted(types.values())} once each")
     places = _Places(body)
-    write_bitstream(blocks)  # for the new positions
+    write_bitstream(blocks)  # sets the new positions
     places.update()
     return write_bitstream(blocks)
 
@@ -109,7 +109,7 @@ def _only(items: Sequence[Item], number: int) -> Block:
 
 
 def _set_array_types(types: Block, sizes: Sequence[int]) -> dict[int, int]:
-    """Return the arrays their sizes; give which type number is which image's."""
+    """Set the size of each image's array; return the image number for each type number."""
     images = {PLACEHOLDER_SIZE + number: number for number, size in enumerate(sizes) if size}
     found: dict[int, int] = {}
     type_number = 0
@@ -127,7 +127,7 @@ def _set_array_types(types: Block, sizes: Sequence[int]) -> dict[int, int]:
 
 
 def _blockinfo_abbreviations(module: Block) -> int:
-    """Count the abbreviations that BLOCKINFO gives to blocks of constants."""
+    """Return how many abbreviations BLOCKINFO defines for constants."""
     count = 0
     for block in module.blocks(BLOCKINFO):
         described = -1
@@ -142,7 +142,7 @@ def _blockinfo_abbreviations(module: Block) -> int:
 def _set_constants(
     block: Block, types: dict[int, int], sizes: Sequence[int], known: int
 ) -> Iterator[int]:
-    """Replace the zeros of images' types in `block`; return the images' numbers."""
+    """Replace the zeros of image types in `block`; yield the images' numbers."""
     own = sum(isinstance(item, Definition) for item in block.items)
     filler = FIRST + known + own
     string = filler + 1
@@ -159,7 +159,7 @@ def _set_constants(
             again = Record(filler, _SETTYPE, [current])
             block.items[index] = Elements(again, string, number, sizes[number])
             yield number
-    # Numbers are given in the order of definition, and LLVM defines before anything else.
+    # Abbreviations are numbered in definition order; LLVM defines them before other items.
     block.items[own:own] = [
         Definition(((LITERAL, _SETTYPE), (VBR, 6), (ARRAY, 0), (FIXED, 1))),
         Definition(((LITERAL, _STRING), (ARRAY, 0), (FIXED, 8))),
@@ -167,7 +167,7 @@ def _set_constants(
 
 
 class _Places:
-    """The module's records that say where a block is, in units of 4 bytes."""
+    """The module's records that contain block positions, in units of 4 bytes."""
 
     def __init__(self, module: Block) -> None:
         functions = {block.header_at: block for block in module.blocks(_FUNCTION)}
@@ -185,7 +185,7 @@ class _Places:
         ]
 
     def update(self) -> None:
-        """Write the blocks' present places into the records."""
+        """Write the current block positions to the records."""
         for record, block in self.to_functions:
             record.operands[1] = block.header_at
         for record, block in self.to_tables:
