@@ -1,4 +1,4 @@
-"""The binary bundle: code objects of one source, one after the other, behind a table.
+"""The binary bundle: a table, then the code objects of one source.
 
 ::
 
@@ -43,7 +43,7 @@ _ALIGNMENTS = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 @frozen
 class BundleEntry:
-    """One row of the table: where a code object is, and for what it was compiled."""
+    """One row of the table: the place of a code object and its target."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
@@ -55,30 +55,30 @@ class BundleEntry:
 
 @frozen
 class Bundle:
-    """A bundle's table, read; the code objects stay where they are."""
+    """The table of a bundle; the code objects stay in place."""
 
     entries: tuple[BundleEntry, ...]
     offset: int
-    """Where the bundle begins in the data it was read from, in bytes."""
+    """Start of the bundle in the data it was read from, in bytes."""
     size: int
     """Bytes from the magic to the end of the last code object."""
 
     def image(self, data: memoryview, entry: BundleEntry) -> memoryview:
-        """Return the code object of `entry` as a slice of the `data` the bundle is in."""
+        """Return the code object of `entry` as a slice of `data`, which contains the bundle."""
         start = self.offset + entry.offset
         return data[start : start + entry.size]
 
 
 @frozen
 class BundleLayout:
-    """What a bundle will look like: its header's bytes and where each code object goes."""
+    """The layout of a new bundle: the header's bytes and the position of each code object."""
 
     header: bytes
     entries: tuple[BundleEntry, ...]
     size: int
 
     def plan(self, contents: Iterable[FileRange]) -> FilePlan:
-        """Plan the bundle of these code objects."""
+        """Return a plan of the bundle with these code objects."""
         from offload_tool.io.write_plan import FilePlan, Literal, Range, join  # readers need none
 
         rows = zip(self.entries, contents, strict=True)
@@ -87,16 +87,16 @@ class BundleLayout:
 
 
 def is_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Return whether a binary bundle's magic stands at `offset`."""
+    """Return whether `data` has the magic of a binary bundle at `offset`."""
     return data[offset : offset + len(MAGIC)] == MAGIC
 
 
 def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
-    """Lay out a bundle of (bundle entry ID, size in bytes) items, in their order.
+    """Return the layout of a bundle of (bundle entry ID, size in bytes) items, in order.
 
-    Any alignment from 1 works, not only powers of two.
+    Any alignment from 1 on works, not only powers of two.
 
-    :raises UsageError: no items, an alignment below 1, or an ID given twice.
+    :raises UsageError: no items, an alignment below 1, or a repeated ID.
     """
     table = [(name, name.encode("utf-8", "surrogateescape"), size) for name, size in items]
     if alignment < 1:
@@ -121,9 +121,9 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
 def find_alignment(bundles: Sequence[Bundle]) -> int:
     """Return the alignment, in bytes, with which all of `bundles` may have been written.
 
-    The table does not record it, and several may give the same layout. Of those, 4096 is the most
-    likely one, which fat binaries have, then the smallest: clang-offload-bundler's default is 1.
-    Where none gives their layouts, it is one that no entry's offset contradicts.
+    The table does not record it, and several alignments can give the same layout. 4096, the
+    alignment of fat binaries, has priority, then the smallest: clang-offload-bundler's default is
+    1. If no alignment gives the layouts, the result is one that divides all offsets.
     """
     for alignment in _ALIGNMENTS:
         if all(_is_layout(bundle, alignment) for bundle in bundles):
@@ -146,10 +146,10 @@ def _is_layout(bundle: Bundle, alignment: int) -> bool:
 def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
     """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
 
-    Every number is compared with the data before it is used, so neither time nor
-    memory depends on what a broken header claims.
+    Every number is checked against the data before use, so time and memory do not depend on claims
+    of a broken header.
 
-    :raises FormatError: no bundle is there, or its table contradicts the data.
+    :raises FormatError: there is no bundle, or its table contradicts the data.
     """
     return _TableReader(data, offset, path, len(data)).read()
 
@@ -157,11 +157,11 @@ def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = Non
 def read_begun_bundle(
     begin: memoryview, size: int, *, path: StrPath | None = None
 ) -> Bundle | None:
-    """Read the table of a bundle in `size` bytes of data, which start with the bytes `begin`.
+    """Read the table of a bundle in `size` bytes of data, which begin with `begin`.
 
-    Gives None where the table goes on behind those. See `read_bundle`.
+    Returns None if the table extends beyond `begin`. See `read_bundle`.
 
-    :raises FormatError: no bundle is there, or its table contradicts the data.
+    :raises FormatError: there is no bundle, or its table contradicts the data.
     """
     try:
         return _TableReader(begin, 0, path, size).read()
@@ -170,9 +170,9 @@ def read_begun_bundle(
 
 
 class TableForm:
-    """The form of one bundle's table: others with the same IDs are read in one step.
+    """The table form of one bundle, for reading others with the same IDs in one step.
 
-    That is for archives of many: it says only whether a table is sound, and not what is wrong.
+    It speeds up archives of many bundles; it does not report what is wrong with a table.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
@@ -180,7 +180,7 @@ class TableForm:
         rows = "".join(f"QQQ{len(name)}s" for name in raw)
         self._layout = struct.Struct(f"<{len(MAGIC)}sQ{rows}")
         self._rows = range(2, 2 + 4 * len(raw), 4)
-        """Where in the fields those of each entry begin."""
+        """Index of each entry's first field."""
         known: dict[int, bytes | int] = {0: MAGIC, 1: len(raw)}
         for index, name in zip(self._rows, raw, strict=True):
             known |= {index + 2: len(name), index + 3: name}
@@ -188,10 +188,10 @@ class TableForm:
         self._known = tuple(known.values())
 
     def read(self, data: memoryview, start: int, end: int) -> list[tuple[int, int]] | None:
-        """Read the table at `start` of the bundle that fills `data` up to `end`.
+        """Read the table at `start` of a bundle that extends to `end` of `data`.
 
-        Gives where the code objects are in `data`, and their sizes, in bytes. None means that
-        the table has another form, or is broken, or is not that of all of these bytes.
+        Returns position and size of each code object in `data`, in bytes. None means that the table
+        has another form, is broken, or does not cover exactly these bytes.
         """
         room, least = end - start, self._layout.size
         if room < least:
@@ -212,11 +212,11 @@ class TableForm:
 
 
 class _BegunTableError(Exception):
-    """There is more of the data than is here to be read."""
+    """The table extends beyond the bytes at hand."""
 
 
 class _TableReader:
-    """Reads one table front to back; `position` is where the next field begins."""
+    """Reads one table sequentially; `position` is the next field."""
 
     def __init__(self, data: memoryview, offset: int, path: StrPath | None, room: int) -> None:
         self.data = data

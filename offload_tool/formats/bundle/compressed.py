@@ -8,23 +8,23 @@
     4, 2       4, 2       4, 2        version
     6, 2       6, 2       6, 2        method: 0 zlib, 1 zstd
     -          8, 4       8, 8        total size: this header and the payload
-    8, 4       12, 4      16, 8       uncompressed size: what the payload holds
-    12, 8      16, 8      24, 8       hash: the first half of the MD5 of what it holds
-    20         24         32          the payload begins
+    8, 4       12, 4      16, 8       uncompressed size of the payload
+    12, 8      16, 8      24, 8       hash: the first half of the MD5 of the uncompressed bundle
+    20         24         32          the payload
 
-The first number is the offset from the beginning of the compressed bundle, the second
-the size. Integers are little-endian and unsigned.
+The first number is the offset from the beginning of the compressed bundle, the second the size.
+Integers are little-endian and unsigned.
 
-Several compressed bundles may follow each other, with or without padding between them.
-Each is bounded by its total size; version 1 has none, so there the zstd frame or zlib
-stream says where it ends. A payload is never searched for a magic.
+Several compressed bundles may follow each other, with or without padding. The total size delimits
+each; version 1 has none, so the end of the zstd frame or zlib stream does. The reader never
+searches a payload for a magic.
 
-A header's sizes are claims. What cannot be true is refused before anything is decompressed; the
-rest is decompressed in chunks, in bounded memory, and refused as soon as it is more than the header
-records. Unlike for clang-offload-bundler 22.1.8, a size or hash that does not match is an error.
+The sizes in a header are untrusted. Impossible ones are rejected before decompression. The reader
+decompresses in chunks, in bounded memory, and stops when the data exceeds the recorded size. Unlike
+clang-offload-bundler 22.1.8, it rejects a wrong size or hash.
 
 Source: the ClangOffloadBundler documentation ("Compression and Decompression");
-clang-offload-bundler 22.1.8, which does not look at the total size.
+clang-offload-bundler 22.1.8, which ignores the total size.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _Result = TypeVar("_Result")
 
 @frozen
 class CompressedHeader:
-    """The header of a compressed bundle, read; the payload stays where it is."""
+    """The header of a compressed bundle; the payload stays in place."""
 
     version: int
     """1, 2 or 3."""
@@ -75,15 +75,15 @@ class CompressedHeader:
     total_size: int | None
     """Bytes of header and payload; None in version 1, which does not record it."""
     uncompressed_size: int
-    """Bytes that the payload is said to hold."""
+    """Recorded size of the decompressed payload, in bytes."""
     hash: int
     """The first 8 bytes of the MD5 of the uncompressed data, as a little-endian number."""
     offset: int = 0
-    """Where the compressed bundle begins in the data it was read from, in bytes."""
+    """Start of the compressed bundle in the data it was read from, in bytes."""
 
     @property
     def size(self) -> int:
-        """Bytes of the header itself."""
+        """Size of the header in bytes."""
         return _PREFIX.size + _FIELDS[self.version].size
 
     def pack(self) -> bytes:
@@ -97,23 +97,23 @@ class CompressedHeader:
 
 @frozen
 class CompressionReport:
-    """What was compressed or decompressed, and how long that took."""
+    """Statistics of a compression or decompression."""
 
     header: CompressedHeader
     payload_size: int
     """Compressed bytes without the header."""
     seconds: float
     level: int | None = None
-    """The level asked for; None after decompressing."""
+    """The requested level; None after decompression."""
 
     @property
     def end(self) -> int:
-        """Where the compressed bundle ends in the data it was read from."""
+        """End of the compressed bundle in the data it was read from."""
         return self.header.offset + self.header.size + self.payload_size
 
 
 def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Return whether a compressed bundle's magic stands at `offset`."""
+    """Return whether `data` has the magic of a compressed bundle at `offset`."""
     return data[offset : offset + len(MAGIC)] == MAGIC
 
 
@@ -122,7 +122,7 @@ def read_compressed_header(
 ) -> CompressedHeader:
     """Read the header at `offset` of `data`; `path` is for messages only.
 
-    :raises FormatError: no compressed bundle is there, or its total size contradicts the data.
+    :raises FormatError: there is no compressed bundle, or its total size contradicts the data.
     :raises UnsupportedError: its version or method is unknown.
     """
 
@@ -171,12 +171,12 @@ def compress_bundle(
     level: int | None = None,
     threads: int | None = None,
 ) -> CompressionReport:
-    """Append the bundle that `parts` are, one after the other, to `output`, compressed.
+    """Append the bundle that consists of `parts` to `output`, compressed.
 
-    The bytes do not depend on `threads` (default: all cores) nor on how the bundle is cut
-    into parts. Nothing is copied into memory as a whole.
+    The output does not depend on `threads` (default: all cores) or on the division into parts. The
+    bundle is not copied into memory as a whole.
 
-    :raises UsageError: a version or level that cannot be written, or too much for
+    :raises UsageError: the version or level cannot be written, or the bundle is too large for
         version 2.
     """
     if version not in (2, 3):
@@ -186,7 +186,7 @@ def compress_bundle(
     start = output.position
     draft = CompressedHeader(version, method, 0, size, 0, start)
     if output.seekable:
-        output.write(draft.pack())  # its place; the sizes and the hash come last
+        output.write(draft.pack())  # placeholder: sizes and hash are known at the end
         report = _write_payload(output, parts, draft, level, threads)
         output.patch(start, report.header.pack())
         return report
@@ -204,7 +204,7 @@ def _write_payload(
     level: int | None,
     threads: int | None,
 ) -> CompressionReport:
-    """Append the payload; report with the header as it must be: `draft` lacks size and hash."""
+    """Append the payload; return a report with the final header (`draft` lacks size and hash)."""
     started, start = time.perf_counter(), output.position
     size, method = draft.uncompressed_size, draft.method
     with BackgroundHash() as md5:
@@ -222,7 +222,7 @@ def _write_payload(
 
 
 def _truncated(digest: bytes) -> int:
-    """Return the hash that the header records for data with this MD5."""
+    """Return the header's hash for data with this MD5."""
     return int.from_bytes(digest[:8], "little")
 
 
@@ -238,8 +238,8 @@ class _ByteSink(Protocol):
 class _Memory:
     """Bytes in memory.
 
-    No ``io.BytesIO``: where its end is found by the collector of cycles, it is closed while there
-    are views of its bytes, and Python 3.13 prints the error of that (older ones with ``-X dev``).
+    ``io.BytesIO`` is unsuitable: the cycle collector may close it while views of its bytes exist,
+    and Python 3.13 then prints an error (older versions with ``-X dev``).
     """
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ class _Memory:
 
 @frozen
 class Decompressed:
-    """A bundle that was compressed: its bytes, in memory or mapped, and the report."""
+    """A decompressed bundle, in memory or mapped, and the report."""
 
     data: memoryview
     report: CompressionReport
@@ -260,27 +260,26 @@ class Decompressed:
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> Decompressed:
-    """Decompress a bundle to look into it; see `Passing` for what is checked.
+    """Decompress a bundle in order to read it; `Passing` lists the checks.
 
-    Above 16 MiB the bundle goes to a temporary file that has no name and vanishes with the last
-    use of the result.
+    A bundle above 16 MiB goes to an anonymous temporary file, which ends with the last use of the
+    result.
 
     :raises FormatError: the compressed bundle is damaged.
-    :raises LimitError: it is greater than the run's budget allows.
-    :raises FileError: there is no room for temporary files.
+    :raises LimitError: the bundle exceeds the run's budget.
+    :raises FileError: there is no space for temporary files.
     """
     passing = Passing(data, header, path=path)
     return Decompressed(*_kept(header.uncompressed_size, passing.to))
 
 
 class Passing:
-    """A bundle that is decompressed once, as it passes by: its beginning is there, to be read.
+    """A bundle that is decompressed once, as a stream; its beginning is available at once.
 
-    Its size and its hash have been checked when `to` returns, and not before. Memory does not
-    depend on any size in the header.
+    `to` checks size and hash at its end. Memory does not depend on sizes in the header.
 
     :raises FormatError: the compressed bundle is damaged.
-    :raises LimitError: it is greater than the run's budget allows.
+    :raises LimitError: the bundle exceeds the run's budget.
     """
 
     def __init__(
@@ -290,7 +289,7 @@ class Passing:
         self._path = path
         start = header.offset + header.size
         self.end = None if header.total_size is None else header.offset + header.total_size
-        """Where it ends in the data, in bytes; None where only decompressing tells that."""
+        """End of the bundle in the data, in bytes; None if only decompression can find it."""
         self._stream = _open_stream(
             data, start, self.end, header.uncompressed_size, header.method, self._size_error, path
         )
@@ -300,13 +299,13 @@ class Passing:
         self._budget.check_unpack(header.uncompressed_size, path)
         self._rest: Iterator[bytes | memoryview] = iter(self._stream)
         self.begin = bytes(next(self._rest, b""))
-        """The first bytes, as many as were decompressed at once."""
+        """The first bytes, as many as one step decompresses."""
 
     def to(self, output: _ByteSink) -> CompressionReport:
-        """Decompress all of it into `output`, and check its size and its hash; this works once.
+        """Decompress everything into `output`, once, and check size and hash.
 
-        :raises FormatError: it is damaged; `output` has bytes that cannot be trusted.
-        :raises LimitError: it is greater than the run's budget allows.
+        :raises FormatError: the bundle is damaged; `output` has invalid content.
+        :raises LimitError: the bundle exceeds the run's budget.
         """
         header, stream = self._header, self._stream
         self._budget.unpack(header.uncompressed_size, self._path)
@@ -349,15 +348,14 @@ def decompress_range(
     refused: Callable[[str], FormatError],
     path: StrPath | None = None,
 ) -> memoryview:
-    """Decompress what is from `start` to `end` of `data`, which must give `size` bytes.
+    """Decompress the range from `start` to `end` of `data` to exactly `size` bytes.
 
-    They come behind `head`. Nothing is believed, and memory is bounded, as for bundles.
-    `refused` makes the error for a size that cannot be or is not true; it is given what
-    was expected instead.
+    The result begins with `head`. Checks and memory use are those for bundles. `refused` makes the
+    error for an impossible or wrong size from a description of the expected size.
 
-    :raises FormatError: that, or damage.
-    :raises LimitError: it is more than the run's budget allows.
-    :raises FileError: there is no room for temporary files.
+    :raises FormatError: the size is wrong, or the data is damaged.
+    :raises LimitError: the content exceeds the run's budget.
+    :raises FileError: there is no space for temporary files.
     """
     stream = _open_stream(data, start, end, size, method, refused, path)
     budget(end - start).unpack(size, path)
@@ -380,7 +378,7 @@ def _open_stream(
     refused: Callable[[str], FormatError],
     path: StrPath | None,
 ) -> ZstdStream | ZlibStream:
-    """Open the payload; refuse a `size` that cannot be before anything is decompressed."""
+    """Open the payload; reject an impossible `size` before decompression."""
     stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
     if stream.exact not in (None, size):
         raise refused(f"{stream.exact} (the size in the zstd frame)")
@@ -392,7 +390,7 @@ def _open_stream(
 def _exactly(
     size: int, chunks: Iterable[bytes | memoryview], refused: Callable[[str], FormatError]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the chunks, which must have `size` bytes together."""
+    """Yield the chunks; raise unless they have `size` bytes in total."""
     found = 0
     for chunk in chunks:
         found += len(chunk)
@@ -404,12 +402,12 @@ def _exactly(
 
 
 def _kept(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview, _Result]:
-    """Return the `size` bytes that `write` writes, in memory or mapped, and what it returns."""
+    """Return the `size` bytes that `write` writes, in memory or mapped, and its result."""
     if size <= _IN_MEMORY:
         memory = _Memory()
         result = write(memory)
         return memoryview(memory.data).toreadonly(), result
-    from offload_tool.io.temporary_directory import usual_folder  # what is large needs it
+    from offload_tool.io.temporary_directory import usual_folder  # only large content needs it
 
     folder = usual_folder()
     try:

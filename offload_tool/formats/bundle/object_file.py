@@ -9,19 +9,18 @@
                                                    __CLANG_OFFLOAD_BUNDLE__hip-...    code object
                                                    __CLANG_OFFLOAD_BUNDLE__hip-...    code object
 
-A section's name is the magic and the bundle entry ID; its content is the code object. The
-linker drops these sections. The host's section is one NUL byte, the *host marker*: the
-host object is the whole file without the bundle's sections.
+A section's name is the magic and the bundle entry ID; its content is the code object. The linker
+drops these sections. The host's section is one NUL byte, the *host marker*: it represents the whole
+file without the bundle's sections.
 
-`ld -r` joins sections of equal name, so it glues the code objects of several bundled
-objects together. That shows where their host sections are joined as well: they are several
-NUL bytes then. Where the names differ, each section is still whole.
+`ld -r` joins sections of equal name, so it concatenates the code objects of several bundled
+objects. Several NUL bytes in the host's section reveal that. Sections whose names differ remain
+intact.
 
-Source: clang-offload-bundler 22.1.8 ``-type=o``, observed: the same bytes for ELF and
-COFF hosts, and no llvm-objcopy needed (`edit_sections` and `coff` name the exceptions).
-It takes any section of one NUL byte for the host's; here only one whose ID is the host's,
-so that a code object of one NUL byte comes back as itself. Like it, this module cannot add
-sections to Mach-O, Wasm, XCOFF, GOFF and DXContainer files.
+Source: clang-offload-bundler 22.1.8 ``-type=o``, observed: the same bytes for ELF and COFF hosts,
+without llvm-objcopy (`edit_sections` and `coff` list the exceptions). LLVM takes any section of one
+NUL byte for the host's; this module requires the host's ID, so a code object of one NUL byte is
+returned. Like LLVM, it cannot add sections to Mach-O, Wasm, XCOFF, GOFF and DXContainer files.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _OTHER_FORMATS = {
 
 @frozen
 class ObjectEntry:
-    """A section of the bundle: for what its code object was compiled, and where it is."""
+    """A section of the bundle: target and place of its code object."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
@@ -73,16 +72,16 @@ class ObjectEntry:
     size: int
     """Bytes."""
     host_markers: int = 0
-    """Of how many objects this is the host's section: more than 1 after `ld -r`."""
+    """Number of objects that this host section represents; above 1 after `ld -r`."""
 
     @property
     def is_host_marker(self) -> bool:
-        """Return whether this stands for the host object."""
+        """Return whether this represents the host object."""
         return self.host_markers == 1
 
 
 def is_object_file(data: memoryview) -> str | None:
-    """Name the object file format of `data`, or None if LLVM 22 takes it for none.
+    """Return the object file format of `data`, or None if LLVM 22 does not recognise one.
 
     One of ELF, COFF (PE images too), Mach-O, Wasm, XCOFF, GOFF, DXContainer. Bitcode,
     archives, bundles, import libraries and universal Mach-O files are not object files.
@@ -99,7 +98,7 @@ def is_object_file(data: memoryview) -> str | None:
 
 
 def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tuple[ObjectEntry, ...]:
-    """Read the bundle of an object file: its entries in section order, or none.
+    """Read the bundle of an object file: its entries in section order, if any.
 
     :raises FormatError: `data` is not an object file, or its tables contradict it.
     """
@@ -133,9 +132,9 @@ def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> Object
 
 
 def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
-    """Check that no two code objects were glued together, as far as this can be seen.
+    """Check that no code objects were concatenated, as far as this is detectable.
 
-    :raises UnsupportedError: the host's section stands for several objects.
+    :raises UnsupportedError: the host's section represents several objects.
     :raises FormatError: an ID occurs twice.
     """
     for entry in entries:
@@ -155,13 +154,12 @@ def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None
 def plan_object_bundle(
     host: memoryview, items: Sequence[tuple[str, int]], *, path: StrPath | None = None
 ) -> FilePlan:
-    """Plan the bundled object of `host` and (bundle entry ID, size in bytes) items.
+    """Return a plan of `host` bundled with (bundle entry ID, size in bytes) items.
 
-    The plan's contents are the items in their order; the host's own item has the size and
-    the content of `HOST_MARKER`.
+    The plan's contents are the items in order; the host's own item is `HOST_MARKER`.
 
-    :raises UsageError: no items, an ID given twice or already in `host`, or a host of a
-        format to which no sections can be added.
+    :raises UsageError: no items, an ID that is repeated or already in `host`, or a host format to
+        which sections cannot be added.
     :raises FormatError: the host's tables contradict it.
     """
     if not items:
@@ -180,12 +178,12 @@ def plan_object_bundle(
 
 
 def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
-    """Plan the host object of a bundled object: the file without the bundle's sections.
+    """Return a plan of the host object: the file without the bundle's sections.
 
-    :raises UsageError: the file has a format from which no sections can be removed.
-    :raises FormatError: its tables contradict it.
-    :raises UnsupportedError: something else needs these sections.
-    :raises LimitError: it would be far longer, as alignments can ask for any number of zeros.
+    :raises UsageError: sections cannot be removed from the file's format.
+    :raises FormatError: the file's tables contradict it.
+    :raises UnsupportedError: another section refers to the bundle's sections.
+    :raises LimitError: alignments would make the file far longer.
     """
     plan = _editor(host, path)(host, removed=lambda name: name.startswith(_PREFIX), path=path)
     budget(len(host)).look(plan.size, path)

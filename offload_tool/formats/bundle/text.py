@@ -1,20 +1,19 @@
-"""The text bundle: source files one after the other, between comment lines.
+"""The text bundle: source files between comment lines.
 
 ::
 
     (empty line)
     // __CLANG_OFFLOAD_BUNDLE____START__ <bundle entry ID>
-    content, unchanged; it need not end in a line feed, nor hold anything
+    content, unchanged; it may lack a final line feed, or be empty
     // __CLANG_OFFLOAD_BUNDLE____END__ <bundle entry ID>
 
-once for each entry; ``//`` stands for the file type's line comment. A marker owns the
-line feed before and after it: they are not part of the content. There is no table, no
-size and no escape, so a content that holds an end marker cannot be stored.
+for each entry; ``//`` stands for the file type's line comment. A marker includes the line feeds
+before and after it, so they are not part of the content. There is no table, size or escape: a
+content with an end marker cannot be stored.
 
 Source: the ClangOffloadBundler documentation ("Bundled Text File Layout"), and
-clang-offload-bundler 22.1.8 for what a reader makes of unusual files. Text between entries is
-ignored, a CR before the line feed belongs to the ID or to the content, and the first end marker
-ends an entry whatever ID it names.
+clang-offload-bundler 22.1.8 for unusual files. Text between entries is ignored, a CR before the
+line feed belongs to the ID or the content, and the first end marker ends an entry, whatever its ID.
 """
 
 from __future__ import annotations
@@ -47,32 +46,32 @@ _END = "__CLANG_OFFLOAD_BUNDLE____END__"
 
 @frozen
 class TextEntry:
-    """An entry between its markers: for what it was compiled, and where its content is."""
+    """An entry: its target, and the place of its content."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
     offset: int
     """Bytes from the beginning of the file to the content."""
     size: int
-    """Bytes; the line feed before the end marker is not counted."""
+    """Bytes, without the line feed before the end marker."""
 
     def content(self, data: memoryview) -> memoryview:
-        """Return the content as a slice of the `data` the entry was read from."""
+        """Return the content as a slice of `data`, which contains the entry."""
         return data[self.offset : self.offset + self.size]
 
 
 def start_marker(comment: str, entry_id: str) -> bytes:
-    """Return what stands before the content of an entry.
+    """Return the text before the content of an entry.
 
-    :raises UsageError: the ID holds a line feed, so that no reader would find its end.
+    :raises UsageError: the ID contains a line feed, so readers would cut it.
     """
     return _marker(comment, _START, entry_id)
 
 
 def end_marker(comment: str, entry_id: str) -> bytes:
-    """Return what stands after the content of an entry.
+    """Return the text after the content of an entry.
 
-    :raises UsageError: the ID holds a line feed.
+    :raises UsageError: the ID contains a line feed.
     """
     return _marker(comment, _END, entry_id)
 
@@ -84,9 +83,9 @@ def _marker(comment: str, word: str, entry_id: str) -> bytes:
 
 
 def check_text_content(data: memoryview, comment: str, *, path: StrPath | None = None) -> None:
-    """Check that `data` can be bundled: that it holds no end marker itself.
+    """Check that `data` can be bundled: it must not contain an end marker.
 
-    :raises FormatError: it holds one (it is a bundle already, say).
+    :raises FormatError: it contains one (for example, it is a bundle itself).
     """
     if found := _pattern(comment, _END).search(data):
         raise FormatError(
@@ -98,7 +97,7 @@ def check_text_content(data: memoryview, comment: str, *, path: StrPath | None =
 
 
 def plan_text_bundle(items: Iterable[tuple[str, FileRange]], comment: str) -> FilePlan:
-    """Plan the bundle of (bundle entry ID, content) items, in their order."""
+    """Return a plan of the bundle of (bundle entry ID, content) items, in order."""
     from offload_tool.io.write_plan import FilePlan  # readers need none
 
     parts: list[bytes | FileRange] = []
@@ -114,14 +113,14 @@ def read_text_bundle(
     wanted: Callable[[str], bool] | None = None,
     path: StrPath | None = None,
 ) -> tuple[TextEntry, ...]:
-    """Find the entries of a text bundle, in file order; no entries where there are no markers.
+    """Read the entries of a text bundle, in file order; without markers there are none.
 
-    Without `wanted`, every entry is given and contents are not looked into: what a listing shows.
-    With `wanted` (it is asked once for each ID, in file order), only entries that it accepts are
-    returned, and markers inside of the others count. Unbundling sees that, for instance in a
-    bundle of bundles.
+    Without `wanted`, all entries are returned and contents are not searched, as for a listing. With
+    `wanted`, which is called once for each ID in file order, only accepted entries are returned.
+    Markers inside the other entries then count, as in unbundling; this matters for a bundle of
+    bundles.
 
-    :raises FormatError: an entry to be given has no end marker, or its ID no end of line.
+    :raises FormatError: a returned entry lacks an end marker, or its ID an end of line.
     """
     start, end = _pattern(comment, _START), _pattern(comment, _END)
     entries = []
