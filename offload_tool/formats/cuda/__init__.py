@@ -1,1 +1,1 @@
-"""CUDA's fat binaries, and what host programs say of them."""
+"""CUDA's fat binaries, and the symbols of host programs for them."""

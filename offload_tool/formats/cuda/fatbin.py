@@ -1,4 +1,4 @@
-"""CUDA's fat binary: PTX texts, cubins and other code for some processors, as nvcc embeds them.
+"""CUDA's fat binary: PTX, cubins and other code for several processors, as nvcc embeds it.
 
 ::
 
@@ -14,33 +14,33 @@
     0       2     image kind: 1 PTX, 2 ELF (a cubin), 8 NVVM (IR for optimization when linking),
                   32 index, 64 relocatable PTX, 128 Tile IR, 256 several in one (below)
     2       2     version, 0x101
-    4       4     size of this header with all that stands before the payload, 64 or more
+    4       4     size of this header with everything before the payload, 64 or more
     8       8     size of the payload, with padding to 8 bytes
-    16      4     size of the payload without padding where it is compressed, else 0
-    20      4     offset of the options in this entry, or 0: PTX and NVVM have them always
+    16      4     size of the payload without padding if it is compressed, else 0
+    20      4     offset of the options in this entry, or 0: PTX and NVVM always have them
     24      2, 2  PTX: its version, minor and major; ELF: its ABI version (7, 8), and 1; NVVM: in
                   NVIDIA's libraries a version, elsewhere 0
     28      4     number of the processor: 90 is ``sm_90`` (``compute_90`` for PTX)
     32      4, 4  offset of the identifier in this entry, and its length; or 0
     40      8     flags
     48      8     0; with flag 0x10000 a number that differs for each image
-    56      8     size of what the payload decompresses to, or 0
+    56      8     decompressed size of the payload, or 0
     64      ...   identifier (a name: the source's), NUL, padding to 8 bytes
     ...     4, 4  options: the offset in this entry of their text, 8 more than that of this,
                   and its length without the NUL
     ...     ...   their text, NUL, padding to 8 bytes. PTX and NVVM: for the assembler. ELF: an
                   empty text, NUL, and the content of the cubin's section .nv.compat, whose
                   length is given; where bit 0 or 1 of e_flags (ABI version 8) is set
-    ...     ...   payload: PTX as `offload_tool.formats.cuda.ptx` says, with a NUL; or as it is
+    ...     ...   payload: PTX as in `offload_tool.formats.cuda.ptx`, with a NUL; or unchanged
 
     flag       meaning
     ---------  -----------------------------------------------------------------------
     0x1        64-bit code
-    0x2        made for debugging (-g)
-    0x4, 0x8   CUDA, OpenCL: where somebody said so (-cuda, -opencl)
+    0x2        compiled for debugging (-g)
+    0x4, 0x8   CUDA, OpenCL: if an option says so (-cuda, -opencl)
     0x10       host Linux; 0x20 macOS, 0x40 Windows
-    0x2000     compressed: an LZ4 block; 0x8000 a zstd frame (0x1000, 0x4000: not known how)
-    0x10000    scrambled, before or after it was compressed: 11,651 of NVVM in cuFFT 11.4 are
+    0x2000     compressed: an LZ4 block; 0x8000 a zstd frame (0x1000, 0x4000: unknown)
+    0x10000    scrambled, before or after compression: 11,651 of NVVM in cuFFT 11.4 are
     0x100000   for this processor alone: ``sm_90a``; 0x200000 for its family: ``sm_100f``
     0x1000000  the cubin has code that the driver finishes (bit 1 of e_flags, ABI version 8)
 
@@ -55,10 +55,10 @@ versions 1 and 0, processor 0 and no identifier, whose options are replaced by::
 In a program, the sections ``.nv_fatbin``, and ``__nv_relfatbin`` with relocatable device code,
 hold one or more of these, with zeros between. PE files have room for 8 characters of a name.
 
-Source: NVIDIA documents no layout. Found out by giving ``fatbinary`` 13.0 and 13.5 and the
-library ``nvfatbin`` 12.9 and 13.5 one option or one changed byte at a time, and by letting
-``cuobjdump`` 13.5 read what was changed. Files are written byte for byte as they write them; the
-few exceptions are told in `ptx` and `fatbin_payload`. cuobjdump's names of the kinds are used.
+Source: NVIDIA documents no layout. It was inferred by changing single options and bytes of the
+input of ``fatbinary`` 13.0 and 13.5 and the library ``nvfatbin`` 12.9 and 13.5, and by reading
+modified files with ``cuobjdump`` 13.5. Files are written byte for byte as those tools write them;
+`ptx` and `fatbin_payload` list the few exceptions. Names of image kinds are cuobjdump's.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-"""By their full names; linked PE files have the first 8 characters."""
+"""Full section names; linked PE files have the first 8 characters."""
 
 _MAGIC = 0xBA55ED50
 _HEADER = struct.Struct("<IHHQ")
@@ -99,7 +99,7 @@ _PTX, _ELF, _NVVM, _SEVERAL = 1, 2, 8, 256
 _KINDS = {1: "ptx", 2: "elf", 4: "cubin", 8: "nvvm", 32: "index", 64: "relocatable ptx"}
 _KINDS |= {128: "tile ir"}
 IMAGE_KINDS = tuple(_KINDS.values())
-"""All that `CudaImage.image_kind` can be, besides ``kind N``."""
+"""Values of `CudaImage.image_kind`, besides ``kind N``."""
 _PREFIXES = {1: "compute", 2: "sm", 4: "sm", 8: "lto", 32: "index", 64: "compute", 128: "tile"}
 
 _64BIT, _DEBUG = 0x1, 0x2
@@ -113,13 +113,13 @@ _FINISHED_BY_DRIVER = 0x1000000
 
 _PROCESSOR = re.compile(r"(?:sm|compute|lto)_(\d{1,9})([af]?)")
 _ELF_TABLES_END = 62
-"""Bytes of an ELF header up to what it says of the two tables."""
+"""Bytes of an ELF header up to the fields of its two tables."""
 _BITCODE = (*BITCODES, b"\x7fNC\xed")
 _COMPAT_SECTION = b".nv.compat"
 
 
 class _EntryHeader(NamedTuple):
-    """An entry's header, in the order of its fields."""
+    """An entry's header, in field order."""
 
     kind: int
     version: int
@@ -139,59 +139,58 @@ class _EntryHeader(NamedTuple):
 
 @frozen
 class CudaImage:
-    """One image: for what processor it is, and where its bytes are."""
+    """One image: its processor, and the place of its bytes."""
 
     image_kind: str
-    """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` for what is not publicly known."""
+    """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` if undocumented."""
     processor: str
     """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM."""
     flags: int
     identifier: str
     entry: int
-    """Which entry of the fat binary it is in, from 0."""
+    """Index of its entry in the fat binary, from 0."""
     offset: int
     """Bytes from the beginning of the data it was read from to the payload."""
     stored_size: int
-    """Bytes of the payload, which several images may share; without padding where this is
-    known."""
+    """Bytes of the payload, which several images may share; without padding if known."""
     size: int
-    """Bytes after decompression, with what may pad it; see `image_content`."""
+    """Bytes after decompression, including padding; see `image_content`."""
     packed: Packed | None = None
     """The payload, if it is compressed."""
     start: int = 0
-    """Where it begins in what the payload decompresses to."""
+    """Start of the image in the decompressed payload."""
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the payload has to be decompressed."""
+        """Whether the payload is compressed."""
         return self.packed is not None
 
     @property
     def is_readable(self) -> bool:
-        """Whether it is publicly known how the payload is read."""
+        """Whether this package can read the payload."""
         return self.packed is None or self.packed.is_readable
 
 
 @frozen
 class CudaEntry:
-    """One entry, which holds one image or several, with its header; in bytes."""
+    """One entry with its header, with one or several images; sizes are in bytes."""
 
     offset: int
-    """From the beginning of the data it was read from."""
+    """Bytes from the beginning of the data it was read from."""
     size: int
     images: tuple[CudaImage, ...]
 
 
 @frozen
 class CudaFatbin:
-    """A fat binary's entries; `size` is in bytes, with its header."""
+    """A fat binary's entries; `size` is in bytes, including the header."""
 
     entries: tuple[CudaEntry, ...]
     size: int
 
     @property
     def images(self) -> tuple[CudaImage, ...]:
-        """The images of all entries, in their order."""
+        """The images of all entries, in order."""
         return tuple(image for entry in self.entries for image in entry.images)
 
 
@@ -199,21 +198,20 @@ class CudaFatbin:
 
 
 def is_cuda_fatbin(data: memoryview, offset: int = 0) -> bool:
-    """Return whether a fat binary's magic stands at `offset`."""
+    """Return whether `data` has the magic of a fat binary at `offset`."""
     return data[offset : offset + 4] == _BEGIN[:4]
 
 
 def cuda_fatbin_size(data: memoryview, offset: int) -> int:
-    """Return the size in bytes, with its header, of a fat binary that could be read there."""
+    """Return the size in bytes, header included, of a plausible fat binary at `offset`."""
     _, _, header_size, size = _HEADER.unpack_from(data, offset)
     return int(header_size + size)
 
 
 def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int | None:
-    """Return where, from `start` to `stop`, the first fat binary seems to begin.
+    """Return where, from `start` to `stop`, the first plausible fat binary begins.
 
-    What stands there is a header and that of a first entry, which fit to each other and end
-    before `end`.
+    The headers of the fat binary and its first entry must be consistent and end before `end`.
     """
     for found in _BEGIN_PATTERN.finditer(data, start, min(stop + len(_BEGIN) - 1, end)):
         at = found.start()
@@ -228,7 +226,7 @@ def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int |
 
 
 def cuda_processor(kind: int, number: int, flags: int) -> str:
-    """Name the processor of an entry: ``sm_90a``, ``compute_90``, ``lto_90``, ``kind77_90``."""
+    """Return the processor of an entry: ``sm_90a``, ``compute_90``, ``lto_90``, ``kind77_90``."""
     suffix = next((text for text, flag in _SUFFIXES.items() if flag & flags), "")
     return f"{_PREFIXES.get(kind, f'kind{kind}')}_{number}{suffix}"
 
@@ -238,8 +236,8 @@ def read_cuda_fatbin(
 ) -> CudaFatbin:
     """Read the fat binary at `offset` of `data`; `path` is for messages only.
 
-    :raises FormatError: none is there, or its sizes contradict the data.
-    :raises UnsupportedError: it is of an unknown version.
+    :raises FormatError: there is no fat binary, or its sizes contradict the data.
+    :raises UnsupportedError: its version is unknown.
     """
     available = len(data) - offset
     if available < _HEADER.size:
@@ -274,13 +272,13 @@ class _Reader:
         self.number = 0
 
     def error(self, message: str, offset: int | None = None) -> FormatError:
-        """Return what contradicts in the entry that is being read."""
+        """Return an error for the current entry."""
         at = self.position if offset is None else offset
         field = f"CUDA entry {self.number + 1}"
         return FormatError(message, path=self.path, offset=at, field=field)
 
     def entries(self) -> Iterator[CudaEntry]:
-        """Yield the entries, one after the other."""
+        """Yield the entries, in order."""
         while self.position < self.end:
             row = self._row(self.position, self.end)
             room = self.end - self.position
@@ -374,7 +372,7 @@ class _Reader:
         return tuple(images)
 
     def _inner_size(self, row: _EntryHeader, position: int, end: int) -> int:
-        """Return how many bytes the header of one of several images has."""
+        """Return the header size of one of several images, in bytes."""
         size = _ENTRY.size
         if row.identifier_size:
             size = row.identifier + _padded(row.identifier_size + 1)
@@ -397,13 +395,13 @@ def image_content(
     unpack: Callable[[Packed], bytes] | None = None,
     path: StrPath | None = None,
 ) -> memoryview:
-    """Return an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, unpacked.
+    """Return an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, decompressed.
 
-    Without what pads it: PTX ends before its NUL, a cubin where the last of its two
-    tables of headers does. `unpack` has what a payload of `data` decompresses to.
+    Padding is removed: PTX ends before its NUL, a cubin at the end of its last header table.
+    `unpack` returns the decompressed payload.
 
     :raises FormatError: the payload is damaged.
-    :raises UnsupportedError: it is compressed in an unknown way.
+    :raises UnsupportedError: its compression is unknown.
     """
     if image.packed is None:
         content = data[image.offset : image.offset + image.size]
@@ -415,7 +413,7 @@ def image_content(
 
 
 def _content_size(content: memoryview, image_kind: str) -> int:
-    """Return how many bytes an unpacked image has without padding, of which there are at most 8."""
+    """Return the size of a decompressed image without padding, which has at most 8 bytes."""
     size = len(content)
     tail = bytes(content[-_ALIGNMENT:])
     least = size - len(tail) + len(tail.rstrip(b"\0"))
@@ -435,37 +433,36 @@ def _content_size(content: memoryview, image_kind: str) -> int:
 
 @frozen
 class NewCudaEntry:
-    """A device image to be written; its kind is seen from its content.
+    """A device image to write: a 64-bit cubin, PTX, or NVVM bitcode.
 
-    A 64-bit cubin, PTX, or NVVM bitcode.
+    Its kind is derived from the content.
     """
 
     processor: str
-    """``sm_90a``; also as ``compute_90a`` or ``lto_90a``."""
+    """``sm_90a``; ``compute_90a`` or ``lto_90a`` are accepted too."""
     content: bytes | memoryview
     identifier: str = ""
-    """A name for people (``-ident``): nvcc gives the source's."""
+    """A name for users (``-ident``): nvcc passes the source's."""
     options: str = ""
-    """For ptxas, when the driver compiles PTX (``-cmdline``)."""
+    """Options for ptxas when the driver compiles PTX (``-cmdline``)."""
 
 
 @frozen
 class FatbinStyle:
-    """What ``fatbinary`` is told of all images of a fat binary, and which version it is."""
+    """Options of ``fatbinary`` for all images of a fat binary, and its version."""
 
     mode: CompressionMode = "none"
-    """``--compress-mode``; that of nvcc is ``default``."""
+    """``--compress-mode``; nvcc uses ``default``."""
     compress_all: bool = False
-    """Whether cubins are compressed too (``--compress-all``); ``-c`` has the same effect, and
-    no other."""
+    """Whether cubins are compressed too (``--compress-all``, or its equivalent ``-c``)."""
     debug: bool = False
-    """``-g``, which compresses cubins too."""
+    """``-g``, which also compresses cubins."""
     is_64bit: bool = True
     host: Literal["linux", "mac", "windows"] = "linux"
-    """Where the program runs."""
+    """Operating system of the host program."""
     release: int = 13
-    """Of CUDA, 12 (.9) or 13: they shorten and compress PTX in different ways. Drivers before
-    CUDA 12.4 know LZ4 alone, which is the method of 12."""
+    """CUDA release, 12 (.9) or 13: they shorten and compress PTX differently. Drivers before CUDA
+    12.4 support only LZ4, the method of 12."""
 
 
 _DEFAULT_STYLE = FatbinStyle()
@@ -475,22 +472,22 @@ _Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | No
 def plan_cuda_fatbin(
     entries: Sequence[NewCudaEntry], style: FatbinStyle = _DEFAULT_STYLE
 ) -> list[bytes | memoryview]:
-    """Return the pieces of a fat binary, in their order: as ``fatbinary`` writes it.
+    """Return the pieces of a fat binary, in order, as ``fatbinary`` writes it.
 
-    :raises UsageError: a processor that an entry cannot name or a cubin is not for, or a style
-        that does not exist.
-    :raises FormatError: a content that is neither PTX, a cubin nor NVVM bitcode.
+    :raises UsageError: an entry's processor is invalid or not that of its cubin, or the style does
+        not exist.
+    :raises FormatError: a content is neither PTX, a cubin nor NVVM bitcode.
     """
     return plan_entries([piece for entry in entries for piece in _pieces(entry, style)])
 
 
 def plan_entries(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Return the pieces of a fat binary of these entries, with their headers, in their order."""
+    """Return the pieces of a fat binary with these entries, in order."""
     return [cuda_header(sum(map(len, pieces))), *pieces]
 
 
 def cuda_header(size: int) -> bytes:
-    """Return the header of a fat binary whose entries are `size` bytes together."""
+    """Return the header of a fat binary whose entries have `size` bytes in total."""
     return _HEADER.pack(_MAGIC, 1, _HEADER.size, size)
 
 
@@ -546,7 +543,7 @@ def _is_to_be_compressed(kind: int, style: FatbinStyle) -> bool:
 
 
 def _described(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
-    """Return kind, versions, payload, text of the options (None: without), and flags."""
+    """Return kind, versions, payload, options (None: without), and flags."""
     if is_elf(memoryview(entry.content)):
         return _described_cubin(entry, style, number)
     options = entry.options.encode()
@@ -578,14 +575,14 @@ def _described_cubin(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _F
 
 
 def _names(identifier: bytes, options: bytes | None) -> tuple[bytes, int, int]:
-    """Return what stands behind an entry's header, and where in the entry its two parts begin."""
+    """Return the bytes behind an entry's header, and the offsets of both parts in the entry."""
     names, identifier_at, options_at = b"", 0, 0
     if identifier:
         identifier_at = _ENTRY.size
         names = identifier.ljust(_padded(len(identifier) + 1), b"\0")
     if options is not None:
         options_at = _ENTRY.size + len(names)
-        # Of a cubin's section, the length is told without the NUL before it.
+        # The length of a cubin's section excludes the NUL before it.
         length = len(options.removeprefix(b"\0"))
         text = options.ljust(_padded(length + 1), b"\0")
         names += _PAIR.pack(options_at + _PAIR.size, length) + text

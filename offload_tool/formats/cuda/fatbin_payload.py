@@ -1,7 +1,7 @@
-"""The payload of an entry of CUDA's fat binary, compressed: an LZ4 block or a zstd frame.
+"""The compressed payload of an entry of CUDA's fat binary: an LZ4 block or a zstd frame.
 
-Which of them it is, and what it unpacks to, the entry's header says. What ``fatbinary`` does
-for each ``--compress-mode``::
+The entry's header records the method and the decompressed size. ``fatbinary`` maps
+``--compress-mode`` as follows::
 
     mode      CUDA 13               12.9                  compressed are
     default   zstd, level 5         LZ4, NVIDIA's own     PTX and NVVM; with -g all images
@@ -10,14 +10,14 @@ for each ``--compress-mode``::
     size      zstd, level 19        zstd, level 19        all images
     none      -                     -                     none
 
-The payload stays compressed where that makes it larger. Observed: with libzstd 1.5.7 and liblz4
-1.9.4 or 1.10, the bytes are those of 13.0 and 13.5; with libzstd 1.5.5 (zstandard 0.22) those of
-12.9. The exception are the blocks of LZ4 that 12.9 and 13.0 write: no setting of liblz4 gives
-them, so ours are HC's, which are a tenth smaller; what is unpacked is the same.
+The payload stays uncompressed if compression would enlarge it. Observed: libzstd 1.5.7 and liblz4
+1.9.4 or 1.10 give the bytes of 13.0 and 13.5; libzstd 1.5.5 (zstandard 0.22) those of 12.9. LZ4
+blocks of 12.9 and 13.0 are the exception: no setting of liblz4 reproduces them. This module writes
+HC blocks instead, which are a tenth smaller and decompress to the same content.
 
-Decompressing: a header's sizes are claims, so what cannot be true is refused before there is room
-for it. A byte of an LZ4 block stands for at most 255, and a zstd frame is walked over. The `lz4`
-library is a dependency, because a decoder of our own would be a hundred times slower.
+Decompression: the sizes in a header are untrusted, so impossible ones are rejected before memory is
+allocated. A byte of an LZ4 block stands for at most 255 bytes, and a zstd frame is walked over. The
+`lz4` library is a dependency, because a decoder in Python would be a hundred times slower.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ _LZ4_LAST = 64
 
 @frozen
 class Packed:
-    """A compressed payload, and what the header says of it."""
+    """A compressed payload, as recorded in the header."""
 
     offset: int
-    """Of its first byte, from the beginning of the data."""
+    """Offset of its first byte in the data."""
     stored_size: int
     """Bytes, without padding."""
     size: int
-    """Bytes that it unpacks to."""
+    """Decompressed size in bytes."""
     method: str
-    """``lz4``, ``zstd``, `SCRAMBLED`, or ``flag 0x...`` for what is not known."""
+    """``lz4``, ``zstd``, `SCRAMBLED`, or ``flag 0x...`` if unknown."""
 
     @property
     def is_readable(self) -> bool:
-        """Whether it is publicly known how this is unpacked."""
+        """Whether this package can decompress it."""
         return self.method in ("lz4", "zstd")
 
     @property
     def end(self) -> int:
-        """Where it ends in the data."""
+        """End of the payload in the data."""
         return self.offset + self.stored_size
 
 
@@ -79,7 +79,7 @@ def method_for(mode: CompressionMode, release: int) -> Method:
 
 
 def compressed(content: bytes | memoryview, mode: CompressionMode, release: int) -> bytes:
-    """Compress a payload as ``fatbinary`` of CUDA 13 does; of `release` 12 with its method.
+    """Compress a payload as ``fatbinary`` of CUDA 13 does; with `release` 12, by its method.
 
     :raises UsageError: there is no such mode.
     """
@@ -97,11 +97,11 @@ def compressed(content: bytes | memoryview, mode: CompressionMode, release: int)
 
 
 def decompressed(data: memoryview, packed: Packed, *, path: StrPath | None = None) -> bytes:
-    """Unpack a payload of `data`, which must give `packed.size` bytes.
+    """Decompress a payload of `data` to exactly `packed.size` bytes.
 
-    :raises FormatError: it is damaged, gives more or fewer bytes, or cannot give so many.
-    :raises UnsupportedError: it is compressed in a way that is not known.
-    :raises LimitError: it is more than the run's budget allows.
+    :raises FormatError: the payload is damaged, or its size is impossible or wrong.
+    :raises UnsupportedError: its compression is unknown.
+    :raises LimitError: the content exceeds the run's budget.
     """
     if not packed.is_readable:
         message = f"cannot be unpacked: how is not publicly known ({packed.method})"

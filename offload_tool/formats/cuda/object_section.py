@@ -1,6 +1,6 @@
 """CUDA's fat binary inside a host object: the section ``.nv_fatbin``, or ``__nv_relfatbin``.
 
-clang embeds the fat binary that it is given while it compiles the host code::
+clang embeds the fat binary from its command line while it compiles the host code::
 
     .nvFatBinSegment                         .nv_fatbin   (read-only)
       __cuda_fatbin_wrapper:
@@ -8,9 +8,9 @@ clang embeds the fat binary that it is given while it compiles the host code::
         pointer to .nv_fatbin + 0   ------->   the fat binary's bytes
         0
 
-Given a placeholder instead, the object depends on no device code. The placeholder is then
-replaced: the fat binary goes behind everything else in a copy of the object, and the
-section's header says so. Nothing else of the object changes::
+With a placeholder, the object does not depend on device code. Later, this module replaces the
+placeholder: the fat binary is appended to a copy of the object, and the section's header points to
+it. Nothing else changes::
 
     object as it was, with another offset and size | zeros | fat binary
     in the header of section .nv_fatbin
@@ -30,19 +30,19 @@ PLACEHOLDER = b"offload_tool: the fat binary goes here"
 SECTION = ".nv_fatbin"
 RELOCATABLE_SECTION = "__nv_relfatbin"
 ALIGNMENT = 16
-"""Of the fat binary in the file, in bytes; the section itself asks for 8."""
+"""Alignment of the fat binary in the file, in bytes; the section requires 8."""
 _SECTIONS = (SECTION.encode(), RELOCATABLE_SECTION.encode())
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
     """Return the number of the section that holds the placeholder, in a host object.
 
-    None if there is no such section: clang makes none for a source that has neither kernels
-    nor device variables.
+    None if there is no such section: clang creates none for a source without kernels and device
+    variables.
 
-    :raises CodeObjectError: something else is in that section.
-    :raises FormatError: it is not an ELF file, or a broken one.
-    :raises UnsupportedError: it is a 32-bit or big-endian ELF file.
+    :raises CodeObjectError: the section holds other content.
+    :raises FormatError: the object is not an ELF file, or is broken.
+    :raises UnsupportedError: the object is a 32-bit or big-endian ELF file.
     """
     expected = "expected a 64-bit little-endian ELF object"
     if not is_elf(data):
@@ -63,10 +63,10 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
 
 
 def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) -> FilePlan:
-    """Plan the host object `data` with a fat binary of `size` bytes, which is content 0.
+    """Return a plan of the host object `data` with content 0, a fat binary of `size` bytes.
 
-    :raises CodeObjectError: it was not compiled with the placeholder.
-    :raises FormatError: see `find_placeholder`.
+    :raises CodeObjectError: the object was not compiled with the placeholder.
+    :raises FormatError: as `find_placeholder`.
     """
     index = find_placeholder(data, path=path)
     if index is None:

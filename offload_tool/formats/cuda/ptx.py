@@ -1,26 +1,25 @@
-r"""PTX, NVIDIA's assembly text: its version, its short form in fat binaries, and its kernels.
+r"""PTX, NVIDIA's assembly text: version, short form in fat binaries, and kernels.
 
-``fatbinary`` takes out what the assembler would skip. 13.x::
+``fatbinary`` removes text that the assembler would skip. Version 13.x::
 
-    // to the end of the line, and /* ... */     goes ("/*/" is a whole comment)
-    blanks and tabs behind white space           go
-    "..." with \" in it                          stays as it is
+    // to the end of the line, and /* ... */     removed ("/*/" is a whole comment)
+    blanks and tabs behind white space           removed
+    "..." with \" in it                          unchanged
 
-12.9 leaves the two slashes of each comment, leaves ``/* ... */``, and takes out blanks in
-strings, too. Source: fatbinary 13.0 and 13.5 and libnvfatbin 12.9 and 13.5, observed with
-38,000 random texts; no difference but one: 12.9 drops the first line whatever it holds, where
-this keeps one that is no comment.
+12.9 keeps the two slashes of each comment, keeps ``/* ... */``, and removes blanks in strings too.
+Source: fatbinary 13.0 and 13.5 and libnvfatbin 12.9 and 13.5, observed with 38,000 random texts;
+one difference: 12.9 drops the first line whatever it contains, this module only if it is a comment.
 
-A kernel is a directive ``.entry``; words in comments and strings are passed over::
+A kernel is a directive ``.entry``; comments and strings are skipped::
 
     .visible .entry NAME(        NAME: letters, digits, _, $, %
         .param .u64 NAME_param_0
     )
-    .maxntid 128, 2, 1           at most so many threads in each dimension; 1 if it is not said
-    .reqntid 64                  exactly so many
+    .maxntid 128, 2, 1           at most this many threads in each dimension; 1 if omitted
+    .reqntid 64                  exactly this many
     {                            the body; without one (";") it is a declaration
 
-What a kernel needs is decided when a driver compiles it; PTX says no more than this. Source:
+The driver determines a kernel's resources when it compiles it; PTX has no more information. Source:
 NVIDIA's PTX ISA 9.0, "Kernel and Function Directives" and "Performance-Tuning Directives".
 """
 
@@ -34,7 +33,7 @@ from offload_tool.formats.kernel import MOST, WARP, Kernel
 from offload_tool.io.limits import budget
 
 _BEGIN = 4096
-"""Bytes in which the version is looked for: only comments stand before it."""
+"""Bytes to search for the version: only comments precede it."""
 _VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\d+)\.(\d+)", re.MULTILINE)
 _WHITE = b" \t\n\v\f\r"
 _STRING = rb'(?<!\\)"(?:.*?(?<!\\)"|.*\Z)'
@@ -48,7 +47,7 @@ _BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
 
 _NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
 _COMMENT = rb"//[^\n]*|/\*.{0,999}?\*/"
-"""The end of a longer one is searched for by itself: a pattern keeps a state for each character."""
+"""Longer comments are searched separately: a pattern keeps a state for each character."""
 _QUOTED = rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?'
 _GAP = rb"(?:\s|%b)" % _COMMENT
 _KERNEL = re.compile(rb"\.entry%b{1,999}([A-Za-z_$%%][\w$]*)" % _GAP, re.DOTALL)
@@ -61,18 +60,18 @@ _LONGEST_THREADS = 999
 
 
 def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
-    """Return what passes over text, strings and short comments, up to one of what is named."""
+    """Return a pattern that skips text, strings and short comments, up to one of `stops`."""
     passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _QUOTED, _COMMENT, directives)
     return re.compile(rb"(?:%b){1,1000}" % passed, re.DOTALL)
 
 
 _DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'
-"""Or nothing, before another."""
+"""Or nothing, before another directive."""
 _OUTSIDE = _run_up_to(b"", b"entry", _DECLARATION)
 _HEAD = _run_up_to(b"{;", b"entry|maxntid|reqntid", b"")
 _REST_OF_HEAD = _run_up_to(b"{;", b"entry", b"")
 _STRING_OR_COMMENT = re.compile(rb"%b|%b" % (_QUOTED, _COMMENT), re.DOTALL)
-"""What begins first counts: there may be the sign of one in the other."""
+"""The first match counts: a comment may contain quotes, and a string comment signs."""
 _LONGEST_NUMBER = 40
 """Digits."""
 _DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
@@ -86,7 +85,7 @@ def is_ptx(data: bytes | memoryview) -> bool:
 def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
     """Return major and minor version of a PTX module.
 
-    :raises FormatError: it has no line ``.version``, as PTX must.
+    :raises FormatError: the module has no line ``.version``.
     """
     found = _VERSION.search(bytes(text[:_BEGIN]))
     if found is None:
@@ -124,11 +123,11 @@ def _shortened_12(text: bytes) -> bytes:
 
 
 def read_ptx_kernels(text: memoryview) -> list[Kernel]:
-    """Read the kernels that a module defines, in its order; a name that comes again, once.
+    """Read the kernels that a module defines, in order; repeated names count once.
 
-    The time grows with the size of the text, whatever is in it.
+    The time is linear in the size of the text, whatever its content.
 
-    :raises LimitError: there are more directives than a file of that size may have members.
+    :raises LimitError: the module has too many directives for its size.
     """
     module = bytes(text)
     limit = budget(len(module))
@@ -153,7 +152,7 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
 
 
 def _stop(run: re.Pattern[bytes], module: bytes, at: int) -> int:
-    """Return where a run ends, behind long comments."""
+    """Return the end of a run, after long comments."""
     while True:
         if passed := run.match(module, at):
             at = passed.end()
@@ -170,7 +169,7 @@ def _threads(text: bytes) -> int:
 
 
 def ptx_statements(text: memoryview) -> bytes:
-    """Return a module without comments and blank lines, and what only debuggers read of it."""
+    """Return a module without comments, blank lines and debug information."""
     module = _without_comments(bytes(text).partition(b"\0")[0])
     lines = _DEBUG_LINE.sub(b"", module).splitlines()
     return b"\n".join(filter(None, map(bytes.strip, lines)))
@@ -181,7 +180,7 @@ def _without_comments(module: bytes) -> bytes:
 
 
 def _number(digits: bytes | None) -> int:
-    """Return a number of C, of which no more than what a `Kernel` may say is read."""
+    """Return a C number, capped at the largest value of a `Kernel`."""
     if digits is None:
         return 1
     if len(digits) > _LONGEST_NUMBER:
