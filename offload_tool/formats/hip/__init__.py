@@ -1,1 +1,1 @@
-"""HIP's bundles in linked files, and what host programs say of them."""
+"""HIP's bundles in linked files, and the wrappers of host programs."""

@@ -1,8 +1,8 @@
 """HIP's fat binary inside a host program: the section ``.hip_fatbin`` and its symbols.
 
-Every translation unit has a compilation unit ID (CUID), a text of the build's choice
-(``-cuid=X``). With H its hash, a host object compiled without device code looks for
-two symbols, which the object that embeds the bundle defines::
+Every translation unit has a compilation unit ID (CUID), a text that the build chooses
+(``-cuid=X``). With H its hash, a host object compiled without device code refers to two symbols.
+The object that embeds the bundle defines them::
 
     host object                               embedding object
     ---------------------------------------   --------------------------------------
@@ -14,19 +14,19 @@ two symbols, which the object that embeds the bundle defines::
     (clang 19: __hip_gpubin_handle_H) ----->      8 bytes
     __hip_cuid_H  (defined in both host object and code objects)
 
-With relocatable device code, all translation units of a program share one bundle: the
-embedding object then defines the two symbols of each, over the same bytes, so that the
-first to start registers it. It also defines both without a hash, ``__hip_fatbin`` and
-``__hip_gpubin_handle``: for the object that registers the entries of host objects of the new
-offload driver (``passes/runtime/hip_registration.c``), and for host objects of clang 18 and older.
+With relocatable device code, all translation units of a program share one bundle. The embedding
+object then defines the two symbols of each at the same address; the first unit to start registers
+it. It also defines ``__hip_fatbin`` and ``__hip_gpubin_handle``, without a hash. The object that
+registers host objects of the new offload driver (``passes/runtime/hip_registration.c``) needs them,
+and host objects of clang 18 and older do.
 
 H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
 zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.
 
-The wrapper, one for each translation unit, is all that the runtime is given::
+The wrapper, one for each translation unit, is the argument of the runtime's registration::
 
-    0     u32 magic        "FPIH": the pointer is to a bundle
-                           "HIPK": it is to a kpack marker, see `marker`
+    0     u32 magic        "FPIH": the pointer leads to a bundle
+                           "HIPK": it leads to a kpack marker, see `marker`
     4     u32 version, 1
     8     pointer
     16    u64              of "HIPK": index, which is part of the kernel key
@@ -59,9 +59,9 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import FilePlan, Literal, content
 
-try:  # loads in no time, unlike all of hashlib with OpenSSL
+try:  # fast to load, unlike hashlib with OpenSSL
     from _md5 import md5  # type: ignore[import-not-found]
-except ImportError:  # another implementation of Python
+except ImportError:  # an interpreter other than CPython
     from hashlib import md5
 
 SECTION = ".hip_fatbin"
@@ -73,8 +73,8 @@ HANDLE = "__hip_gpubin_handle"
 CUID_PREFIX = "__hip_cuid_"
 ALIGNMENT = 4096
 
-# Host architecture (first field of the triple) -> ELF e_machine, e_flags. The flags of
-# riscv64 and loongarch64 are the double-float ABI of Linux; linkers refuse a mixture.
+# Host architecture (first field of the triple) -> ELF e_machine, e_flags. The flags of riscv64 and
+# loongarch64 are the double-float ABI of Linux; linkers reject a mixture.
 _HOSTS = {
     "x86_64": (62, 0),
     "amd64": (62, 0),
@@ -97,7 +97,7 @@ _WRAPPER_VERSION = 1
 
 
 class HipWrapper(NamedTuple):
-    """A wrapper as it is in a file, where its pointer may be left to a relocation."""
+    """A wrapper in a file; a relocation may define its pointer."""
 
     offset: int
     """Bytes from the beginning of the data."""
@@ -109,7 +109,7 @@ class HipWrapper(NamedTuple):
 
     @property
     def pointer_offset(self) -> int:
-        """Where the pointer is."""
+        """Position of the pointer."""
         return self.offset + 8
 
     def pack(self) -> bytes:
@@ -120,9 +120,9 @@ class HipWrapper(NamedTuple):
 def read_wrappers(
     data: memoryview, start: int, end: int, *, path: StrPath | None = None
 ) -> Iterator[HipWrapper]:
-    """Read the wrappers from `start` to `end` of a file, which are those of one section.
+    """Read the wrappers of a section, from `start` to `end` of a file.
 
-    :raises FormatError: something else is there, or a wrapper of another version.
+    :raises FormatError: the section has other data, or a wrapper of another version.
     """
     if (end - start) % WRAPPER_SIZE:
         message = f"expected wrappers of {WRAPPER_SIZE} bytes, found {end - start} bytes"
@@ -156,36 +156,36 @@ def cuid_hash(cuid: str) -> str:
 
 
 def fatbin_symbol(cuid: str) -> str:
-    """Name the symbol at which the host object expects the bundle."""
+    """Return the symbol of the bundle to which the host object refers."""
     return f"{FATBIN}_{cuid_hash(cuid)}"
 
 
 def cuid_symbol(cuid: str) -> str:
-    """Name the symbol that every object compiled with this CUID defines."""
+    """Return the symbol that every object compiled with this CUID defines."""
     return CUID_PREFIX + cuid_hash(cuid)
 
 
 class EmbeddingPlace(NamedTuple):
-    """The section that holds what is embedded."""
+    """The section for embedded content."""
 
     section: str
     alignment: int
     is_kept: bool = False
-    """Whether the linker keeps it although nothing refers to it."""
+    """Whether the linker keeps the section although nothing refers to it."""
 
 
 BUNDLE_PLACE = EmbeddingPlace(SECTION, ALIGNMENT)
 MARKER_PLACE = EmbeddingPlace(".kpack_markers", 1)
-"""Of the marker of each source."""
+"""For the marker of each source."""
 TOOLS_PLACE = EmbeddingPlace(".rocm_kpack_ref", 1, is_kept=True)
-"""Of the one marker of a linked file, which AMD's tools look for; its loader follows wrappers."""
+"""For the marker of a linked file, which AMD's tools look up; its loader follows wrappers."""
 
 NO_PLACE = EmbeddingPlace(".rodata", 1)
-"""Where an object that embeds nothing has its 0 bytes."""
+"""For the 0 bytes of an object that embeds nothing."""
 
 
 def symbol_names(hashes: Sequence[str], *, for_all: bool = False) -> list[str]:
-    """Return the names that the embedding object defines: of each bundle, and of its handle."""
+    """Return the names that the embedding object defines: for each bundle and handle."""
     suffixes = [*(f"_{name}" for name in hashes), *([""] if for_all else [])]
     return [name + suffix for suffix in suffixes for name in (FATBIN, HANDLE)]
 
@@ -198,12 +198,12 @@ def plan_embedding(
     for_all: bool = False,
     place: EmbeddingPlace = BUNDLE_PLACE,
 ) -> FilePlan:
-    """Plan the object that embeds a bundle of `size` bytes, content 0, for host objects.
+    """Return a plan of the object that embeds a bundle of `size` bytes, content 0.
 
-    `hashes` are those of their CUIDs (see `cuid_hash`). If it is the one bundle `for_all` of a
-    program, it has the symbols without a hash, too. `place` says in which section it is.
+    `hashes` are those of the host objects' CUIDs (see `cuid_hash`). The one bundle `for_all` of a
+    program also has the symbols without a hash. `place` is its section.
 
-    :raises UsageError: the host architecture is not one that this package can write.
+    :raises UsageError: this package cannot write objects for the host architecture.
     """
     arch = host_triple.split("-", 1)[0]
     if arch not in _HOSTS:
@@ -213,7 +213,7 @@ def plan_embedding(
     start = _align(_ELF.header.size, place.alignment)
 
     flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if place.is_kept else 0)
-    abi = _ELFOSABI_GNU if place.is_kept else 0  # without it, GNU's linker does not know the flag
+    abi = _ELFOSABI_GNU if place.is_kept else 0  # otherwise GNU's linker does not know the flag
 
     defined = symbol_names(hashes, for_all=for_all)
     texts = [*defined, place.section, ".bss", ".note.GNU-stack", ".symtab", ".strtab"]
