@@ -1,1 +1,1 @@
-"""What device code says of its kernels: their names, sizes and resources."""
+"""Kernels of device code: names, sizes and resources."""

@@ -1,4 +1,4 @@
-"""The metadata note of AMD GPUs' code objects, version 3 to 6: what their kernels need.
+"""Read the metadata note of AMD GPU code objects, version 3 to 6: the resources of kernels.
 
 ::
 
@@ -10,13 +10,13 @@
         .name, .symbol       strings: "k", of its code, and "k.kd", of its descriptor
         .vgpr_count, ...     integers, see `_FIELDS`
         .args                array of maps: .offset, .size (bytes), .value_kind
-        ...                  of no interest here, at any depth
-      amdhsa.target, ...     of no interest here
+        ...                  ignored, at any depth
+      amdhsa.target, ...     ignored
 
-    the symbol table         .name is the name of a function, whose size is that of the code
+    the symbol table         .name is the name of a function; st_size is its code size
 
-Code objects of version 2 have YAML in a note "AMD" of type 10, and are refused by that name.
-The note comes from strangers, and is read piece by piece (see `formats.msgpack_stream`).
+Code objects of version 2 have YAML in a note "AMD" of type 10; the reader rejects that version.
+The note is untrusted, and read as a stream (see `formats.msgpack_stream`).
 
 Source: AMDGPUUsage, "Code Object V3 Metadata" to "V5"; checked with llvm-readelf 22.1.8.
 """
@@ -62,10 +62,10 @@ _REQUIRED = frozenset(_FIELDS) - {".agpr_count", ".vgpr_spill_count", ".sgpr_spi
 
 
 def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
-    """Read the kernels of a code object, in the order of its metadata.
+    """Read the kernels of a code object, in metadata order.
 
     :raises FormatError: the metadata is broken, contradicts the symbols, or is missing.
-    :raises UnsupportedError: it is of a version that is not read.
+    :raises UnsupportedError: its version is not supported.
     :raises UsageError: msgpack is not installed.
     """
     tables = read_elf_sections(data, path=path)
@@ -84,13 +84,13 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
 def read_amdgpu_arguments(
     data: memoryview, *, path: StrPath | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Read what the kernels of a code object are given by who starts them.
+    """Read the arguments of the kernels of a code object.
 
-    For each name the arguments, a text each: offset and size in bytes, and the kind of value.
-    Those that the compiler adds (``hidden_...``) are left out.
+    Returns, by kernel name, one text per argument: offset and size in bytes, and the kind of value.
+    Arguments that the compiler adds (``hidden_...``) are omitted.
 
     :raises FormatError: the metadata is broken.
-    :raises UnsupportedError: it is of a version that is not read.
+    :raises UnsupportedError: its version is not supported.
     :raises UsageError: msgpack is not installed.
     """
     tables = read_elf_sections(data, path=path)
@@ -103,7 +103,7 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     sizes: dict[bytes, int] = {}
     descriptors: set[bytes] = set()
     kinds = [row.sh_type for row in tables.sections]
-    # What a runtime looks kernels up in; what no linker has seen has the other table alone.
+    # Runtimes look up kernels in .dynsym; only unlinked code objects lack it.
     wanted = SHT_DYNSYM if SHT_DYNSYM in kinds else SHT_SYMTAB
     for index, kind in enumerate(kinds):
         if kind != wanted:
@@ -125,7 +125,7 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
 def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterator[memoryview]:
     """Yield the descriptions of the metadata notes.
 
-    :raises UnsupportedError: they are those of version 2.
+    :raises UnsupportedError: the notes are those of version 2.
     """
     found = False
     for areas in (_note_sections(tables), _note_segments(data, path)):
@@ -137,7 +137,7 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
                 elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
                     message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
                     raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
-        if found:  # the segments have the same notes
+        if found:  # the segments contain the same notes
             return
 
 
@@ -154,7 +154,7 @@ def _note_segments(data: memoryview, path: StrPath | None) -> Iterator[memoryvie
 
 
 class _Metadata:
-    """One note's description, read from its beginning to its end."""
+    """One note's description, read sequentially."""
 
     def __init__(self, note: memoryview, path: StrPath | None) -> None:
         self.note = note
@@ -163,14 +163,14 @@ class _Metadata:
     def kernels(self) -> list[Kernel]:
         """Read all kernels.
 
-        :raises FormatError: it is no such metadata.
-        :raises UnsupportedError: its version is not known.
+        :raises FormatError: the metadata is invalid.
+        :raises UnsupportedError: its version is unknown.
         """
         with reading(self.note, self._refusal) as reader:
             return self._kernels(reader)
 
     def arguments(self) -> dict[str, tuple[str, ...]]:
-        """Read the arguments of all kernels; errors as of `kernels`."""
+        """Read the arguments of all kernels; raises the errors of `kernels`."""
         found: dict[str, tuple[str, ...]] = {}
         with reading(self.note, self._refusal) as reader:
             for _ in range(reader.map_size()):

@@ -1,4 +1,4 @@
-"""What cubins say of their kernels: sections ``.nv.info`` of attributes, and sizes of sections.
+"""Kernels of cubins: attributes in sections ``.nv.info``, and section sizes.
 
 ::
 
@@ -6,23 +6,23 @@
                              all of section .text.KERNEL, is of st_size
     .nv.info                 attributes of all functions
     .nv.info.KERNEL          attributes of one kernel
-    .nv.shared.KERNEL        as large as its shared memory; no bits in the file
-    .nv.local.KERNEL         as large as its local memory, of code without a stack
-    .nv.merc.*, .nv.capmerc* from sm_100 on, the same of code that is not finished; not read
+    .nv.shared.KERNEL        its size is that of the shared memory; no bits in the file
+    .nv.local.KERNEL         its size is that of the local memory, for code without a stack
+    .nv.merc.*, .nv.capmerc* from sm_100 on, the same for unfinished code; not read
 
     an attribute             1 byte   format: 1 no value, 2 one byte, 3 two bytes, 4 bytes
-                             1 byte   which it is
-                             2 bytes  the value, of formats 1 to 3; how many bytes follow, of 4
+                             1 byte   attribute number
+                             2 bytes  the value, for formats 1 to 3; its size in bytes, for 4
                              4: the value; in .nv.info it begins with 4 bytes, a symbol's number
 
-    which it is              0x2f     REGCOUNT: 4 bytes behind the symbol, registers
-                             0x12     MIN_STACK_SIZE: 4 bytes behind the symbol, of stack
-                                      that a thread needs with all calls; linked code alone
+    attribute number         0x2f     REGCOUNT: 4 bytes behind the symbol, registers
+                             0x12     MIN_STACK_SIZE: 4 bytes behind the symbol, stack of a
+                                      thread including all calls; only in linked code
                              0x05     MAX_THREADS: 3 numbers, of __launch_bounds__
                              0x10     REQNTID: 3 numbers, of .reqntid
 
-Source: cubins of ptxas 12.9 to 13.5, and what cuobjdump 13.5 prints of them with ``-elf`` and
-``--dump-resource-usage``, which is the sizes that are given here.
+Source: cubins of ptxas 12.9 to 13.5, and the output of cuobjdump 13.5 with ``-elf`` and with
+``--dump-resource-usage``, whose sizes this module reads.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _INFO = b".nv.info"
 _SHARED, _LOCAL = b".nv.shared.", b".nv.local."
 _ENTRY = 0x10
-"""In st_other."""
+"""Bit in st_other."""
 _HEAD = struct.Struct("<BBH")
 _OF_SYMBOL, _OF_THREADS = struct.Struct("<II"), struct.Struct("<III")
 _BYTES = 4
@@ -57,9 +57,9 @@ _REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
 
 
 def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
-    """Read the kernels of a cubin, in the order of its symbol table.
+    """Read the kernels of a cubin, in symbol table order.
 
-    :raises FormatError: its tables or its attributes are broken, or contradict each other.
+    :raises FormatError: its tables or attributes are broken or contradictory.
     """
     tables = read_elf_tables(data, path=path)
     if SHT_SYMTAB not in (kinds := [row.sh_type for row in tables.sections]):
@@ -92,7 +92,7 @@ def _code_size(tables: ElfTables, table: int, symbol: Symbol) -> int:
 
 
 def _section_size(tables: ElfTables, sections: Mapping[bytes, int], name: bytes) -> int:
-    index = sections.get(name, 0)  # number 0 has no size, nor content
+    index = sections.get(name, 0)  # section 0 has no size or content
     size = tables.sections[index].sh_size
     if size >= MOST:
         message = f"expected the size of a kernel's memory, found {size}"
@@ -103,7 +103,7 @@ def _section_size(tables: ElfTables, sections: Mapping[bytes, int], name: bytes)
 def _of_functions(
     tables: ElfTables, sections: Mapping[bytes, int], count: int
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the registers and the stack of functions, by the numbers of their symbols."""
+    """Return registers and stack size of functions, by symbol number."""
     found: dict[int, dict[int, int]] = {_REGCOUNT: {}, _MIN_STACK_SIZE: {}}
     index = sections.get(_INFO, 0)
     for which, value in _attributes(tables, index):
@@ -118,7 +118,7 @@ def _of_functions(
 
 
 def _largest(tables: ElfTables, index: int) -> int | None:
-    """Return the largest workgroup of a kernel; None where nothing limits it."""
+    """Return the largest workgroup of a kernel; None if there is no limit."""
     for which, value in _attributes(tables, index):
         if which not in (_MAX_THREADS, _REQNTID):
             continue
@@ -131,9 +131,9 @@ def _largest(tables: ElfTables, index: int) -> int | None:
 
 
 def _attributes(tables: ElfTables, index: int) -> Iterator[tuple[int, bytes]]:
-    """Read a section of attributes: which each is, and the value of those of many bytes.
+    """Yield number and value of each attribute in a section (empty values for formats 1 to 3).
 
-    :raises FormatError: they are not what fills the section.
+    :raises FormatError: the section has other content.
     """
     data, at = tables.content(index), 0
     while at < len(data):

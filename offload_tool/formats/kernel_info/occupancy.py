@@ -1,16 +1,16 @@
-"""How many waves of a kernel a SIMD of an AMD GPU holds at a time, at most.
+"""Occupancy: the maximum number of waves of a kernel on a SIMD of an AMD GPU.
 
-The least of what four things leave room for:
+It is the minimum of four limits:
 
-    waves       each SIMD has so many slots for them
-    VGPRs       all waves of a SIMD share its file, in which they are given whole blocks
+    waves       each SIMD has a fixed number of slots
+    VGPRs       all waves of a SIMD share its register file, allocated in blocks
     SGPRs       likewise, before gfx10
-    LDS         all workgroups of a compute unit (from gfx10 on: of two, a WGP) share it; their
-                waves, be it one or those of the largest workgroup, go to all SIMDs of the unit
+    LDS         all workgroups of a compute unit (from gfx10 on, of a WGP: two units) share it; the
+                waves of a workgroup (one, or those of the largest) use all SIMDs of the unit
 
 Source of the limits: LLVM 22's AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule,
-getOccupancyWithNumSGPRs, getMaxWavesPerEU, getMaxWorkGroupsPerCU) and AMDGPU.td; a test compares
-processors of each row with what clang 22.1.8 prints for the same kernels.
+getOccupancyWithNumSGPRs, getMaxWavesPerEU, getMaxWorkGroupsPerCU) and AMDGPU.td. A test compares
+processors of each row with the output of clang 22.1.8 for the same kernels.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class _Limits(NamedTuple):
-    """Of one family of processors, with waves of 64 work-items before gfx10 and 32 from then on."""
+    """Limits of a processor family, for waves of 64 work-items before gfx10 and 32 from then on."""
 
     waves: int
-    """Slots of a SIMD."""
+    """Slots per SIMD."""
     vgprs: int
-    """Of a SIMD, for each lane."""
+    """VGPRs per SIMD, for each lane."""
     vgpr_block: int
     sgprs: tuple[int, ...] = ()
-    """How many registers `waves` may use, one wave fewer, and so on; more than the last leave one
-    fewer again. Empty where each wave has all that it can name."""
+    """SGPR limits for `waves` waves, one fewer, and so on; above the last limit, one fewer again.
+    Empty if each wave has all SGPRs."""
     lds: int = 64 << 10
     """Bytes that workgroups share."""
     barriers: int = 16
-    """Workgroups of more than one wave that can be at work in a unit."""
+    """Workgroups of several waves that a unit can run at a time."""
     simds: int = 4
-    """Of a unit."""
+    """SIMDs per unit."""
 
 
 _GFX7 = _Limits(10, 256, 4, (48, 56, 64, 72, 80))
@@ -67,22 +67,22 @@ _FAMILIES = (
 
 
 def waves_per_simd(kernel: Kernel, target_id: str) -> int | None:
-    """Return how many waves of `kernel`, of code for `target_id`, a SIMD holds at most.
+    """Return the maximum number of waves of `kernel`, compiled for `target_id`, on a SIMD.
 
-    None for other than AMD's GPUs, for processors whose limits are not known, and for kernels that
-    do not say what they need.
+    None for GPUs other than AMD's, for unknown processors, and for kernels without recorded
+    resources.
     """
     limits = _limits(target_id.partition(":")[0])
     if limits is None or not kernel.wavefront_size or kernel.vgprs is None:
         return None
-    if kernel.wavefront_size == 64 and not limits.sgprs:  # of a machine with waves of 32
+    if kernel.wavefront_size == 64 and not limits.sgprs:  # native waves have 32
         limits = limits._replace(vgprs=limits.vgprs // 2, vgpr_block=limits.vgpr_block // 2)
     by_vgprs = limits.vgprs // (max(-(-kernel.vgprs // limits.vgpr_block), 1) * limits.vgpr_block)
     by_sgprs = limits.waves - sum((kernel.sgprs or 0) > most for most in limits.sgprs)
     return max(min(limits.waves, by_vgprs, by_sgprs, _waves_by_lds(kernel, limits)), 1)
 
 
-@lru_cache(maxsize=64)  # asked for every kernel
+@lru_cache(maxsize=64)  # called for every kernel
 def _limits(processor: str) -> _Limits | None:
     return next((row for names, row in _FAMILIES if re.fullmatch(names, processor)), None)
 
@@ -92,7 +92,7 @@ def _waves_by_lds(kernel: Kernel, limits: _Limits) -> int:
         return limits.waves
     largest = max(-(-(kernel.max_workgroup_size or 1) // kernel.wavefront_size), 1)
     most = 0
-    for waves in {1, largest}:  # of a workgroup
+    for waves in {1, largest}:  # waves per workgroup
         groups = min(limits.lds // kernel.lds, limits.waves * limits.simds // waves)
         if waves > 1:
             groups = min(groups, limits.barriers)

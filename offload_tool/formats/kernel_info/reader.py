@@ -1,14 +1,14 @@
-"""The kernels of a device image of any sort, and the machine code of an ELF file.
+"""Read the kernels of a device image of any kind, and the machine code of an ELF file.
 
 ::
 
     symbol tables     functions (STT_FUNC); the code of one is st_size bytes of its section, from
-                      st_value - sh_addr on. Where .symtab was stripped, .dynsym has the kernels
-    sections          SHT_PROGBITS with SHF_ALLOC are what a device loads: code and data.
-                      Symbols, their names, notes and debug information are not among them
-    segments          of a file whose section headers were stripped, PT_LOAD: all of these
+                      st_value - sh_addr on. If .symtab is stripped, .dynsym has the kernels
+    sections          a device loads SHT_PROGBITS with SHF_ALLOC: code and data, but not
+                      symbols, their names, notes and debug information
+    segments          without section headers (stripped): all PT_LOAD
 
-Source: the gABI. AMD's code objects and cubins are alike in this.
+Source: the gABI. It applies to AMD's code objects and to cubins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _PTX = ("ptx", "relocatable ptx")
 _UNTOLD = (None, "none", "unknown")
-"""What packages say of images whose files had other suffixes; bundles say nothing."""
+"""Image kinds in packages whose files have other suffixes; bundles have no kind."""
 _UNFINISHED = {
     "nvvm": "NVVM code",
     "bitcode": "LLVM bitcode",
@@ -54,10 +54,9 @@ _MAGICS = {
 
 
 def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
-    """Return why an image of a sort that is known says nothing of its kernels; None for all others.
+    """Return why an image of a known kind lists no kernels; None for all other images.
 
-    `image` is its first 64 bytes, or more, as they are stored; `image_kind` is what the container
-    says of it.
+    `image` is its stored content or at least the first 64 bytes; `image_kind` is the container's.
     """
     unfinished = _UNFINISHED.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
     if unfinished:
@@ -73,12 +72,12 @@ def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
 def read_kernels(
     image: memoryview, *, image_kind: str | None = None, path: StrPath | None = None
 ) -> list[Kernel]:
-    """Read the kernels of a code object, of a cubin, or of PTX.
+    """Read the kernels of a code object, a cubin, or PTX.
 
-    An image without a byte has none. `path` names it in messages.
+    An empty image has none. Messages call the image `path`.
 
-    :raises FormatError: what the image says of its kernels is broken.
-    :raises UnsupportedError: it is of a sort, or of a version, that is not read.
+    :raises FormatError: the description of the kernels is broken.
+    :raises UnsupportedError: the image's kind or version is not supported.
     """
     is_elf = is_elf_header(image)
     if image_kind in _PTX or (image_kind in _UNTOLD and not is_elf and is_ptx(image)):
@@ -100,12 +99,12 @@ def read_kernels(
 
 
 class MachineCode(NamedTuple):
-    """Of one ELF file; all are views of its bytes."""
+    """Machine code of one ELF file; all values are views of its bytes."""
 
     functions: dict[str, memoryview]
-    """By their names; those whose code is no part of one section are left out."""
+    """Functions by name, without those whose code is not within one section."""
     loaded: list[memoryview]
-    """The code and data that a device loads, section by section, or segment by segment."""
+    """The code and data that a device loads, by section or by segment."""
 
 
 def read_machine_code(data: memoryview, *, path: StrPath | None = None) -> MachineCode:
