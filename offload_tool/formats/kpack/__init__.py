@@ -1,1 +1,1 @@
-"""ROCm's archives of device code apart from its host."""
+"""ROCm's archives of device code, separate from the host code."""

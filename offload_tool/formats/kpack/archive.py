@@ -1,4 +1,4 @@
-"""ROCm's kpack archive: the code objects of many libraries, apart from their host code.
+"""ROCm's kpack archive: the code objects of many libraries, separate from their host code.
 
 Version 1, all numbers little-endian::
 
@@ -6,30 +6,31 @@ Version 1, all numbers little-endian::
     4     u32 version, 1
     8     u64 offset of the table of contents
     16    zeros up to 64
-    64    the code objects, one behind the other: as they are (scheme "none"), or
+    64    the consecutive code objects: unchanged (scheme "none"), or
             u32 count, then for each u32 size and one zstd frame (scheme "zstd-per-kernel")
     end   the table of contents, a MessagePack map up to the end of the file:
             format_version     1
-            group_name         of the project, say: the archive is GROUP_TARGET.kpack
-            gfx_arch_family    the one target ID, nowadays
-            gfx_arches         array of target IDs; others are not found
+            group_name         a project, for example: the archive is GROUP_TARGET.kpack
+            gfx_arch_family    nowadays the only target ID
+            gfx_arches         array of target IDs; readers ignore others
             toc                map: kernel key -> map: target ID -> map
               type               "hsaco"
-              ordinal            which code object, from 0; several entries may have one
+              ordinal            index of the code object, from 0; entries may share one
               original_size      bytes, decompressed
-              metadata           a map, optional, which nobody reads
+              metadata           a map, optional, which no reader uses
             compression_scheme "none" or "zstd-per-kernel"
             blobs              of "none": array of maps, offset (in the file) and size
-            zstd_offset,       of "zstd-per-kernel": of the count, and bytes from there on
+            zstd_offset,       of "zstd-per-kernel": offset of the count, and bytes from there
             zstd_size
 
-The runtime finds an archive and a key by the marker in a host program, see `marker`. It
-reads "none" piece by piece, and keeps all of "zstd-per-kernel" in memory.
+The runtime finds archive and key through the marker in a host program, see `marker`. It reads
+"none" piecewise, and keeps all of "zstd-per-kernel" in memory.
 
-There is no specification but AMD's two readers, which differ. Read here is what the C++ one
-reads, but for a scheme without a name (it takes any for "none") and two frames in the place of
-one (Python's gives the first). Written is what both read, the bytes of AMD's own writer, where no
-two code objects are equal: these are stored once. Source: ROCm/rocm-kpack, observed.
+AMD's two readers, which differ, are the only specification. This module reads the same archives as
+the C++ reader, with two exceptions. It rejects a missing scheme (AMD: "none") and two frames
+instead of one (AMD's Python reader uses the first). It writes archives for both readers, with the
+bytes of AMD's own writer if all code objects differ; equal ones are stored once. Source:
+ROCm/rocm-kpack, observed.
 """
 
 from __future__ import annotations
@@ -47,55 +48,55 @@ from offload_tool.io.limits import budget
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"
-"""Where the archives of a tree are."""
+"""Folder of the archives in a tree."""
 NONE, ZSTD = SCHEMES = ("none", "zstd-per-kernel")
 _HEADER = struct.Struct("<4sIQ")
 _DATA = 64
-"""Where the code objects begin."""
+"""Offset of the code objects."""
 _VERSION = 1
 _LEAST = 8
-"""Bytes of an entry, with its key."""
+"""Smallest entry with its key, in bytes."""
 _COUNT = struct.Struct("<I")
 _MOST_FRAMES = 1 << 20
-"""More are refused by the runtime."""
+"""The runtime rejects more."""
 _MOST_DATA = 1 << 32
-"""Bytes of all frames; likewise."""
+"""Bytes of all frames; the runtime rejects more."""
 _MOST = (1 << 64) - 1
 _LEVEL = 3
 _WHOLE = 64 << 20
-"""Bytes of a code object up to which it is compressed in one step, as AMD's writer does."""
+"""Largest code object that is compressed in one step, as by AMD's writer, in bytes."""
 _CHUNK = 4 << 20
 
 
 class KpackImage(NamedTuple):
-    """A code object under one key and for one target ID."""
+    """A code object for one key and one target ID."""
 
     key: str
     target_id: str
     ordinal: int
     offset: int
-    """Bytes from the beginning of the data, of the code object or its zstd frame."""
+    """Offset of the code object, or of its zstd frame, in the data."""
     stored_size: int
-    """Bytes there."""
+    """Stored size in bytes."""
     size: int
-    """Bytes, decompressed."""
+    """Decompressed size in bytes."""
     metadata: bytes = b""
     """MessagePack; empty if there is none."""
 
 
 class KpackArchive(NamedTuple):
-    """What an archive holds."""
+    """The content of an archive."""
 
     group: str
     family: str
     target_ids: tuple[str, ...]
-    """Which the archive says it is for; a runtime finds no others."""
+    """Target IDs that the archive lists; runtimes find no others."""
     scheme: str
     """One of `SCHEMES`."""
     images: tuple[KpackImage, ...]
-    """In the order of the table."""
+    """In table order."""
     unknown: tuple[str, ...] = ()
-    """Keys of the table that are not known."""
+    """Unknown keys of the table."""
 
     @property
     def is_compressed(self) -> bool:
@@ -103,9 +104,9 @@ class KpackArchive(NamedTuple):
         return self.scheme == ZSTD
 
     def check_known(self, path: StrPath) -> None:
-        """Refuse to write an archive anew whose table has more than is known.
+        """Raise if the table has unknown keys, which a rewritten archive would lose.
 
-        :raises UnsupportedError: it has.
+        :raises UnsupportedError: there are unknown keys.
         """
         if self.unknown:
             message = f"its table has {self.unknown[0]!r}, which nobody knows the meaning of"
@@ -113,12 +114,12 @@ class KpackArchive(NamedTuple):
 
 
 def kernel_key(kernel_name: str, index: int = 0) -> str:
-    """Return the key under which a runtime looks for a wrapper's code object."""
+    """Return the key under which a runtime looks up a wrapper's code object."""
     return f"{kernel_name}#{index}"
 
 
 def archive_name(group: str, target_id: str) -> str:
-    """Return the usual name of an archive: of one group, for one target ID."""
+    """Return the usual name of an archive for one group and one target ID."""
     return f"{group}_{target_id}{SUFFIX}"
 
 
@@ -126,10 +127,10 @@ def archive_name(group: str, target_id: str) -> str:
 
 
 def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive:
-    """Read the table of contents of the archive that is all of `data`, and check it.
+    """Read and check the table of contents of the archive in `data`.
 
-    :raises FormatError: it is no such archive, or a broken one.
-    :raises UnsupportedError: it is of a version or scheme that is not known.
+    :raises FormatError: `data` is not such an archive, or is broken.
+    :raises UnsupportedError: its version or scheme is unknown.
     :raises UsageError: msgpack is not installed.
     """
     return _KpackReader(data, path).read()
@@ -140,8 +141,8 @@ def unpacked_kpack_image(
 ) -> memoryview:
     """Return the bytes of a code object: mapped, or decompressed in bounded memory.
 
-    :raises FormatError: it is damaged.
-    :raises LimitError: it is more than the run's budget allows.
+    :raises FormatError: the code object is damaged.
+    :raises LimitError: it exceeds the run's budget.
     """
     end = image.offset + image.stored_size
     if not archive.is_compressed:
@@ -159,7 +160,7 @@ def unpacked_kpack_image(
 
 
 class _TableEntry(NamedTuple):
-    """An entry of the table as it is written."""
+    """An entry of the table as stored."""
 
     key: str
     target_id: str
@@ -324,7 +325,7 @@ class _KpackReader:
             yield _image(entry, offset, size, unpacked)
 
     def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
-        """Return where each frame is and its bytes."""
+        """Return offset and size of each frame."""
         for key in ("zstd_offset", "zstd_size"):
             if key not in numbers:
                 raise self._refusal(f"there is no {key}, which the scheme {ZSTD} has")
@@ -356,7 +357,7 @@ class _KpackReader:
         return found
 
     def _frame_size(self, entry: _TableEntry, start: int, end: int) -> int:
-        """Check that there is one frame, without decompressing it; return what it says it holds."""
+        """Check that there is exactly one frame, without decompressing; return its content size."""
         from offload_tool.formats.codec import ZstdStream
 
         stream = ZstdStream(self.data[:end], start, None, self.path)
@@ -368,7 +369,7 @@ class _KpackReader:
             return stream.exact
         if entry.original_size is None or entry.original_size > stream.most:
             raise self._size_error(entry, f"at most {stream.most} (what the frame can hold)", start)
-        return entry.original_size  # checked when it is decompressed
+        return entry.original_size  # decompression checks it
 
     def _of_ordinal(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
         if entry.ordinal >= len(rows):
@@ -401,29 +402,29 @@ def _image(entry: _TableEntry, offset: int, stored_size: int, size: int) -> Kpac
 
 
 class NewKpackImage(NamedTuple):
-    """A code object to be stored."""
+    """A code object to store."""
 
     key: str
-    """See `kernel_key`."""
+    """The result of `kernel_key`."""
     target_id: str
-    """As in a bundle entry ID: ``gfx942:sramecc+:xnack-``."""
+    """In the form of bundle entry IDs: ``gfx942:sramecc+:xnack-``."""
     content: FileRange
-    """The code object; read when it is this image's turn."""
+    """The code object, read when the image is written."""
     packed_from: int | None = None
-    """Bytes that `content` decompresses to, if it is a zstd frame of another archive."""
+    """Decompressed size in bytes, if `content` is a zstd frame of another archive."""
     metadata: bytes = b""
-    """MessagePack of a map, or nothing."""
+    """A MessagePack map, or empty."""
 
 
 def kept_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
-    """Return an image of the archive `source` to be stored in another one as it is."""
+    """Return an image of the archive `source` for storing it unchanged in a new archive."""
     content = source.range(image.offset, image.stored_size)
     packed = image.size if archive.is_compressed else None
     return NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
 
 
 def images_by_key(archive: KpackArchive) -> dict[str, list[KpackImage]]:
-    """Return the images under each key, in the order of the table."""
+    """Return the images by key, in table order."""
     found: dict[str, list[KpackImage]] = {}
     for image in archive.images:
         found.setdefault(image.key, []).append(image)
@@ -440,16 +441,14 @@ def write_kpack(
     scheme: str = ZSTD,
     level: int = _LEVEL,
 ) -> None:
-    """Append an archive of `images`, in their order, to `out`.
+    """Append an archive of `images`, in order, to `out`.
 
-    `target_ids` are those that a runtime is to find; `family` is what AMD's tools show of them
-    (default: these, joined). One code object is in memory at a time, compressed. Equal ones are
-    stored once.
+    `target_ids` are those that a runtime finds; AMD's tools show `family` (default: the target IDs,
+    joined). At most one compressed code object is in memory at a time. Equal ones are stored once.
 
-    :raises UsageError: two images have one key and target ID, a target ID is not among
-        `target_ids`, a key cannot be found by all readers, a name is not UTF-8, or the scheme is
-        not known.
-    :raises FormatError: more, or larger ones, than the scheme can have.
+    :raises UsageError: images share key and target ID, a target ID is not in `target_ids`, some
+        reader cannot find a key, a name is not UTF-8, or the scheme is unknown.
+    :raises FormatError: the scheme does not allow as many or as large code objects.
     :raises FileError: a file cannot be read or written.
     """
     if scheme not in SCHEMES:
@@ -467,7 +466,7 @@ def write_kpack(
 
 
 class _StoredCode(NamedTuple):
-    """A code object that is in the archive."""
+    """A code object in the archive."""
 
     ordinal: int
     size: int
@@ -483,7 +482,7 @@ class _KpackWriter:
         self.level = level
         self.rows: dict[str, dict[str, tuple[_StoredCode, bytes]]] = {}
         self.places: list[tuple[int, int]] = []
-        """Where code objects of the scheme "none" are, from the beginning of the archive."""
+        """Places of the code objects of scheme "none", from the beginning of the archive."""
         self.count = 0
         self.known: dict[tuple[int, bytes], _StoredCode] = {}
 
@@ -528,7 +527,7 @@ class _KpackWriter:
             raise FormatError(message, path=self.out.path)
 
     def _stored(self, image: NewKpackImage) -> _StoredCode:
-        """Store an image, if no equal one is there."""
+        """Store an image unless an equal one is stored."""
         packed_from = image.packed_from
         if packed_from is not None and self.scheme == NONE:
             raise UsageError("a zstd frame cannot be stored by the scheme 'none'; unpack it")
@@ -554,7 +553,7 @@ class _KpackWriter:
     def _compress(self, content: FileRange) -> None:
         import zstandard  # archives in a build tree are not compressed
 
-        # With its size in the frame, as Python's reader needs it.
+        # Python's reader needs the content size in the frame.
         machine = zstandard.ZstdCompressor(level=self.level)
         if content.size <= _WHOLE:
             frame = machine.compress(content.data)

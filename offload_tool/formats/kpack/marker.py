@@ -1,22 +1,22 @@
-"""What a host program says of device code that is apart from it: the kpack marker.
+"""The kpack marker: a host program's reference to device code in archives.
 
-A wrapper (see `fatbin_section`) that begins with ``HIPK`` points to it, from where the loader
-follows it; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
+A wrapper (see `fatbin_section`) that begins with ``HIPK`` points to it. The loader follows the
+pointer; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
 
     .hipFatBinSegment                 .rocm_kpack_ref   MessagePack, one map
       "HIPK", version,                  kpack_search_paths   array of strings
       pointer to the marker  ------->   kernel_name          string
-      index                           (what is behind the map does not matter)
+      index                           (bytes behind the map are ignored)
 
-A path is relative to the folder of the program or library that the wrapper is in. Its first
-``@GFXARCH@`` stands for each target ID that the device may load, in turn::
+A path is relative to the folder of the program or library that contains the wrapper. The loader
+replaces its first ``@GFXARCH@`` by each target ID that the device may load, in turn::
 
     gfx942:sramecc+:xnack-   gfx942:sramecc+   gfx942:xnack-   gfx942
     gfx9-4-generic:sramecc+:xnack-   ...   gfx9-4-generic
 
-and so it asks, target ID by target ID, each archive for the key ``kernel_name#index``. An archive
-that is missing or broken is passed over without a word. No file has a ``:`` in its name on
-Windows. Source: ROCm/rocm-kpack (loader.cpp, isa_target_match.cpp), ROCm's clr, observed.
+For each target ID, it looks up the key ``kernel_name#index`` in each archive. It silently skips
+missing and broken archives. Windows allows no ``:`` in file names. Source: ROCm/rocm-kpack
+(loader.cpp, isa_target_match.cpp), ROCm's clr, observed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PATHS, _NAME = "kpack_search_paths", "kernel_name"
 
 
 class KpackMarker(NamedTuple):
-    """Which archives are looked into, and for what."""
+    """The archives to search, and the kernel name to look up."""
 
     kernel_name: str
     search_paths: tuple[str, ...]
@@ -46,7 +46,7 @@ class KpackMarker(NamedTuple):
 def pack_marker(marker: KpackMarker) -> bytes:
     """Return a marker's bytes, as AMD's splitter writes them.
 
-    :raises UsageError: no path, a name that is empty or not UTF-8, or more than the loader reads.
+    :raises UsageError: no path, an empty or non-UTF-8 name, or a marker that is too long.
     """
     if not marker.search_paths or not marker.kernel_name:
         raise UsageError("a kpack marker needs a kernel name and at least one search path")
@@ -59,9 +59,9 @@ def pack_marker(marker: KpackMarker) -> bytes:
 def read_marker(
     data: memoryview, *, path: StrPath | None = None, offset: int = 0
 ) -> tuple[KpackMarker, int]:
-    """Read the marker at `offset` of a file's `data`; give it and its size in bytes.
+    """Read the marker at `offset` of a file's `data`; return it and its size in bytes.
 
-    :raises FormatError: there is none that the loader would take.
+    :raises FormatError: there is no marker that the loader would accept.
     :raises UsageError: msgpack is not installed.
     """
 

@@ -1,7 +1,8 @@
-"""The wrappers through which HIP host code registers its device code, and their marking.
+"""The wrappers through which HIP host code registers its device code, and how to mark them.
 
-One for each translation unit (or for all with relocatable device code), see `fatbin_section`.
-What is marked has its bundles taken out, and one marker in the place of the first::
+Each translation unit has one (or all share one, with relocatable device code), see
+`fatbin_section`. Marking a file removes its bundles, and puts one marker in the place of the
+first::
 
     before   .hipFatBinSegment  HIPF 1 .. 0 | HIPF 1 .. 0     .hip_fatbin      bundle | bundle
                                        |             |                         ^        ^
@@ -11,13 +12,12 @@ What is marked has its bundles taken out, and one marker in the place of the fir
                                        |             |                         ^
                                        +-------------+-------------------------+
 
-Nothing moves in memory; of the relocations, those of the wrappers' pointers change. The index is
-the position of the first wrapper that led to the bundle: not of the bundle, of which sources
-without code for a target ID have none. Source: clr; AMD's splitter; observed.
+Nothing moves in memory; only relocations for the wrappers' pointers change. The index is the
+position of the first wrapper that pointed to the bundle. It is not the bundle's: sources without
+code for a target ID have no bundle there. Source: clr; AMD's splitter; observed.
 
-In a linked ELF file a wrapper's pointer is an address: in place, or in the relocation that puts
-it there when the file is loaded. In an object it is a symbol, which may be of another object.
-COFF files are not looked into.
+In a linked ELF file a wrapper's pointer is an address: in place, or in the relocation that a loader
+applies. In an object it is a symbol, possibly of another object. COFF files are not supported.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ class LinkedWrapper(NamedTuple):
     wrapper: HipWrapper
     address: int
     target: int
-    """The address that its pointer leads to."""
+    """The address in its pointer."""
 
     @property
     def is_marked(self) -> bool:
-        """Whether it leads to a marker, not to a bundle."""
+        """Whether the pointer leads to a marker, not to a bundle."""
         return self.wrapper.magic == KPACKED
 
 
 class LinkedWrappers:
-    """The wrappers of a program or library, in order; `rows` has them.
+    """The wrappers of a program or library, in order, as `rows`.
 
-    :raises FormatError: they are broken.
-    :raises UnsupportedError: they are of another version, or their pointers are not known.
+    :raises FormatError: a wrapper is broken.
+    :raises UnsupportedError: a wrapper is of another version, or its pointer is unknown.
     """
 
     def __init__(self, tables: ElfTables) -> None:
@@ -96,23 +96,23 @@ class LinkedWrappers:
         ]
 
     def rewired(self, magic: bytes, new: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
-        """Yield what to write where, for each to have the `magic` and (target, index) of `new`."""
+        """Yield (offset, bytes) patches that set `magic` and the (target, index) pairs `new`."""
         for row, (target, index) in zip(self.rows, new, strict=True):
             yield row.wrapper.offset, magic
             yield row.wrapper.offset + _INDEX, _WORD.pack(index)
             yield from self.pointers.patches(row.address + _POINTER, target)
 
     def indexes(self) -> dict[int, int]:
-        """Return the index for what wrappers lead to, by address: the first one's position."""
+        """Return the index for each target address: the position of its first wrapper."""
         first: dict[int, int] = {}
         for at, row in enumerate(self.rows):
             first.setdefault(row.target, at)
         return first
 
     def check_inside(self, number: int) -> None:
-        """Refuse a section into which other pointers than theirs lead.
+        """Check that only wrappers have pointers into a section.
 
-        :raises UnsupportedError: there is one.
+        :raises UnsupportedError: another pointer leads into it.
         """
         section = self.tables.sections[number]
         own = {row.address + _POINTER for row in self.rows}
@@ -128,17 +128,17 @@ class LinkedWrappers:
 
 
 class MarkedWrapper(NamedTuple):
-    """A wrapper, and what its marker says."""
+    """A wrapper with its marker."""
 
     position: int
-    """Which wrapper of the file, from 0."""
+    """Index of the wrapper in the file, from 0."""
     key: str
-    """Under which its code objects are in an archive."""
+    """Key of its code objects in an archive."""
     marker: KpackMarker
 
 
 def is_marked(tables: ElfTables, number: int) -> bool:
-    """Return whether a section has wrappers, and one of them may be one with a marker."""
+    """Return whether a section has wrappers, of which one may be marked."""
     row = tables.sections[number]
     if tables.names[number] != WRAPPER_SECTION.encode() or not row.has_content:
         return False
@@ -147,12 +147,12 @@ def is_marked(tables: ElfTables, number: int) -> bool:
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
-    """Yield the wrappers of a 64-bit little-endian ELF file that have markers, in file order.
+    """Yield the marked wrappers of a 64-bit little-endian ELF file, in file order.
 
-    Those of an object whose marker is in another object are left out.
+    Wrappers of an object whose marker is in another object are omitted.
 
-    :raises FormatError: a wrapper or a marker is broken, or cannot be followed.
-    :raises UnsupportedError: see `LinkedPointers`.
+    :raises FormatError: a wrapper or marker is broken, or a pointer leads nowhere.
+    :raises UnsupportedError: as `LinkedPointers`.
     """
     if tables.elf_class is not ELF64_LITTLE:
         return
@@ -173,15 +173,15 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
 
 
 def _is_wrapped(tables: ElfTables, at: int) -> bool:
-    """Return whether what a wrapper has in the place of a bundle is a map: a marker.
+    """Return whether a wrapper points to a map, and so to a marker, not to a bundle.
 
-    Its magic is changed when the program starts, see ``passes/runtime/kpack_wrap.c``.
+    ``passes/runtime/kpack_wrap.c`` changes the magic at program start.
     """
     return at < len(tables.data) and tables.data[at] in MAPS
 
 
 def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int | None:
-    """Return where in an object the marker of a wrapper is; None: in another object."""
+    """Return the offset in an object of a wrapper's marker; None if it is in another object."""
     place = wrapper.pointer_offset - tables.sections[number].sh_offset
     for index, other in enumerate(tables.sections):
         if other.sh_type != SHT_RELA or other.sh_info != number:
@@ -195,7 +195,7 @@ def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int
 
 
 def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
-    """Return where in an object a relocation of section `index` points to."""
+    """Return the offset in an object to which a relocation of section `index` points."""
     table = tables.linked(index)
     if tables.sections[table].sh_type != SHT_SYMTAB:
         raise tables.error(index, "sh_link", "expected a table of symbols")
@@ -214,10 +214,10 @@ def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int |
 
 
 def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
-    """Plan the file without its bundles, and with `marker` for its wrappers.
+    """Return a plan of the file without its bundles, and with `marker` for its wrappers.
 
-    :raises FormatError: its tables contradict it.
-    :raises UnsupportedError: it cannot be done safely.
+    :raises FormatError: the file's tables contradict it.
+    :raises UnsupportedError: the change is not safe.
     """
     from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 
@@ -247,11 +247,11 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
 
 
 def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[int]) -> FilePlan:
-    """Plan a marked file with bundles, `content`, in it again.
+    """Return a plan of a marked file with its bundles, `content`, restored.
 
-    `starts` has, for each wrapper, where its bundle begins in `content`.
+    `starts` has the start of each wrapper's bundle in `content`.
 
-    :raises UnsupportedError: it cannot be done safely.
+    :raises UnsupportedError: the change is not safe.
     """
     from offload_tool.formats.objects.elf.segments import plan_grown_elf
 
@@ -260,7 +260,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
     if len(markers) != 1:
         message = f"expected one section {MARKER_SECTION}, found {len(markers)}"
         raise UnsupportedError(f"cannot be joined: {message}", path=tables.path)
-    empty = [  # AMD's splitter leaves it without content
+    empty = [  # AMD's splitter leaves the section empty
         at
         for at, name in enumerate(tables.names)
         if name == SECTION.encode() and not tables.sections[at].has_content
@@ -280,7 +280,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
 def _moved_symbols(
     tables: ElfTables, old: set[int], number: int, address: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Redirect symbols of sections that are gone to the beginning of another one."""
+    """Redirect symbols of removed sections to the beginning of the new section."""
     size = tables.elf_class.symbol.size
     for index, row in enumerate(tables.sections):
         if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
