@@ -1,1 +1,1 @@
-"""Object files and archives of them: ELF, COFF and ar, their symbols and their editing."""
+"""Object files and archives of them: ELF, COFF and ar, their symbols, and editing."""

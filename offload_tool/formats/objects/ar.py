@@ -1,4 +1,4 @@
-r"""The archive of ``ar``: members one after the other, each behind a header of text.
+r"""The ``ar`` archive: members, each behind a text header.
 
 ::
 
@@ -22,21 +22,21 @@ Names, by dialect::
     name/     GNU and COFF, up to 15 bytes          name      BSD, up to 16 bytes
     /123      at offset 123 of the long-name table, where GNU ends it with ``/\n``, COFF
               with NUL
-    #1/20     BSD: the first 20 bytes of the content, of which trailing NULs are not part
+    #     #1/20     BSD: the first 20 bytes of the content, without trailing NULs
 
-What stands in front and is not a member: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
-``//``, ``/<...>/`` (COFF), ``__.SYMDEF`` and its kin (BSD). GNU's symbol index, in big-endian
+Special entries in front are not members: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
+``//``, ``/<...>/`` (COFF), ``__.SYMDEF`` and variants (BSD). GNU's symbol index has big-endian
 integers of 4 bytes (``/``) or 8 (``/SYM64/``)::
 
     number of symbols N; for each symbol the offset of its member's header; then the N
     names, each ended by NUL; then NUL up to an even size
 
-A linker takes a member out of an archive for a symbol that the index has: one that the member
-defines for others (`member_symbols`).
+A linker extracts a member for a symbol in the index. The index lists the symbols that members
+define for other files (`member_symbols`).
 
 Source: the manual page ar(5) of FreeBSD for BSD and GNU names, the PE Format document ("Archive
-(Library) File Format") for COFF. What is written is what llvm-ar 22.1.8 and clang-offload-bundler
-22.1.8 write with ``D`` and the format ``gnu``, observed.
+(Library) File Format") for COFF. The written format is that of llvm-ar 22.1.8 and
+clang-offload-bundler 22.1.8 with ``D`` and the format ``gnu``, observed.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
     from offload_tool.io.write_plan import FilePlan
 
 _HEADER = struct.Struct("16s32s10s2s")
-"""Name, the fields that say nothing about the content, size, terminator."""
+"""Name, the fields that do not affect the content, size, terminator."""
 _TERMINATOR = b"`\n"
 _MEMBER_ATTRIBUTES = b"0           0     0     644"
 _INDEX_ATTRIBUTES = b"0           0     0     0"
 _WORD, _WIDE_WORD = struct.Struct(">I"), struct.Struct(">Q")
 _LONG_NAMES = b"//"
 _SLASH = ord("/")
-"""What the names of all special members begin with."""
+"""First byte of the names of special entries."""
 _INDEXES = frozenset({b"/", b"/SYM64/"})
 _BSD_INDEXES = frozenset(
     {"__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED", "__.PKGDEF"}
@@ -80,38 +80,38 @@ _ATTRIBUTES = (
     ("group", 34, 40, re.compile(rb"(-?[0-9]+)? *")),
     ("mode", 40, 48, re.compile(rb"[0-7]* *")),
 )
-"""Field, begin and end in the header, what it may hold. COFF leaves some blank, or has -1."""
+"""Field, begin and end in the header, allowed values. COFF leaves some blank, or uses -1."""
 _SIZE_AT = 48
 _NAME_END = re.compile(rb"/?\n|\0")
 _MAX_NAME = 1 << 16
-"""Bytes; keeps the time linear if all members of a broken file have one endless name."""
+"""Bytes; bounds the time if all members of a broken file share one long name."""
 _SHORT_NAME = 15
 _MAX_SIZE = 10**10
 _WIDE_OFFSET = 1 << 32
 _IMPORT = b"\0\0\xff\xff\0\0"
-"""How a COFF import object begins: IMAGE_FILE_MACHINE_UNKNOWN, 0xFFFF, version 0."""
+"""Beginning of a COFF import object: IMAGE_FILE_MACHINE_UNKNOWN, 0xFFFF, version 0."""
 
 OBJECTS_BEGIN = frozenset(
     {magic[0] for magic in (ELF, *BITCODES, DOS)} | {machine & 0xFF for machine in MACHINES}
 )
-"""The first bytes of all objects: what has another one has no symbols."""
+"""The first bytes of all object formats; other files have no symbols."""
 _ELF_MIN_SIZE = 18
-"""LLVM takes less for no object."""
+"""LLVM takes no smaller file for an object."""
 
 
 class ArchiveMember(NamedTuple):
-    """A member: its name and where its content is."""
+    """A member: its name and the place of its content."""
 
     name: str
     """As stored (bytes that are not UTF-8 become surrogates); in a thin archive, a path."""
     offset: int
-    """Where the content begins in the archive, in bytes; 0 where `path` has the content."""
+    """Offset of the content in the archive, in bytes; 0 if `path` has the content."""
     size: int
-    """Bytes, as the header says; in a thin archive, the file may have changed since."""
+    """Bytes, according to the header; a thin archive's file may have changed since."""
     header_offset: int
-    """Where the member's header begins in the archive, in bytes."""
+    """Offset of the member's header in the archive, in bytes."""
     path: Path | None = None
-    """The file that is the content, in a thin archive."""
+    """The file with the content, in a thin archive."""
 
     def content(self, data: memoryview) -> memoryview:
         """Return the content as a slice of the archive's `data`; not for thin archives."""
@@ -126,14 +126,14 @@ def is_archive(data: memoryview) -> bool:
 def iter_members(
     data: memoryview, *, path: StrPath | None = None, folder: Path | None = None
 ) -> Iterator[ArchiveMember]:
-    """Read the members in their order; symbol indexes and long-name tables are left out.
+    """Yield the members in order, without symbol indexes and long-name tables.
 
-    A thin archive's members are relative to `folder` (default: that of the archive's file,
-    `path`); messages name `path`. The members before a broken one are given before the error.
+    A thin archive's members are relative to `folder` (default: the folder of the archive's file,
+    `path`); messages name `path`. Members before a broken one are yielded before the error.
 
-    :raises FormatError: it is not an archive, or a header contradicts the data or the format.
-    :raises UnsupportedError: it is a COFF import library, whose members only name the functions
-        of a DLL, or a thin archive of another archive's members.
+    :raises FormatError: the data is not an archive, or a header contradicts the data or the format.
+    :raises UnsupportedError: the archive is a COFF import library, whose members only name
+        functions of a DLL, or a thin archive of another archive's members.
     """
     return iter(ArchiveReader(data, path, folder))
 
@@ -143,7 +143,7 @@ def _is_import(data: memoryview, member: ArchiveMember) -> bool:
 
 
 def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
-    """Refuse if all members carry the name of one DLL: a static library can hold imports too."""
+    """Raise if all members have the name of one DLL; static libraries may contain imports too."""
     members = list(ArchiveReader(data, path).read())
     if len({member.name for member in members}) == 1:
         raise UnsupportedError(
@@ -155,10 +155,10 @@ def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
 
 
 class ArchiveReader:
-    """Walks an archive from header to header; iterating is `iter_members`.
+    """Walks an archive from header to header; iteration is `iter_members`.
 
-    Who reads members of one sort faster than all sorts can be read asks `plain` for those at
-    `position` and behind, and says with `pass_by` which were taken; iterating goes on there.
+    A caller that reads one kind of members faster calls `plain` for the members from `position` on,
+    and reports the number taken with `pass_by`; iteration continues behind them.
     """
 
     def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
@@ -166,18 +166,18 @@ class ArchiveReader:
         self.path = path
         self.folder = folder
         self.position = len(MAGIC)
-        """Where the next header begins, in bytes."""
+        """Position of the next header, in bytes."""
         self.thin = False
         self.indexes = 0
         self.names: memoryview | None = None
         self.count = 0
-        """Of the members found so far."""
+        """Number of members found so far."""
         self.attributes = b""
-        """Of the last member; most archives have the same ones everywhere."""
+        """Header fields of the last member; in most archives they are equal everywhere."""
 
     @property
     def is_coff(self) -> bool:
-        """Return whether there are the two symbol indexes that only COFF has."""
+        """Return whether the archive has the two symbol indexes that only COFF has."""
         return self.indexes > 1
 
     def __iter__(self) -> Iterator[ArchiveMember]:
@@ -189,10 +189,10 @@ class ArchiveReader:
             yield member
 
     def plain(self, position: int) -> tuple[bytes, int, int] | None:
-        """Return the name of the member at `position`, where its content begins, and its size.
+        """Return name, content offset and size of the member at `position`.
 
-        None means that it is not sound, that the members are in files, or that the header is not
-        one of GNU's with the attributes of the last member; `read` knows more.
+        None means that the member is broken or in a file, or that the header is not GNU's with the
+        attributes of the last member; `read` handles these cases.
         """
         start = position + _HEADER.size
         if start > len(self.data) or self.thin:
@@ -221,12 +221,12 @@ class ArchiveReader:
         return name, start, size
 
     def pass_by(self, count: int, position: int) -> None:
-        """Go on at `position`, behind `count` members that `plain` gave."""
+        """Continue at `position`, behind `count` members from `plain`."""
         self.count += count
         self.position = position
 
     def read(self) -> Iterator[ArchiveMember]:
-        """Yield the members; a COFF import library's too."""
+        """Yield the members, including those of a COFF import library."""
         if not is_archive(self.data):
             found = bytes(self.data[: len(MAGIC)])
             raise self._error(0, None, f"expected an archive, found {found!r}")
@@ -285,7 +285,7 @@ class ArchiveReader:
         return first and member.name in _BSD_INDEXES and not raw.endswith(b"/")
 
     def _read_special(self, position: int, size: int, name: bytes) -> None:
-        """Note what stands in front of the members; its content has been checked."""
+        """Record a special entry in front of the members; its content has been checked."""
         if self.count:
             raise self._error(position, "name", f"expected {name!r} before the members", name)
         if name == _LONG_NAMES:
@@ -362,7 +362,7 @@ class ArchiveReader:
         return FormatError(message, path=self.path, offset=offset, field=field)
 
     def _describe(self, name: bytes) -> str:
-        """Return what it is whose header has this name; empty, if it is not known."""
+        """Return the kind of entry with this header name; empty if unknown."""
         if self._is_special(name):
             return "the long-name table" if name == _LONG_NAMES else "the symbol index"
         text = name.decode("utf-8", "backslashreplace").removesuffix("/")
@@ -370,9 +370,9 @@ class ArchiveReader:
 
 
 def behind(position: int, size: int) -> int:
-    """Return where the header after that of `position` begins: at an even offset.
+    """Return the position of the next header, which is even.
 
-    `size` is that of the content between them, in bytes.
+    `position` and `size` are those of the content, in bytes.
     """
     end = position + _HEADER.size + size
     return end + (end & 1)
@@ -385,13 +385,13 @@ def member_symbols(
     offset: int = 0,
     warn: Callable[[str], object] | None = None,
 ) -> bytes | None:
-    """Return the names of the symbols that `data` defines for others, each ended by NUL.
+    """Return the names of the symbols that `data` defines for other files, each ended by NUL.
 
-    None means that it is not an object: none of ELF, LLVM bitcode and COFF. Bitcode and COFF that
-    cannot be read are none, as for LLVM in the case of bitcode; `warn` gets the reason. `path` and
-    `offset`, where `data` begins in that file, are for messages.
+    None means that it is not an object in ELF, LLVM bitcode or COFF. Unreadable bitcode and COFF
+    count as such (LLVM: only bitcode); `warn` receives the reason. `path` and `offset`, the
+    position of `data` in that file, are for messages.
 
-    :raises FormatError: it is an ELF file, but its symbol table is broken.
+    :raises FormatError: the data is an ELF file with a broken symbol table.
     """
     magic = bytes(data[:4])
     if magic == ELF and len(data) >= _ELF_MIN_SIZE:
@@ -420,21 +420,20 @@ class NewMember(NamedTuple):
     size: int
     """Bytes of the content."""
     symbols: bytes | None = None
-    """The names for the symbol index, each ended by NUL; None: no object, so it has none.
+    """Names for the symbol index, each ended by NUL; None if the member is not an object.
 
-    An archive with objects has a symbol index, even if an empty one.
-    `member_symbols` gives both.
+    An archive with objects has a symbol index, possibly empty. `member_symbols` returns both.
     """
 
 
 def plan_archive(
     members: Iterable[NewMember], *, wide_offset: int = _WIDE_OFFSET
 ) -> GrowingArchive:
-    """Return an archive of these members, the contents of which `GrowingArchive.plan` gets.
+    """Return an archive of these members; `GrowingArchive.plan` takes their contents.
 
-    From `wide_offset` on, a member's offset makes the symbol index one of 64 bits.
+    An offset of `wide_offset` or more makes the symbol index one of 64 bits.
 
-    :raises UsageError: a name or a size that the format cannot hold.
+    :raises UsageError: the format cannot store a name or size.
     """
     archive = GrowingArchive(wide_offset)
     for name, size, symbols in members:
@@ -443,11 +442,11 @@ def plan_archive(
 
 
 class GrowingArchive:
-    """An archive to write in GNU's format, the same bytes for the same members always.
+    """An archive to write in GNU's format; the output is deterministic.
 
-    Members are added one by one. For many small ones: columns have what an object for each would
-    take more time and memory for than its content. No member is added any more when its `size` was
-    asked for.
+    Members are added one by one. They are stored in columns: with many small members, an object for
+    each would cost more time and memory than the content. No member can be added after access to
+    `size`.
     """
 
     def __init__(self, wide_offset: int = _WIDE_OFFSET) -> None:
@@ -458,7 +457,7 @@ class GrowingArchive:
         self._offsets = array("Q")
         self._sizes = array("Q")
         self._symbols: dict[int, bytes] = {}
-        """Of the members that are objects, by their number."""
+        """Symbols of the members that are objects, by member number."""
 
     def __len__(self) -> int:
         return len(self._fields)
@@ -468,16 +467,16 @@ class GrowingArchive:
     ) -> None:
         """Add a member whose content is `size` bytes of `source`; `symbols` as in `NewMember`.
 
-        :raises UsageError: a name or a size that the format cannot hold.
+        :raises UsageError: the format cannot store the name or size.
         """
         self.add_header(name, size, symbols)
         self._sources.append(source)
         self._offsets.append(offset)
 
     def add_header(self, name: bytes, size: int, symbols: bytes | None) -> None:
-        """Add a member whose content is not known yet.
+        """Add a member whose content is not available yet.
 
-        :raises UsageError: a name or a size that the format cannot hold.
+        :raises UsageError: the format cannot store the name or size.
         """
         if not 0 <= size < _MAX_SIZE:
             text = name.decode("utf-8", "surrogateescape")
@@ -490,7 +489,7 @@ class GrowingArchive:
 
     @cached_property
     def _head(self) -> bytes:
-        """What stands before the first member's header."""
+        """The bytes before the first member's header."""
         names, tail = self._names.table, b""
         if names:
             table = bytes(names) + b"\n" * (len(names) & 1)
@@ -503,12 +502,12 @@ class GrowingArchive:
 
     @property
     def size(self) -> int:
-        """Of the archive, in bytes."""
+        """Size of the archive in bytes."""
         odd = sum(map((1).__and__, self._sizes))
         return len(self._head) + _HEADER.size * len(self) + sum(self._sizes) + odd
 
     def headers(self) -> Iterator[bytes]:
-        """Yield what stands before each content, and at last what is behind all of them."""
+        """Yield the bytes before each content, then the bytes behind the last."""
         gap = self._head
         for field, size in zip(self._fields, self._sizes, strict=True):
             yield gap + _MEMBER_HEADER % (field, size)
@@ -516,7 +515,7 @@ class GrowingArchive:
         yield gap
 
     def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
-        """Plan the archive of these contents."""
+        """Return a plan of the archive with these contents."""
         from offload_tool.io.write_plan import FilePlan  # readers need none
 
         *headers, end = self.headers()
@@ -548,20 +547,20 @@ def _pack_header(name: bytes, attributes: bytes, size: int) -> bytes:
 
 
 _MEMBER_HEADER = b"%%-16b%-32b%%-10d%b" % (_MEMBER_ATTRIBUTES, _TERMINATOR)
-"""Of a member with a name's field and a size."""
+"""Header of a member with a given name field and size."""
 
 
 class _NameFields:
-    """What headers have for names, and the long-name table that some of them refer to."""
+    """Name fields of headers, and the long-name table for some of them."""
 
     def __init__(self) -> None:
         self.table = bytearray()
         self._found: dict[bytes, bytes] = {}
 
     def field(self, name: bytes) -> bytes:
-        """Return a header's field, the same for the same name.
+        """Return the header field for a name, the same for equal names.
 
-        :raises UsageError: no header can have it.
+        :raises UsageError: a header cannot store the name.
         """
         field = self._found.get(name)
         if field is None:
@@ -579,14 +578,14 @@ class _NameFields:
 def _pack_index(
     objects: Sequence[tuple[int, bytes]], last: int, tail_size: int, wide_offset: int
 ) -> bytes:
-    """Return the symbol index with its header; `tail_size` bytes are between it and the members.
+    """Return the symbol index with its header; `tail_size` bytes separate it from the members.
 
-    `objects` are the positions and symbols of the members that have an entry in it. Positions
-    count, as `last`, that of the last member, from the first one's header.
+    `objects` are position and symbols of the members in the index. Positions, and the last member's
+    `last`, count from the first member's header.
     """
     names = b"".join([symbols for _, symbols in objects])
     counts = [symbols.count(b"\0") for _, symbols in objects]
-    names = names or bytes(3)  # LLVM's empty index, for the sake of old linkers
+    names = names or bytes(3)  # LLVM's empty index, for old linkers
     for word in (_WORD, _WIDE_WORD):
         size = word.size * (1 + sum(counts)) + len(names)
         size += size & 1

@@ -1,4 +1,4 @@
-"""COFF objects and PE images: recognised as LLVM does, read, and edited.
+"""COFF objects and PE images: recognise them as LLVM does, read them, and edit them.
 
 ::
 
@@ -9,9 +9,9 @@
     string table               its size (4), then strings (`string_table`)
 
 Integers are little-endian. `plan_coff` adds and removes sections with the bytes of llvm-objcopy 22.
-Uninitialised sections (``.bss``) get their zeros into the file, as a hole where the file system has
-them. New sections have the characteristics ``IMAGE_SCN_LNK_REMOVE | IMAGE_SCN_MEM_READ``; their
-virtual addresses are one behind the other, behind the last section's.
+It writes zeros for uninitialised sections (``.bss``), as a hole where the file system supports it.
+New sections have the characteristics ``IMAGE_SCN_LNK_REMOVE | IMAGE_SCN_MEM_READ``; their virtual
+addresses follow the last section's.
 
 Source: the PE Format document, "COFF File Header" and following; LLVM's identify_magic (Magic.cpp);
 llvm-objcopy 22.1.8, observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
@@ -43,7 +43,7 @@ MACHINES = frozenset(
     {0x0, 0x8664, 0xAA64, 0xA641, 0xA64E, 0x0150, 0x0250, 0x0268, 0x0290}
     | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
 )
-"""Those that LLVM takes for COFF by their first two bytes, little-endian."""
+"""Machines that LLVM recognises as COFF by the first two bytes, little-endian."""
 SYMBOL = struct.Struct("<8sIHHBB")
 SECTION_AUX = struct.Struct("<IHHIHBBH")
 """Auxiliary record of a section's symbol; fields 4 and 7 are a section number."""
@@ -76,12 +76,12 @@ class CoffHeader(NamedTuple):
 
 
 def is_coff(data: memoryview) -> bool:
-    """Return whether LLVM takes `data` for a COFF object or a PE image."""
+    """Return whether LLVM recognises `data` as a COFF object or PE image."""
     first = bytes(data[:2])
     if first == DOS:
         at = int.from_bytes(data[_PE_OFFSET_AT : _PE_OFFSET_AT + 4], "little")
         return bytes(data[at : at + len(_PE)]) == _PE
-    if int.from_bytes(first, "little") not in MACHINES:  # most files, so it is asked first
+    if int.from_bytes(first, "little") not in MACHINES:  # true for most files, so it comes first
         return False
     if _is_bigobj(data):
         return True
@@ -93,7 +93,7 @@ def is_coff(data: memoryview) -> bool:
 
 
 def _is_bigobj(data: memoryview) -> bool:
-    """Return whether it is an object of ``/bigobj``, which has another header."""
+    """Return whether this is a ``/bigobj`` object, which has another header."""
     return data[:4] == _BIGOBJ and data[12:28] == _BIGOBJ_CLASS
 
 
@@ -114,7 +114,7 @@ class CoffSectionHeader(NamedTuple):
 
 @frozen
 class CoffSection:
-    """A section: its name, and where its content is in the file (offset, size in bytes)."""
+    """A section: its name, and the place of its content in the file (offset, size in bytes)."""
 
     name: bytes
     offset: int
@@ -134,11 +134,11 @@ def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tupl
 
 
 def coff_symbols(data: memoryview) -> bytes:
-    """Return the names of the symbols that `data` defines for others, each ended by NUL.
+    """Return the names of the symbols that `data` defines for other files, each ended by NUL.
 
-    These are external ones and weak aliases, in the order of the symbol table; not undefined ones.
+    These are external symbols and weak aliases, in symbol table order, without undefined ones.
 
-    :raises FormatError: the file is cut short, or a name is not in it.
+    :raises FormatError: the file is truncated, or a name is outside it.
     """
     coff = Coff(data, None)
     absolute = 0xFFFF if coff.symbol is SYMBOL else 0xFFFFFFFF
@@ -166,9 +166,9 @@ def plan_coff(
     *,
     path: StrPath | None = None,
 ) -> FilePlan:
-    """Plan the host with (name, size in bytes) sections added and the `removed` ones gone.
+    """Return a plan of the host with sections added and removed.
 
-    `removed` is asked with each section's name.
+    `added` has (name, size in bytes) items; `removed` is called with each section's name.
 
     :raises FormatError: the host's tables contradict it.
     :raises UnsupportedError: the host is an image or a ``/bigobj`` object, a symbol is in a
@@ -191,7 +191,7 @@ class Coff:
         self.data = data
         self.path = path
         self.variant, self.start = "object", 0
-        # Strings can overlap: a small broken file could ask for any amount of memory.
+        # Strings can overlap: without a limit, a small broken file could need any amount of memory.
         self.budget = 16 * len(data)
         self.symbol = SYMBOL
         if data[: len(DOS)] == DOS:
@@ -235,7 +235,7 @@ class Coff:
 
     @cached_property
     def names(self) -> list[bytes]:
-        """Of the sections."""
+        """Names of the sections."""
         return [self._section_name(index, row.name) for index, row in enumerate(self.sections)]
 
     @cached_property
@@ -255,7 +255,7 @@ class Coff:
         return rows
 
     def relocations_size(self, row: CoffSectionHeader) -> int:
-        """Return the bytes of a section's relocations; the first may hold their number."""
+        """Return the size of a section's relocations in bytes; the first may hold their number."""
         count = row.relocations
         if row.characteristics & _RELOCATION_OVERFLOW and count == 0xFFFF:
             count = int.from_bytes(self.take(row.relocations_at, 4, "relocation 0"), "little")
@@ -292,13 +292,13 @@ class Coff:
         return self.strings[offset:end]
 
     def symbol_name(self, raw: bytes, user: int) -> bytes:
-        """Return the name in the 8 bytes `raw` of the symbol at `user`, or that they refer to."""
+        """Return the name in the 8 bytes `raw` of the symbol at `user`, or at their offset."""
         if raw[:4] == bytes(4):
             return self.string(int.from_bytes(raw[4:], "little"), user) if any(raw) else b""
         return raw.rstrip(b"\0")
 
     def take(self, offset: int, size: int, field: str) -> memoryview:
-        """Return bytes of the file, which has that many."""
+        """Return bytes of the file; raise if it is too short."""
         if size and offset + size > len(self.data):
             message = (
                 f"expected {size} bytes at offset {offset}, but the file has {len(self.data)}; "
@@ -308,11 +308,11 @@ class Coff:
         return self.data[offset : offset + size]
 
     def error(self, offset: int, field: str, message: str) -> FormatError:
-        """Make the error that `field` at `offset` is wrong."""
+        """Return the error that `field` at `offset` is wrong."""
         return FormatError(message, path=self.path, offset=offset, field=field)
 
     def unsupported(self, offset: int, field: str, message: str) -> UnsupportedError:
-        """Make the error that `field` at `offset` is in the way."""
+        """Return the error that `field` at `offset` prevents the change."""
         return UnsupportedError(message, path=self.path, offset=offset, field=field)
 
 
@@ -355,7 +355,7 @@ class _Planner:
         return FilePlan(join([Literal(0, head), *pieces, Literal(end, tail)]), end + len(tail))
 
     def _symbols(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield each symbol's name, and the bytes of its record behind the name, renumbered."""
+        """Yield each symbol's name, and the renumbered bytes of its record behind the name."""
         coff, size = self.coff, SYMBOL.size
         position = 0
         while position < len(coff.symbols):
@@ -396,7 +396,7 @@ class _Planner:
             raise self.coff.unsupported(0, "size", message)
 
     def _lay_out(self) -> tuple[list[CoffSectionHeader], list[Piece], int]:
-        """Place raw data and relocations of all sections behind each other."""
+        """Place raw data and relocations of all sections consecutively."""
         end = HEADER.size + len(self.names) * SECTION.size
         rows: list[CoffSectionHeader] = []
         pieces: list[Piece] = []

@@ -1,12 +1,12 @@
-"""Device code that is a file of its own: AMD's code object, and NVIDIA's cubin.
+"""Standalone device code: AMD's code object, and NVIDIA's cubin.
 
-Both are ELF files that say for which processor they are::
+Both are ELF files whose header identifies the processor::
 
     offset  size  ELF header
     ------  ----  ----------------------------------------------------------------
     7       1     EI_OSABI: 64 is HSA, AMD's runtime; 51 (older: 65) CUDA
     8       1     EI_ABIVERSION, see below
-    16      2     e_type: 1 relocatable, 2 and 3 what a runtime loads
+    16      2     e_type: 1 relocatable, 2 and 3 loadable by a runtime
     18      2     e_machine: 224 AMDGPU, 190 CUDA
     48      4     e_flags
 
@@ -20,15 +20,14 @@ Both are ELF files that say for which processor they are::
 
     CUDA's EI_ABIVERSION    e_flags
     --------------------    ----------------------------------------------------------
-    7                       0..7 the number of the processor, 11 one with an "a"
-    8                       8..15 the number of the processor; where section .nv.compat has
-                            the record 02 09 01 00, it is one with an "a" (nothing tells
-                            an "f")
+    7                       0..7 the number of the processor, 11 set for the suffix "a"
+    8                       8..15 the number of the processor; the record 02 09 01 00 in section
+                            .nv.compat marks the suffix "a" (nothing marks "f")
 
-HIP's loader takes a code object for what its bundle entry ID would say, so that is given for
-a bare one: ``hip`` up to version 3, ``hipv4`` from then on.
+HIP's loader treats a code object as if it had a bundle entry ID, so this module derives the offload
+kind of one: ``hip`` up to version 3, ``hipv4`` from then on.
 
-An OpenMP device image can say in notes that it is one::
+An OpenMP device image can identify itself in notes::
 
     section .note.openmp, type SHT_NOTE: three notes of the name "LLVMOMPOFFLOAD"
       type 1: "1.0", version of the notes
@@ -67,13 +66,13 @@ _HSA = 64
 _ABI_V6 = 4
 """ELFABIVERSION_AMDGPU_HSA_V6."""
 _GENERIC_VERSION = 24
-"""The lowest bit in e_flags of version 6."""
+"""Lowest bit of the generic version in e_flags of version 6."""
 _AMD_TRIPLE, _CUDA_TRIPLE = "amdgcn-amd-amdhsa-", "nvptx64-nvidia-cuda-unknown"
 _FEATURES = (("sramecc", 10, 9), ("xnack", 8, 8))
-"""Name, the lowest bit from version 4 on, and version 3's bit."""
+"""Name, lowest bit from version 4 on, and bit of version 3."""
 _SETTINGS = ("", "", "-", "+")
 _CUDA_SHIFTS = {7: 0, 8: 8}
-"""By EI_ABIVERSION: the lowest bit of the processor's number."""
+"""Lowest bit of the processor's number by EI_ABIVERSION."""
 _OLD_LETTER = 11
 _NOTES_SECTION, _NOTE_NAME = b".note.openmp", b"LLVMOMPOFFLOAD\0"
 _NOTES = {1: b"1.0", 2: b"LLVM", 3: b"15.0.6"}
@@ -81,18 +80,18 @@ _COMPATIBILITY, _RECORD_SIZE, _SPECIFIC = b".nv.compat", 4, b"\x02\x09\x01\x00"
 
 
 class CodeObject(NamedTuple):
-    """What the header of a code object says."""
+    """The information in a code object's header."""
 
     kind: str
-    """The offload kind whose runtime loads it."""
+    """Offload kind of the runtime that loads it."""
     triple: str
     target_id: str
     image_kind: str
-    """``object``, which is ready to be loaded, or ``relocatable``, which is not linked yet."""
+    """``object``, which is loadable, or ``relocatable``, which is not linked yet."""
 
 
 def is_code_object(data: memoryview, offset: int = 0) -> bool:
-    """Return whether the ELF header of device code for HSA or CUDA is at `offset`."""
+    """Return whether `data` has the ELF header of HSA or CUDA device code at `offset`."""
     header = _header(data[offset : offset + _HEADER_SIZE])
     if header is None:
         return False
@@ -103,8 +102,7 @@ def is_code_object(data: memoryview, offset: int = 0) -> bool:
 def generic_version(code: bytes | memoryview) -> int | None:
     """Read the generic version of an AMDGPU code object's ELF header (64 bytes, or more).
 
-    0 where it has none, which code objects before version 6 have not; None for what is no
-    64-bit little-endian ELF file.
+    0 if it has none, as before version 6; None if it is not a 64-bit little-endian ELF file.
     """
     header = _header(memoryview(code))
     if header is None:
@@ -114,7 +112,7 @@ def generic_version(code: bytes | memoryview) -> int | None:
 
 
 def _header(data: memoryview) -> ElfHeader | None:
-    """Read the ELF header that `data` begins with, if all of it is there and 64-bit, little."""
+    """Read the ELF header of `data`; None unless it is complete, 64-bit and little-endian."""
     if not is_elf_header(data):
         return None
     header = read_elf_header(data)
@@ -122,9 +120,9 @@ def _header(data: memoryview) -> ElfHeader | None:
 
 
 def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeObject:
-    """Read for what the code object at the beginning of `data` is.
+    """Read kind and processor of the code object at the beginning of `data`.
 
-    :raises UnsupportedError: its version or processor is not known.
+    :raises UnsupportedError: its version or processor is unknown.
     """
     header = read_elf_header(data, path=path)
     version = header.e_ident[_ABI_VERSION]
@@ -175,9 +173,9 @@ def _gfx(flags: int, version: int, path: StrPath | None) -> str:
 
 
 def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> FilePlan:
-    """Plan the ELF file `image` with the notes in a section of their own, which is the last.
+    """Return a plan of the ELF file `image` with the notes in a new last section.
 
-    :raises FormatError: its tables contradict it or each other.
+    :raises FormatError: its tables are contradictory.
     """
     from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
     from offload_tool.io.write_plan import HOST
@@ -186,7 +184,7 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
     notes = b"".join(
         elf_class.pack_note(_NOTE_NAME, number, text) for number, text in _NOTES.items()
     )
-    # Unlike other sections that are added, the linker is not to leave this one out: no flags.
+    # Without flags: unlike other added sections, the linker must keep this one.
     plan = plan_elf(
         image, [(_NOTES_SECTION, len(notes))], path=path, section_type=SHT_NOTE, flags=0
     )

@@ -1,24 +1,23 @@
-"""Puts images into LLVM's object files, in the place of what was compiled for them.
+"""Replace placeholders in LLVM's object files by images.
 
-`plan_object_with_images`: the object comes from LLVM's code generator with three bytes for each
-image, in a section ``offload.image.N<section>`` with nothing else, so that the section can move::
+`plan_object_with_images`: LLVM's code generator emits three bytes for each image, in a section
+``offload.image.N<section>`` of its own, so that the section can move::
 
-    object from LLVM, but for the headers of these sections (their place, size and name)
-        and the symbols of the images (their size)
+    object from LLVM, except for the headers of these sections (position, size and name)
+        and the symbols of the images (size)
     zeros | image 0 | zeros | image 1 ...    each at a multiple of its section's alignment
 
-The new name is the end of the old one, which is in the string table already. Sections of
-one name stay apart; the linker puts them behind each other.
+The new name is the end of the old one, which is in the string table already. Sections of equal name
+stay separate; the linker concatenates them.
 
-`plan_with_content` gives one section of an ELF object other content, with the layout that LLVM
-would choose. LLVM writes the sections one behind the other, each at the next multiple of its
-alignment, and their headers at the end. So what comes behind a section that grows moves::
+`plan_with_content` replaces the content of one section of an ELF object, with LLVM's layout: LLVM
+writes the sections consecutively, each at the next multiple of its alignment, and their headers at
+the end. So all parts behind a section that grows move::
 
     header | .text | .hip_fatbin: placeholder | .data | .symtab | section headers
     header | .text | .hip_fatbin: a fat binary, larger  | .data | .symtab | section headers
 
-An object that was not laid out like this is refused: with the old size, the rule must give the
-object as it is.
+Objects of another layout are rejected: with the old size, the rule must reproduce the object.
 
 Sources: the System V gABI, chapter 4; the PE Format document, "Section Table" and "Auxiliary
 Format 5: Section Definitions"; LLVM 22.1's ``ELFObjectWriter``, observed in objects of clang 21 to
@@ -62,9 +61,9 @@ _COFF_MAX = (1 << 32) - 1
 
 
 def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
-    """Plan the object whose marked section N has content N, of `sizes[N]` bytes.
+    """Return a plan of the object with content N, of `sizes[N]` bytes, in marked section N.
 
-    :raises FormatError: it is not an ELF or COFF object of LLVM's with these sections.
+    :raises FormatError: the object is not one of LLVM's in ELF or COFF with these sections.
     :raises UnsupportedError: an image is too large for its format.
     """
     data = memoryview(module)
@@ -83,7 +82,7 @@ def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
 def _patch_elf(
     data: memoryview, patched: bytearray, sizes: Sequence[int]
 ) -> tuple[dict[int, int], int]:
-    """Change section headers and symbols; return where each image goes, and the file's size."""
+    """Change section headers and symbols; return each image's position, and the file's size."""
     tables = read_elf_tables(data)
     shape = tables.elf_class
     places: dict[int, int] = {}
@@ -112,7 +111,7 @@ def _patch_elf(
 def _patch_coff(
     data: memoryview, patched: bytearray, sizes: Sequence[int]
 ) -> tuple[dict[int, int], int]:
-    """Do the same for COFF, where it is the section's own symbol that has a size."""
+    """Do the same for COFF, where the section's own symbol has the size."""
     if not is_coff(data):
         raise FormatError("expected an ELF or COFF object")
     coff = Coff(data, None)
@@ -150,28 +149,28 @@ def _patch_coff_symbols(
             struct.pack_into("<II", patched, at, 0, name)
             fields = list(SECTION_AUX.unpack_from(patched, at + SYMBOL.size))
             fields[0] = size
-            fields[3] = 0  # the checksum, which only merged sections need
+            fields[3] = 0  # the checksum, used only for merged sections
             SECTION_AUX.pack_into(patched, at + SYMBOL.size, *fields)
 
 
 class _ObjectLayout(NamedTuple):
-    """Where everything is."""
+    """Positions of the parts."""
 
     offsets: tuple[int, ...]
-    """Of the sections."""
+    """Offsets of the sections."""
     headers: int
-    """The offset of the section headers."""
+    """Offset of the section headers."""
 
 
 def plan_with_content(
     data: memoryview, placeholder: bytes, size: int, *, path: StrPath | None = None
 ) -> FilePlan:
-    """Plan an object whose one section that holds `placeholder` holds content 0, of `size` bytes.
+    """Return a plan of an object with content 0, of `size` bytes, in the placeholder's section.
 
-    The object itself is `HOST` of the plan.
+    Exactly one section holds `placeholder`. The object is `HOST` of the plan.
 
-    :raises FormatError: it is no sound ELF file.
-    :raises UnsupportedError: it is not laid out as LLVM does it, or has no such section.
+    :raises FormatError: the object is not a valid ELF file.
+    :raises UnsupportedError: the layout is not LLVM's, or there is no such section.
     """
     tables = read_elf_tables(data, path=path)
     index = _section_with(tables, placeholder, path)
@@ -217,7 +216,7 @@ def _section_with(tables: ElfTables, placeholder: bytes, path: StrPath | None) -
 
 
 def _order(tables: ElfTables) -> list[int]:
-    """Return the numbers of the sections in file order; number 0 is none."""
+    """Return the numbers of the sections in file order, without number 0."""
     sections = tables.sections
 
     def place(number: int) -> tuple[int, bool, int]:
@@ -253,7 +252,7 @@ def _check_layout(tables: ElfTables, order: list[int], path: StrPath | None, len
 
 
 def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> bytes:
-    """Return symbol table `number`; what fills one of the sections in `sizes` has its new size."""
+    """Return symbol table `number`; symbols that fill a section in `sizes` get its new size."""
     packed = bytearray()
     for symbol in tables.symbols(number):
         home, size = symbol.st_shndx, symbol.st_size

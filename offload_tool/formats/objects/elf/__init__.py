@@ -1,1 +1,1 @@
-"""Reading and editing ELF files."""
+"""Read and edit ELF files."""

@@ -1,14 +1,14 @@
-"""Adds sections to ELF files and removes sections, with the bytes of llvm-objcopy 22.
+"""Add sections to ELF files and remove sections, with the bytes of llvm-objcopy 22.
 
-What is rewritten; everything else is copied::
+The editor rewrites these parts and copies all others::
 
     section names    table rebuilt (`string_table`); shared with the symbols' if it was
     symbol table     st_name, st_shndx; symbols of removed sections go, local ones first
     groups           member numbers; COMDAT is dropped when the signature is a local symbol
-    relocations      symbol numbers, only where these changed
+    relocations      symbol numbers, if they changed
     headers          sh_name, sh_offset, sh_link, sh_info; all of the ELF header
 
-Where the parts go::
+Positions::
 
     ELF header | segments | sections outside of segments | zeros | section header table
                |          |                              | to a multiple of 4 or 8
@@ -16,22 +16,20 @@ Where the parts go::
                |          alignment. Without content (NOBITS): an offset, no bytes
                as they were, each at an offset congruent to its address
 
-A segment that begins inside another one, and a section that lies inside a segment, move
-with it and keep their bytes; the outermost such segment decides. What is removed inside
-a segment becomes zeros.
+A segment that begins inside another, and a section inside a segment, move with it and keep their
+bytes; the outermost such segment decides. Removed sections inside a segment become zeros.
 
-A symbol's section number is in st_shndx; where that is SHN_XINDEX, it is in the word of
-the same number of the section SHT_SYMTAB_SHNDX. Local symbols come first.
+A symbol's section number is in st_shndx; if that is SHN_XINDEX, it is in the word of the same
+number of the section SHT_SYMTAB_SHNDX. Local symbols come first.
 
-Section numbers keep their order. New sections are last, have type PROGBITS, flag
-SHF_EXCLUDE only, and alignment 1, unless another type is asked for. Any number of
-sections works: SHT_SYMTAB_SHNDX is rewritten, and dropped where it is not needed any more.
+Section numbers keep their order. New sections are last, and by default have type PROGBITS, only the
+flag SHF_EXCLUDE, and alignment 1. Any number of sections works: SHT_SYMTAB_SHNDX is rewritten, and
+dropped if it is not needed.
 
-Source: llvm-objcopy 22.1.8 ``--add-section``, ``--set-section-flags=readonly,exclude``
-and ``--remove-section``, observed: byte for byte equal for relocatable files, executables
-and shared libraries of both classes and byte orders. One difference: string tables other
-than those of the symbols and sections (``.stabstr``) keep their content, which
-llvm-objcopy loses.
+Source: llvm-objcopy 22.1.8 ``--add-section``, ``--set-section-flags=readonly,exclude`` and
+``--remove-section``, observed: equal bytes for relocatable files, executables and shared libraries
+of both classes and byte orders. One difference: string tables other than those of the symbols and
+sections (``.stabstr``) keep their content, which llvm-objcopy loses.
 """
 
 from __future__ import annotations
@@ -85,14 +83,15 @@ def plan_elf(
     flags: int = SHF_EXCLUDE,
     alignment: int = 1,
 ) -> FilePlan:
-    """Plan the host with (name, size in bytes) sections added and the `removed` ones gone.
+    """Return a plan of the host with sections added and removed.
 
-    `removed` is asked with each section's name. New sections have the type `section_type` and
-    these `flags`, and begin at a multiple of `alignment` bytes.
+    `added` has (name, size in bytes) items; `removed` is called with each section's name. New
+    sections have the type `section_type`, the flags `flags`, and begin at a multiple of `alignment`
+    bytes.
 
-    :raises FormatError: the host's tables contradict it or each other.
-    :raises UnsupportedError: something that stays needs what is removed, or the result would
-        be too large.
+    :raises FormatError: the host's tables are contradictory.
+    :raises UnsupportedError: a remaining part refers to a removed one, or the result would be too
+        large.
     """
     tables = read_elf_tables(host, path=path)
     if not tables.names_index:
@@ -106,7 +105,7 @@ def plan_elf(
 
 
 class _SectionEditor:
-    """Makes one plan: chooses sections, renumbers, renames, then lays out."""
+    """Makes one plan: selects sections, renumbers, renames, then lays out."""
 
     def __init__(
         self,
@@ -169,7 +168,7 @@ class _SectionEditor:
         return gone
 
     def _drop_empty_symbol_table(self) -> None:
-        """Remove it where no relocation can need it, as llvm-objcopy does."""
+        """Remove the symbol table if no relocation can need it, as llvm-objcopy does."""
         if self.tables.header.e_type != ET_REL and self.symtab and len(self.symbols) <= 1:
             names = self.tables.linked(self.symtab, "sh_link")
             self.gone |= {self.symtab, names} - {0, self.tables.names_index}
@@ -203,11 +202,11 @@ class _SectionEditor:
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
             stale = self.symbols.renumbered and section.header.sh_link == self.symtab
-            # Symbol numbers in its content are stale then; a link of 0 tells readers so.
+            # Symbol numbers in its content are stale then; a link of 0 tells readers.
             section.set(sh_link=0 if stale else self._new_target(section.old))
 
     def _read_group(self, index: int) -> list[int]:
-        """Return the words of a group: flags, then section numbers, checked."""
+        """Return the checked words of a group: flags, then section numbers."""
         content = self.tables.content(index)
         if len(content) % 4 or not content:
             message = f"expected one or more words, found {len(content)} bytes"
@@ -289,15 +288,15 @@ class _SectionEditor:
 
 
 def _is_rebuilt(header: SectionHeader) -> bool:
-    """Return whether it is a string table of the file, not of the running program."""
+    """Return whether this is a string table of the file, not of the running program."""
     return header.sh_type == SHT_STRTAB and not header.sh_flags & SHF_ALLOC
 
 
 class _EditedSection:
-    """A section on its way into the new file; its header becomes valid step by step.
+    """A section of the new file; the steps of the editor complete its header.
 
-    `old` is its number in the host, or 0; `added` that among the contents to insert, None for a
-    section of the host.
+    `old` is its number in the host, or 0; `added` is its number among the inserted contents, or
+    None for a section of the host.
     """
 
     __slots__ = ("added", "data", "header", "name", "new", "old", "segment")
@@ -311,12 +310,12 @@ class _EditedSection:
         self.added = added
         self.new = 0
         self.data: bytes | None = None
-        """Rewritten content; None where the host's or the new content is copied."""
+        """Rewritten content; None if the host's or the new content is copied."""
         self.segment: _Segment | None = None
 
     @property
     def file_size(self) -> int:
-        """Bytes that it occupies in the file."""
+        """Size in the file, in bytes."""
         return self.header.sh_size if self.header.has_content else 0
 
     def set(self, **fields: int) -> None:
@@ -339,11 +338,11 @@ class _Segment:
         self.index = index
         self.parent: _Segment | None = None
         self.offset = 0
-        """Where it begins in the new file."""
+        """Offset in the new file."""
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Parents before children: by old offset, the larger alignment first."""
+        """Sort key, parents before children: by old offset, then larger alignment first."""
         return self.header.p_offset, -self.header.p_align, self.index
 
     @property
@@ -356,7 +355,7 @@ class _Segment:
         own = self.header
         if section.sh_type != SHT_NOBITS:
             start, first, end = section.sh_offset, own.p_offset, own.p_offset + self.size
-        else:  # no bytes in the file: the addresses tell
+        else:  # no bytes in the file: compare addresses
             is_tls = bool(section.sh_flags & SHF_TLS)
             if not section.sh_flags & SHF_ALLOC or is_tls != (own.p_type == PT_TLS):
                 return False
@@ -365,7 +364,7 @@ class _Segment:
 
 
 class _Layout:
-    """Places the parts of one file; segments are matched with their sections at once."""
+    """Places the parts of one file; each segment is matched with its sections at once."""
 
     def __init__(self, tables: ElfTables, sections: Sequence[_EditedSection]) -> None:
         self.tables = tables
@@ -398,9 +397,9 @@ class _Layout:
         return min(around, key=lambda other: other.order, default=None)
 
     def _check_overlaps(self) -> None:
-        """Refuse sections that share bytes: their copies could outgrow any disk.
+        """Raise if sections share bytes: their copies could exceed any disk.
 
-        What a program loads may overlap; it stays within its segment.
+        Loaded sections may overlap; they stay within their segment.
         """
         rows = sorted(
             (section.header.sh_offset, section.file_size, section.old)
@@ -414,9 +413,9 @@ class _Layout:
                 raise self.tables.error(second, "sh_offset", message)
 
     def place(self, kept: Sequence[_EditedSection], names_index: int) -> FilePlan:
-        """Return the plan of the file of these sections, number 0 included, in their order.
+        """Return the plan of the file with these sections, including number 0, in order.
 
-        :raises UnsupportedError: a section whose content changes lies inside a segment.
+        :raises UnsupportedError: a section with changed content lies inside a segment.
         """
         segments_end = self._place_segments()
         end = self._place_sections(kept[1:], segments_end)
@@ -487,7 +486,7 @@ class _Layout:
         elf_class = self.tables.elf_class
         ident = self.tables.header.e_ident
         header = self.tables.header._replace(
-            # With the one version that there is, as LLVM writes it, and nothing behind the ABI's.
+            # As LLVM writes it: the only version, and zeros behind the ABI version.
             e_ident=(ident[:6] + b"\1" + ident[7:9]).ljust(16, b"\0"),
             e_phoff=self.segment_table.offset if self.segments else 0,
             e_phentsize=elf_class.segment.size if self.segments else 0,
@@ -524,7 +523,7 @@ class _Layout:
 
 
 def _first_header(count: int, names_index: int) -> SectionHeader:
-    """Section header 0 holds the numbers that are too large for the ELF header."""
+    """Return section header 0, with the numbers that are too large for the ELF header."""
     size = count if count >= SHN_LORESERVE else 0
     link = names_index if names_index >= SHN_LORESERVE else 0
     return SectionHeader(0, 0, 0, 0, 0, size, link, 0, 0, 0)
@@ -542,7 +541,7 @@ def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:
 
 
 def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
-    """Return the part of `piece` between two positions of the new file; maybe empty."""
+    """Return the part of `piece` between two positions of the new file, possibly empty."""
     first = max(piece.position, start)
     last = piece.position + piece.size
     size = max((last if end is None else min(last, end)) - first, 0)
@@ -553,9 +552,9 @@ def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
 
 
 class _Symbols:
-    """Which symbols stay, their numbers, and which sections define them.
+    """The remaining symbols, their numbers, and the sections that define them.
 
-    `symtab` and `shndx` are section numbers, 0 where there is no such section.
+    `symtab` and `shndx` are section numbers, 0 if there is no such section.
 
     :raises FormatError: the table contradicts its section or the section table.
     """
@@ -567,7 +566,7 @@ class _Symbols:
         self._indexes = self._read_indexes(shndx) if symtab and shndx else []
         self._homes = [self._read_home(number) for number in range(len(self._rows))]
         self.locals = 0
-        """How many of the symbols that stay are local."""
+        """Number of remaining local symbols."""
         self.renumbered = False
         self.select(set())
 
@@ -611,7 +610,7 @@ class _Symbols:
         """Return the new number of a symbol of the host that section `user` refers to.
 
         :raises FormatError: there is no such symbol.
-        :raises UnsupportedError: it does not stay.
+        :raises UnsupportedError: the symbol was removed.
         """
         if number not in self._numbers:
             message = f"{self._tables.label(user)} refers to symbol {number}, which"
@@ -621,7 +620,7 @@ class _Symbols:
         return self._numbers[number]
 
     def names(self) -> dict[int, bytes]:
-        """Return the names of the symbols that stay, by their old st_name."""
+        """Return the names of the remaining symbols, by old st_name."""
         strings = self._tables.strings(self._tables.sections[self._symtab].sh_link)
         return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
@@ -630,7 +629,7 @@ class _Symbols:
         return [new_numbers[home] if (home := self._homes[old]) else 0 for old in self._order]
 
     def pack(self, homes: list[int], names: Mapping[int, int]) -> bytes:
-        """Return the table's new bytes; `names` has the new st_name of each old one."""
+        """Return the table's new bytes; `names` maps each old st_name to the new one."""
         out = bytearray()
         for old, home in zip(self._order, homes, strict=True):
             row = self._rows[old]

@@ -1,14 +1,14 @@
-"""ELF in both classes and byte orders, read without trust: headers, sections, symbols, strings.
+"""Read untrusted ELF files of both classes and byte orders: headers, sections, symbols, strings.
 
 ::
 
     ELF header (52 or 64 bytes)      e_phoff -> program header table, e_shoff -> section
     program header table             header table, e_shstrndx -> section with the names
     contents of sections
-    section header table             header 0 holds what does not fit into the ELF header:
+    section header table             header 0 holds values too large for the ELF header:
                                      sh_size for e_shnum = 0, sh_link for SHN_XINDEX
 
-Structs have the field order of ELFCLASS64, whatever the file's class is.
+Structs have the field order of ELFCLASS64, whatever the file's class.
 
 Source: the System V gABI, chapters 4 and 5.
 """
@@ -38,21 +38,20 @@ SHN_LORESERVE, SHN_XINDEX = 0xFF00, 0xFFFF
 STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE = 1, 2, 3, 4
 _SHT_NULL = 0
 _CUDA_TYPES = dict.fromkeys((0x70000007, 0x70000009, 0x7000000A, 0x70000015), SHT_NOBITS)
-"""Of relocatable cubins: global, local, shared and reserved shared memory, which in linked ones is
-without bits, too. Source: ptxas 12.9 to 13.5, observed."""
+"""Sections of relocatable cubins: global, local, shared and reserved shared memory. Linked cubins
+have them as SHT_NOBITS too. Source: ptxas 12.9 to 13.5, observed."""
 _PN_XNUM = 0xFFFF
 _MAX_ALIGN = 1 << 32
 """Bytes; a broken alignment must not make the new file larger than any disk."""
 _NAMES_BUDGET = 16
 _SHARED = 4
-"""How often sections, or notes, taken together, may be as long as the file: they share no bytes."""
-"""Times the size of the file; no known file needs more than 1."""
+"""Limit of the total size of sections, or notes, in file sizes; known files need at most 1."""
 _NOTE_ALIGNMENT = 4
 _NUL = re.compile(rb"\0")
 
 
 class ElfHeader(NamedTuple):
-    """The ELF header, fields named as in the gABI."""
+    """The ELF header, with field names of the gABI."""
 
     e_ident: bytes
     e_type: int
@@ -71,7 +70,7 @@ class ElfHeader(NamedTuple):
 
 
 class SectionHeader(NamedTuple):
-    """A section header, fields named as in the gABI."""
+    """A section header, with field names of the gABI."""
 
     sh_name: int
     sh_type: int
@@ -91,7 +90,7 @@ class SectionHeader(NamedTuple):
 
 
 _UNDEFINED = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-"""Section 0, whatever the file has there."""
+"""Section 0, regardless of its content in the file."""
 
 
 class SegmentHeader(NamedTuple):
@@ -108,7 +107,7 @@ class SegmentHeader(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A symbol, fields named as in the gABI."""
+    """A symbol, with field names of the gABI."""
 
     st_name: int
     st_info: int
@@ -124,15 +123,15 @@ class Symbol(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is bound STB_LOCAL."""
+        """Whether its binding is STB_LOCAL."""
         return self.st_info < 16
 
 
 class NamedSymbol(NamedTuple):
-    """What a symbol is to other files."""
+    """A symbol as other files see it."""
 
     name: str
-    """Bytes that are no UTF-8 are surrogates."""
+    """Bytes that are not UTF-8 are surrogates."""
     defined: bool
     local: bool
 
@@ -143,18 +142,18 @@ class ElfClass:
 
     is_64: bool
     order: str
-    """``<`` or ``>``, as `struct` has it."""
+    """``<`` or ``>``, as in `struct`."""
     header: struct.Struct
     section: struct.Struct
     segment: struct.Struct
     symbol: struct.Struct
     word: struct.Struct
     note: struct.Struct
-    """What a note begins with: sizes of name and description, type."""
+    """Header of a note: sizes of name and description, type."""
 
     @property
     def address_size(self) -> int:
-        """Bytes of an address."""
+        """Size of an address in bytes."""
         return 8 if self.is_64 else 4
 
     def pack_segment(self, header: SegmentHeader) -> bytes:
@@ -179,12 +178,12 @@ class ElfClass:
         return self.symbol.pack(name, value, size, info, other, home)
 
     def pack_note(self, name: bytes, number: int, description: bytes) -> bytes:
-        """Return the bytes of a note; its `name` is ended by NUL."""
+        """Return the bytes of a note; its `name` ends with NUL."""
         head = self.note.pack(len(name), len(description), number)
         return head + _padded(name) + _padded(description)
 
     def unpack_notes(self, data: memoryview) -> Iterator[tuple[bytes, int, memoryview]]:
-        """Read notes, one behind the other: name, type, description; up to one cut short."""
+        """Yield name, type and description of consecutive notes, up to a truncated one."""
         start = 0
         while start + self.note.size <= len(data):
             name_size, size, number = self.note.unpack_from(data, start)
@@ -194,7 +193,7 @@ class ElfClass:
             start = description + size + -size % _NOTE_ALIGNMENT
 
     def unpack_symbols(self, data: memoryview) -> list[Symbol]:
-        """Read symbols, one behind the other."""
+        """Read consecutive symbols."""
         rows = self.symbol.iter_unpack(data)
         if self.is_64:
             return list(map(Symbol._make, rows))
@@ -227,8 +226,8 @@ ELF64_LITTLE = _CLASSES[2, 1]
 class StringTable:
     """A section of NUL-terminated strings, read by offset.
 
-    `budget` is how many bytes can be read in all: strings can overlap, so a small broken
-    file could ask for any amount of memory.
+    `budget` limits the bytes read in total: strings can overlap, so a small broken file could need
+    any amount of memory.
     """
 
     def __init__(self, data: memoryview, budget: int, error: Callable[[str], FormatError]) -> None:
@@ -253,7 +252,7 @@ class StringTable:
 
 @frozen
 class ElfTables:
-    """An ELF file's tables; every range in those of `read_elf_tables` lies within the file."""
+    """An ELF file's tables; `read_elf_tables` checks that every range lies within the file."""
 
     data: memoryview
     path: StrPath | None
@@ -261,16 +260,16 @@ class ElfTables:
     header: ElfHeader
     segments: tuple[SegmentHeader, ...]
     sections: tuple[SectionHeader, ...]
-    """All, with number 0; empty if the file has no section header table."""
+    """All sections, including number 0; empty if the file has no section header table."""
     names: tuple[bytes, ...]
-    """Of the sections."""
+    """Names of the sections."""
     names_index: int
-    """Which section holds the names (0: none)."""
+    """Number of the section with the names (0: none)."""
 
     def content(self, index: int) -> memoryview:
-        """Return the bytes of section `index` that are in the file.
+        """Return the bytes of section `index` in the file.
 
-        :raises FormatError: these are more than the file has.
+        :raises FormatError: the section exceeds the file.
         """
         section = self.sections[index]
         if not section.has_content:
@@ -296,7 +295,7 @@ class ElfTables:
     def symbols(self, index: int) -> list[Symbol]:
         """Return the symbols of section `index`.
 
-        :raises FormatError: it is not a table of symbols.
+        :raises FormatError: the section is not a symbol table.
         """
         content, size = self.content(index), self.elf_class.symbol.size
         entry = self.sections[index].sh_entsize
@@ -309,9 +308,9 @@ class ElfTables:
         return self.elf_class.unpack_symbols(content)
 
     def named_symbols(self) -> Iterator[NamedSymbol]:
-        """Yield the symbols with names of the static and the dynamic symbol table.
+        """Yield the named symbols of the static and the dynamic symbol table.
 
-        :raises FormatError: one of these contradicts the file.
+        :raises FormatError: a table contradicts the file.
         """
         for index, section in enumerate(self.sections):
             if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
@@ -324,9 +323,9 @@ class ElfTables:
                     yield NamedSymbol(spelled, symbol.st_shndx != 0, symbol.is_local)
 
     def exported_names(self) -> bytes:
-        """Return the names of the symbols that the file defines for others, each ended by NUL.
+        """Return the names of the symbols that the file defines for other files, each ended by NUL.
 
-        Those of the static symbol table, in its order, which are bound global, weak or unique.
+        These are global, weak or unique symbols of the static symbol table, in its order.
 
         :raises FormatError: the table contradicts the file.
         """
@@ -353,7 +352,7 @@ class ElfTables:
         return bytes(out)
 
     def strings(self, index: int) -> StringTable:
-        """Open section `index` as string table."""
+        """Open section `index` as a string table."""
         return StringTable(
             self.content(index),
             _NAMES_BUDGET * len(self.data),
@@ -361,22 +360,22 @@ class ElfTables:
         )
 
     def label(self, index: int) -> str:
-        """Name section `index` for messages."""
+        """Return the name of section `index` for messages."""
         name = self.names[index].decode("utf-8", "backslashreplace")
         return f"section {index} ('{name}')"
 
     def error(self, index: int, field: str, message: str) -> FormatError:
-        """Make the error that `field` of section header `index` is wrong."""
+        """Return the error that `field` of section header `index` is wrong."""
         at, field = self.header_offset(index), f"{field} of section {index}"
         return FormatError(message, path=self.path, offset=at, field=field)
 
     def unsupported(self, index: int, field: str, message: str) -> UnsupportedError:
-        """Make the error that something valid in section `index` is in the way."""
+        """Return the error that something valid in section `index` prevents the change."""
         at, field = self.header_offset(index), f"{field} of section {index}"
         return UnsupportedError(message, path=self.path, offset=at, field=field)
 
     def header_offset(self, index: int) -> int:
-        """Return where section header `index` is in the file."""
+        """Return the offset of section header `index` in the file."""
         return self.header.e_shoff + index * self.elf_class.section.size
 
 
@@ -386,7 +385,7 @@ def is_elf(data: memoryview) -> bool:
 
 
 def is_elf_header(data: memoryview) -> bool:
-    """Return whether `data` begins with an ELF header of a class and byte order that exist."""
+    """Return whether `data` begins with an ELF header of a valid class and byte order."""
     elf_class = _find_class(data)
     return elf_class is not None and len(data) >= elf_class.header.size
 
@@ -396,9 +395,9 @@ def _find_class(data: memoryview) -> ElfClass | None:
 
 
 def read_elf_header(data: memoryview, *, path: StrPath | None = None) -> ElfHeader:
-    """Read the ELF header alone, of which nothing is checked.
+    """Read only the ELF header, unchecked.
 
-    :raises FormatError: it is not an ELF file.
+    :raises FormatError: the data is not an ELF file.
     """
     return _ElfReader(data, path).header
 
@@ -406,19 +405,19 @@ def read_elf_header(data: memoryview, *, path: StrPath | None = None) -> ElfHead
 def read_elf_segments(
     data: memoryview, *, path: StrPath | None = None
 ) -> tuple[SegmentHeader, ...]:
-    """Read the program headers alone.
+    """Read only the program headers.
 
-    :raises FormatError: it is not an ELF file, or they contradict the data.
+    :raises FormatError: the data is not an ELF file, or the headers contradict it.
     """
     return _ElfReader(data, path).segments()
 
 
 def read_elf_sections(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
-    """Read the section headers alone, for who wants the content of a few.
+    """Read only the section headers, for callers that need a few sections.
 
-    No segments and names are read, and no range is checked before its content is asked for.
+    Segments and names are not read, and ranges are checked on access to the content.
 
-    :raises FormatError: it is not an ELF file, or the section header table is cut short.
+    :raises FormatError: the data is not an ELF file, or the section header table is truncated.
     """
     return _ElfReader(data, path).sections(())
 
@@ -426,7 +425,7 @@ def read_elf_sections(data: memoryview, *, path: StrPath | None = None) -> ElfTa
 def read_elf_tables(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
     """Read the header, the program headers, the section headers and their names.
 
-    :raises FormatError: it is not an ELF file, or its tables contradict the data.
+    :raises FormatError: the data is not an ELF file, or its tables contradict it.
     """
     reader = _ElfReader(data, path)
     tables = reader.sections(reader.segments())
@@ -443,7 +442,7 @@ def _outside(data: memoryview, start: int, end: int) -> str:
 
 
 class _ElfReader:
-    """Reads the tables step by step; the header, at once."""
+    """Reads the header at once, and the tables on demand."""
 
     def __init__(self, data: memoryview, path: StrPath | None) -> None:
         self.data = data
@@ -503,7 +502,7 @@ class _ElfReader:
         )
 
     def _check_together(self, parts: Iterable[tuple[int, int]], at: int, field: str) -> None:
-        """Refuse parts that share bytes: a small file could ask for any amount of work."""
+        """Raise if parts overlap too much: a small file could cause any amount of work."""
         whole = len(self.data)
         if sum(size for start, size in parts if start + size <= whole) > _SHARED * whole:
             message = "what it names, taken together, is far longer than the file"

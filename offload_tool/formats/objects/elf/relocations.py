@@ -1,15 +1,15 @@
-"""The pointers in a linked ELF file's data: where they lead once it is loaded.
+"""The pointers in a linked ELF file's data: their values after loading.
 
 ::
 
-    e_type ET_EXEC         the address is in the data (where no relocation is for it)
+    e_type ET_EXEC         the address is in the data (if no relocation applies)
     SHT_RELA               r_offset, r_info, r_addend; with R_*_RELATIVE the addend is the address,
                            with R_*_64 the symbol's value and the addend
     SHT_RELR               even word: the next address; odd word: a bitmap of the 63 after it;
                            the address is in the data
 
-Only those that a loader applies are read, of 64-bit little-endian files. What the data holds
-where RELA is for it does not matter to the loader; tools that know no relocations read it.
+Only relocations that a loader applies are read, in 64-bit little-endian files. The loader ignores
+the data at the place of a RELA relocation, but tools that do not read relocations use it.
 
 Source: the System V gABI, chapter 4 and its RELR proposal, and the psABIs of the machines.
 """
@@ -51,9 +51,9 @@ _MASK = (1 << 64) - 1
 
 class _Relocation(NamedTuple):
     offset: int
-    """Of the entry, in the file."""
+    """Offset of the entry in the file."""
     place: int
-    """Address."""
+    """Address of the pointer."""
     info: int
     addend: int
     section: int
@@ -63,7 +63,7 @@ class _Relocation(NamedTuple):
 class LinkedPointers:
     """The pointers of a program or library.
 
-    :raises UnsupportedError: it is of a machine or has relocations that are not known.
+    :raises UnsupportedError: its machine or a type of its relocations is unknown.
     """
 
     def __init__(self, tables: ElfTables) -> None:
@@ -90,7 +90,7 @@ class LinkedPointers:
         self._packed: set[int] = set()
 
     def look_up(self, places: set[int]) -> None:
-        """Find the relocations for pointers at these addresses, before they are asked for."""
+        """Find the relocations for pointers at these addresses; `target` needs them."""
         for number in self._rela:
             for offset, place, info, addend in self._rows(number):
                 if place in places:
@@ -98,10 +98,10 @@ class LinkedPointers:
         self._packed |= {place for place in self._relr() if place in places}
 
     def target(self, place: int) -> int:
-        """Return the address to which the pointer at address `place` leads; see `look_up`.
+        """Return the address in the pointer at address `place`; see `look_up`.
 
-        :raises FormatError: nothing of the file is at `place`.
-        :raises UnsupportedError: what the pointer will be is not known.
+        :raises FormatError: `place` is not in the file.
+        :raises UnsupportedError: the value after loading is unknown.
         """
         found = self._known.get(place)
         if found is None:
@@ -119,7 +119,7 @@ class LinkedPointers:
         raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
 
     def patches(self, place: int, target: int) -> Iterator[tuple[int, bytes]]:
-        """Yield what to write where, for the pointer at address `place` to lead to `target`."""
+        """Yield (offset, bytes) patches that set the pointer at address `place` to `target`."""
         yield self.offset(place), _WORD.pack(target)
         found = self._known.get(place)
         if found is not None:
@@ -129,8 +129,8 @@ class LinkedPointers:
     def leading_into(self, start: int, end: int, besides: set[int]) -> int | None:
         """Return the address of a pointer into a range of addresses, if there is one.
 
-        Those at the addresses `besides` do not count. Of a program that is not relocated, no
-        pointers are known.
+        Pointers at the addresses `besides` are ignored. In a program without relocations, pointers
+        are unknown.
         """
         for number in self._rela:
             inside = self._symbols_inside(number, start, end)
@@ -145,9 +145,9 @@ class LinkedPointers:
         return None
 
     def offset(self, address: int) -> int:
-        """Return where the 8 bytes at an address are in the file.
+        """Return the file offset of the 8 bytes at an address.
 
-        :raises FormatError: they are not in it.
+        :raises FormatError: they are not in the file.
         """
         for row in self.tables.segments:
             inside = address - row.p_vaddr
@@ -167,9 +167,9 @@ class LinkedPointers:
             yield (start + at * _RELA.size, *row)
 
     def _value(self, found: _Relocation) -> int:
-        """Return the address of the symbol that a relocation names.
+        """Return the address of a relocation's symbol.
 
-        :raises UnsupportedError: it is not defined here.
+        :raises UnsupportedError: the symbol is undefined.
         """
         number = found.info >> 32
         symbols = self.tables.symbols(self.tables.linked(found.section))
@@ -179,7 +179,7 @@ class LinkedPointers:
         return symbols[number].st_value
 
     def _symbols_inside(self, number: int, start: int, end: int) -> set[int]:
-        """Return the numbers of the symbols for a section of relocations that are in a range."""
+        """Return the numbers of symbols in an address range, for a relocation section."""
         linked = self.tables.linked(number)
         if not linked:
             return set()
@@ -190,7 +190,7 @@ class LinkedPointers:
         }
 
     def _relr(self) -> Iterator[int]:
-        """Yield the addresses of packed pointers, which can be many times the bytes of the file."""
+        """Yield the addresses of packed pointers, possibly many more than the file has bytes."""
         for number, row in enumerate(self.tables.sections):
             if not (row.sh_flags & SHF_ALLOC and row.sh_type == _SHT_RELR):
                 continue

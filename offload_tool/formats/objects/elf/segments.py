@@ -1,38 +1,38 @@
-"""Rewrites ELF files whose content becomes smaller (`plan_shrunk_elf`) or more (`plan_grown_elf`).
+"""Rewrite ELF files with less content (`plan_shrunk_elf`) or more (`plan_grown_elf`).
 
-Shrinking. What becomes free behind a bundle is cut out. In a program or library nothing moves in
-memory, so no pointer, relocation or unwind table changes. Whole pages are cut out, and the
-loadable segment around them becomes several, with holes between their addresses::
+Shrinking. The free bytes behind a bundle are cut out. In a program or library nothing moves in
+memory, so no pointer, relocation or unwind table changes. Whole pages are cut out. The loadable
+segment around them is split, with holes between the addresses::
 
     before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
     after   | .rodata | bundle 1 | headers |  (hole)
                                            | bundle 2 |  (hole)
                                                            | .eh_frame |      four PT_LOADs
 
-    file      everything in its order without the holes; offsets of segments and sections
-              become smaller by what was cut out before them
-    headers   the new program header table, where pages became free behind a bundle; in a segment
-              of its own, before which a section ends: GNU's strip and objcopy would spoil the file
-              otherwise
+    file      everything in order without the holes; offsets of segments and sections
+              decrease by the bytes cut out before them
+    headers   the new program header table, in free pages behind a bundle; in a segment of
+              its own, at the end of a section: otherwise GNU's strip and objcopy would
+              damage the file
     sections  the first piece of .hip_fatbin keeps its section header; the others have new
-              ones at the table's end, with the same name; symbols change to them
-    names     where a section gets a new name, a new table of them is behind everything else
+              ones at the table's end, with the same name; symbols refer to them
+    names     with renamed sections, a new name table is at the end of the file
 
-In a relocatable file there are no pages and no pointers yet: the section becomes shorter,
-and symbols in it move; so do addends of relocations that name the section itself.
+A relocatable file has no pages and pointers yet. The section becomes shorter, and symbols in it and
+addends of relocations for the section symbol change.
 
-Growing. A program or library gets content behind all that it has, in memory and in the file::
+Growing. New content goes behind the existing content, in memory and in the file::
 
     before  | headers | .text ... .data |                          | names, section headers |
     after   | headers | .text ... .data | content                  | names, section headers |
                                           ^ a PT_LOAD, read-only, above all others
 
-The program header table grows where it is, if there is room. Else it comes behind, into a segment
-of its own that begins where the content's section ends, as GNU's strip needs it. A program's then
-has the distance between address and offset of its first segment, as Linux before 5.18 wants it.
+The program header table grows in place if there is room. Otherwise it moves behind the content, to
+a segment of its own that begins at the section's end, as GNU's strip requires. In a program, that
+segment has the first segment's distance between address and offset, as Linux before 5.18 requires.
 
-Source: the System V gABI, chapters 4 and 5; the loaders of Linux 4 to 6, glibc and musl,
-which map each PT_LOAD by itself and want p_offset congruent to p_vaddr modulo the page.
+Source: the System V gABI, chapters 4 and 5; the loaders of Linux 4 to 6, glibc and musl, which map
+each PT_LOAD separately and require p_offset congruent to p_vaddr modulo the page.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ _FILL = b".offload_fill"
 _NOT_ZERO = re.compile(rb"[^\0]")
 _NULL = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 _SYMBOLS = 4096
-"""That are looked at together: a large program has millions."""
+"""Symbols per batch: a large program has millions."""
 _PAGE = 4096
 _SMALL_PAGES = frozenset({3, 22, 62, 243})
 """Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
 _MAX_PROGRAM_HEADERS = 73
-"""In a program: Linux before 5.18 does not start one whose table has more than 4096 bytes."""
+"""In a program: Linux before 5.18 does not start one whose table exceeds 4096 bytes."""
 _MAX_LIBRARY_HEADERS = 2048
-"""In a library: glibc has two copies of the table on its stack, and each piece becomes one
-or two mappings, of which a process has 65530."""
+"""In a library: glibc keeps two copies of the table on its stack, and each piece needs one or two
+of a process's 65530 mappings."""
 
 
 @frozen
@@ -94,9 +94,9 @@ class Replacement:
     """New content for a range of the file."""
 
     start: int
-    """Where the old content begins, in bytes from the beginning of the file."""
+    """Start of the old content, in bytes from the beginning of the file."""
     size: int
-    """Of the old content, in bytes."""
+    """Size of the old content in bytes."""
     plan: FilePlan
     """The new content."""
 
@@ -110,7 +110,7 @@ class _Room(NamedTuple):
 
     @property
     def free(self) -> int:
-        """Where the free bytes begin."""
+        """Start of the free bytes."""
         return self.replacement.start + self.replacement.plan.size
 
 
@@ -122,7 +122,7 @@ class _Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Changes:
-    """What differs from the old file, besides the cuts."""
+    """The cuts and the other changes to the old file."""
 
     cuts: list[_Cut] = field(default_factory=list)
     program_headers: tuple[int, int] | None = None
@@ -131,9 +131,9 @@ class _Changes:
     literals: list[tuple[int, bytes]] = field(default_factory=list)
     """Bytes to write at offsets of the old file."""
     names: bytes | None = None
-    """A new table of the sections' names."""
+    """A new table of section names."""
     appended: tuple[int, FilePlan] | None = None
-    """What is behind everything else, and where it begins in the new file."""
+    """Content at the end of the new file, and its offset there."""
     _starts: list[int] = field(default_factory=list)
     _before: list[int] = field(default_factory=lambda: [0])
 
@@ -144,10 +144,10 @@ class _Changes:
         self._before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
 
     def moved(self, offset: int) -> int:
-        """Return where a byte of the old file comes to be."""
+        """Return the new offset of a byte of the old file."""
         at = bisect.bisect_left(self._starts, offset)
         if at and offset < self.cuts[at - 1].end:
-            return self.cuts[at - 1].start - self._before[at - 1]  # it was cut out
+            return self.cuts[at - 1].start - self._before[at - 1]  # in a cut
         return offset - self._before[at]
 
 
@@ -160,14 +160,14 @@ def plan_shrunk_elf(
     verb: str = "thinned",
     path: StrPath | None = None,
 ) -> FilePlan:
-    """Plan the host with (section number, replacement) items made; none may be larger.
+    """Return a plan of the host with (section number, replacement) items applied.
 
-    What stands behind a replaced range, up to the next one or the section's end, must be
-    zeros, and none of it is kept. `patches` are bytes for offsets outside of these ranges, and
-    `renamed` has new names of sections. `verb` is for messages: what cannot be done to the file.
+    No replacement may be larger. The bytes behind a replaced range, up to the next one or the
+    section's end, must be zeros; they are removed. `patches` are bytes for offsets outside these
+    ranges, and `renamed` has new section names. `verb` names the operation in messages.
 
     :raises FormatError: the host's tables contradict it.
-    :raises UnsupportedError: it cannot be done safely.
+    :raises UnsupportedError: the change is not safe.
     """
     tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
@@ -191,12 +191,12 @@ def plan_grown_elf(
     instead: int,
     without: Iterable[int] = (),
 ) -> FilePlan:
-    """Plan the file with `content` in a section `name`, which begins at a page.
+    """Return a plan of the file with `content` in a page-aligned section `name`.
 
-    `patches` gives bytes to write at offsets of the old file, for the section's address. It has
-    the number `instead`, of a section that has none any more, as those in `without`.
+    `patches` returns bytes for offsets of the old file, from the section's address. The section
+    takes the number `instead`; the old section of that number, and those in `without`, are dropped.
 
-    :raises UnsupportedError: it cannot be done safely.
+    :raises UnsupportedError: the change is not safe.
     """
     return _Grown(tables, content).plan_with(name, patches, instead, without)
 
@@ -229,20 +229,20 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
 
 
 class _Rewriter:
-    """What all kinds of changes have in common."""
+    """Common base of all changes."""
 
     def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
         self.tables = tables
         self.rooms = rooms
         self.verb = verb
         self.fill: int | None = None
-        """The name of sections of zeros behind renamed ones, which must have no more bytes."""
+        """Name offset for sections of zeros that extend renamed ones, whose size must not grow."""
         self.changes = _Changes(sections=list(tables.sections))
         self.at_start = {room.replacement.start: room for room in rooms}
         self._starts = [room.replacement.start for room in rooms]
 
     def error(self, message: str) -> UnsupportedError:
-        """Return why the file is refused."""
+        """Return the error for an unsafe change."""
         message = f"cannot be {self.verb} safely: {message}"
         return UnsupportedError(message, path=self.tables.path)
 
@@ -277,13 +277,13 @@ class _Rewriter:
                         yield section.sh_offset + number * size, symbol, (index, number)
 
     def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
-        """Write a symbol with other st_value, st_size or st_shndx."""
+        """Write a symbol with new st_value, st_size or st_shndx."""
         new = symbol._replace(**values)
         if new != symbol:
             self.changes.literals.append((offset, self.tables.elf_class.pack_symbol(new)))
 
     def finish(self) -> FilePlan:
-        """Put the new file together."""
+        """Return the plan of the new file."""
         tables, changes = self.tables, self.changes
         header = tables.header
         sections = [
@@ -321,14 +321,14 @@ class _Rewriter:
         return [*self.tables.sections, *([None] * extra)]
 
     def content_end(self) -> int:
-        """Return where the old file ends, without a section header table at its end."""
+        """Return the end of the old file, without a section header table at its end."""
         header = self.tables.header
         size = self.tables.elf_class.section.size * len(self.tables.sections)
         at_end = header.e_shoff + size == len(self.tables.data)
         return header.e_shoff if at_end else len(self.tables.data)
 
     def _pieces(self, end: int) -> Iterator[Piece]:
-        """Yield what is before the section header table, in the order of the new file."""
+        """Yield the pieces before the section header table, in new order."""
         literals = deque(sorted(self.changes.literals))
         position = 0
         for room in self.rooms:
@@ -336,7 +336,7 @@ class _Rewriter:
             start = self.changes.moved(room.replacement.start)
             yield from room.replacement.plan.moved(start)
             while literals and literals[0][0] < room.end:
-                offset, data = literals.popleft()  # headers in what became free
+                offset, data = literals.popleft()  # headers in freed space
                 yield Literal(self.changes.moved(offset), data)
             position = room.end
         yield from self._copied(literals, position, end)
@@ -364,18 +364,18 @@ class _Mapped(_Rewriter):
             raise self.error("it has no loadable segments")
         small = tables.header.e_machine in _SMALL_PAGES
         self.page = _PAGE if small else max(_PAGE, *(row.p_align for row in self.loads))
-        """How large pages can be where it runs, in bytes."""
+        """Largest possible page size at run time, in bytes."""
         self.is_program = tables.header.e_type == ET_EXEC or any(
             row.p_type == PT_INTERP for row in tables.segments
         )
 
     def distance(self) -> int:
-        """Return how far an address is from its offset, in the first segment."""
+        """Return the difference between address and offset in the first segment."""
         first = min(self.loads, key=lambda row: row.p_vaddr)
         return first.p_vaddr - first.p_offset
 
     def segment(self, offset: int, address: int, size: int) -> SegmentHeader:
-        """Return a new one, read-only."""
+        """Return a new read-only segment."""
         return SegmentHeader(PT_LOAD, _PF_R, offset, address, address, size, size, self.page)
 
     def pack_table(
@@ -385,9 +385,9 @@ class _Mapped(_Rewriter):
         address: int | None,
         new: Sequence[SegmentHeader] = (),
     ) -> bytes:
-        """Return the program header table at an offset, and at an address if it moves.
+        """Return the program header table for an offset, and for an address if it moves.
 
-        Segments that are `new` come behind all others that are loaded.
+        `new` segments follow all other loaded ones.
         """
         last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
         rows = [*rows[: last + 1], *new, *rows[last + 1 :]]
@@ -406,10 +406,10 @@ class _Mapped(_Rewriter):
 
 
 class _Linked(_Mapped):
-    """A program or library of which whole pages go."""
+    """A program or library from which whole pages are cut."""
 
     table_pages: tuple[int, int] | None = None
-    """Where the new program header table is to be, and its segment ends, in the old file."""
+    """Start of the new program header table and end of its segment, in the old file."""
 
     def plan(self) -> FilePlan:
         cuts = self._choose(self._candidates())
@@ -429,7 +429,7 @@ class _Linked(_Mapped):
         return cuts
 
     def _check_loaded(self, room: _Room) -> None:
-        """Refuse bundles that are not all in one loaded segment, or shared with another one."""
+        """Raise unless exactly one loaded segment contains each bundle as a whole."""
         section = self.tables.sections[room.section]
         label = self.tables.label(room.section)
         loaded = 0
@@ -445,7 +445,7 @@ class _Linked(_Mapped):
             raise self.error(f"{loaded} loaded segments hold {label}, expected 1")
 
     def _choose(self, cuts: list[_Cut]) -> list[_Cut]:
-        """Keep the largest if there would be too many program headers."""
+        """Keep the largest cuts if there would be too many program headers."""
         limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
         largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
         return sorted(largest[: max(limit - self.tables.header.e_phnum - 1, 0)])
@@ -467,7 +467,7 @@ class _Linked(_Mapped):
                 return
 
     def _check_table(self) -> None:
-        """Refuse a program header table that stays where it is, in a bundle."""
+        """Raise if the program header table stays in place, in a bundle."""
         start = self.tables.header.e_phoff
         end = start + self.tables.elf_class.segment.size * len(self.tables.segments)
         stays = self.changes.program_headers is None
@@ -478,13 +478,13 @@ class _Linked(_Mapped):
         section = self.tables.sections[self.changes.cuts[0].room.section]
         address = section.sh_addr + table_at - section.sh_offset
         if self.is_program and address - table_at != self.distance():
-            # Linux before 5.18 tells a program its table's address by this rule.
+            # Linux before 5.18 computes the table's address for the program by this rule.
             raise self.error("its program header table cannot move")
         table = self.pack_table(self._new_segments(), table_at, address)
         self.changes.literals.append((table_at, table))
 
     def _append_table(self) -> None:
-        """Put the table behind everything else, into a segment of its own."""
+        """Append the table to the file, in a segment of its own."""
         rows = self._new_segments()
         table_at = self.changes.moved(self.content_end())
         table_at += -table_at % self.page
@@ -499,9 +499,9 @@ class _Linked(_Mapped):
         return [row for segment in self.tables.segments for row in self._split(segment)]
 
     def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
-        """Return what becomes of a segment: several where something is cut out of it.
+        """Return the new segments for a segment: several if it contains cuts.
 
-        It holds all of a cut or nothing of it, as `_check_loaded` has seen.
+        Each cut is completely inside or outside, as `_check_loaded` ensures.
         """
         start, end = segment.p_offset, segment.p_offset + segment.p_filesz
         inside = [c for c in self.changes.cuts if c.start < end and c.end > start]
@@ -516,7 +516,7 @@ class _Linked(_Mapped):
         for begin, stop in zip(begins, stops, strict=True):
             last = stop == end
             memory = segment.p_memsz - (begin - start) if last else stop - begin
-            if inside and not memory:  # nothing is left of it
+            if inside and not memory:  # nothing remains
                 continue
             row = segment._replace(
                 p_offset=self.changes.moved(begin),
@@ -529,7 +529,7 @@ class _Linked(_Mapped):
         return rows
 
     def _aligned(self, row: SegmentHeader) -> SegmentHeader:
-        """Demand no more than pages of a segment that is not where it was."""
+        """Reduce the alignment of a moved segment to pages."""
         if row.p_align <= 1 or (row.p_vaddr - row.p_offset) % row.p_align == 0:
             return row
         if row.p_type != PT_LOAD or row.p_align <= self.page:
@@ -583,7 +583,7 @@ class _Linked(_Mapped):
                 target = len(self.changes.sections)
 
     def _filled(self, row: SectionHeader, size: int, name: int) -> SectionHeader:
-        """Return a section without its last bytes, which become one of their own."""
+        """Return a section without its last bytes, for which a section of zeros is added."""
         whole = row.sh_size - size
         fill = row._replace(
             sh_name=name,
@@ -596,7 +596,7 @@ class _Linked(_Mapped):
         return row._replace(sh_size=whole)
 
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
-        """Update a symbol's section, to the piece that it is in now, and its size."""
+        """Set a symbol's section, to the piece that contains it, and its size."""
         number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
         section = self.tables.sections[number]
         pieces = self.pieces[number]
@@ -607,7 +607,7 @@ class _Linked(_Mapped):
         if room is not None:
             begin = room.replacement.start
             if begin < place and place >= room.free:
-                value += begin - place  # what it named is gone; the next best is what replaced it
+                value += begin - place  # its target was cut; use the start of the replacement
                 place = begin
             size = min(size, max(room.free - place, 0))
         self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
@@ -657,7 +657,7 @@ class _Grown(_Mapped):
         return self.finish()
 
     def _has_room(self, row_size: int) -> bool:
-        """Return whether one more program header can stand behind the table, where zeros are."""
+        """Return whether zeros behind the table leave room for one more program header."""
         tables = self.tables
         start = tables.header.e_phoff + row_size * len(tables.segments)
         end = start + row_size
@@ -710,7 +710,7 @@ class _Relocatable(_Rewriter):
             step = max(self.tables.elf_class.address_size, *behind, 1)
             section = self.tables.sections[room.section]
             if room.end < section.sh_offset + section.sh_size:
-                step = max(step, section.sh_addralign)  # the next one stays as aligned as it was
+                step = max(step, section.sh_addralign)  # the next replacement keeps its alignment
             size = (room.end - room.free) // step * step
             if size > 0:
                 cuts.append(_Cut(room.end - size, room.end, room))
@@ -726,7 +726,7 @@ class _Relocatable(_Rewriter):
         self.changes.sections[number] = row
 
     def _inside(self, number: int, value: int) -> int:
-        """Return where an offset in section `number` comes to be."""
+        """Return the new offset for an offset in section `number`."""
         start = self.tables.sections[number].sh_offset
         return self.changes.moved(start + value) - self.changes.moved(start)
 
@@ -735,7 +735,7 @@ class _Relocatable(_Rewriter):
         section = self.tables.sections[number]
         start = section.sh_offset
         room = self.at_start.get(start + value)
-        if value == section.sh_size and value:  # it is behind all bundles, and stays so
+        if value == section.sh_size and value:  # it marks the end of all bundles
             end = self.changes.sections[number].sh_size
             self.set_symbol(offset, symbol, st_value=end, st_size=size)
             return
@@ -761,7 +761,7 @@ class _Relocatable(_Rewriter):
             if row.sh_info in numbers:
                 raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
             if not moved:
-                continue  # only offset 0 is a bundle's, and stays so
+                continue  # only bundles at offset 0, which stay there
             if row.sh_type == SHT_RELA:
                 self._move_addends(index, row, named)
             elif named:
