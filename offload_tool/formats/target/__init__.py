@@ -1,1 +1,1 @@
-"""Names of what device code is for: target IDs, triples, bundle entry IDs, processors."""
+"""Names of device targets: target IDs, triples, bundle entry IDs, processors."""

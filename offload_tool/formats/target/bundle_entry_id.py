@@ -1,16 +1,16 @@
-"""Bundle entry IDs: which code object of a bundle is for whom.
+"""Bundle entry IDs: the offload kind and target of each code object in a bundle.
 
 ::
 
     hip - amdgcn - amd - amdhsa -     - gfx90a:xnack+
     kind  triple, four fields (here with an empty environment)  target ID, may be empty
 
-An ID is split at its first five dashes, so a target ID may hold dashes of its own. LLVM
-22 always writes the fifth dash: an ID without target ID ends in a dash.
+An ID is split at its first five dashes, so a target ID may contain dashes. LLVM 22 always writes
+the fifth dash: an ID without target ID ends with a dash.
 
-`BundleEntryID.parse` is for what a user types, `BundleEntryID.read` for what a file says.
-Where LLVM 22 silently loses a target ID (newer processors, alternative names, the old
-three-field triples), these keep it, in canonical form and with a warning.
+`BundleEntryID.parse` is for user input, `BundleEntryID.read` for the content of files. LLVM 22
+silently loses some target IDs (newer processors, alternative names, old three-field triples); both
+methods keep them, in canonical form, and `parse` warns.
 
 Sources: the ClangOffloadBundler documentation (Bundle Entry ID, Bundled Code Object
 Composition, Compatibility Rules); clang-offload-bundler 22.1.8, observed, for the written
@@ -34,8 +34,8 @@ from offload_tool.util.frozen import frozen
 class OffloadKind:
     """The offload kinds that a bundle entry ID may begin with.
 
-    HIP and HIPV4 mean the same: the number once told the ABI, which is now in the code
-    object itself.
+    HIP and HIPV4 are equivalent: the number used to denote the ABI, which is now in the code
+    object.
     """
 
     HOST = "host"
@@ -47,9 +47,9 @@ class OffloadKind:
 
 
 _VIRTUAL = re.compile(r"\A(compute|lto)_")
-"""What CUDA's PTX and NVVM have in place of ``sm_``."""
+"""Prefixes of CUDA's PTX and NVVM instead of ``sm_``."""
 
-# What clang-offload-bundler 22 says, word for word.
+# Messages of clang-offload-bundler 22, verbatim.
 _WRONG_FORMAT = (
     "Targets need to follow the format '<offload kind>-<target triple>', where '<target triple>' "
     "follows the format '<kind>-<arch>-<vendor>-<os>-<env>[-<target id>[:target features]]'."
@@ -60,7 +60,7 @@ _WRONG_FORMAT = (
 class BundleEntryID:
     """A bundle entry ID: offload kind, triple of four fields, target ID or ''.
 
-    `target_id` is canonical where it can be understood, otherwise as it was spelled.
+    `target_id` is canonical if it is valid, otherwise unchanged.
     """
 
     kind: str
@@ -75,16 +75,16 @@ class BundleEntryID:
         warn: Callable[[str], None] | None = None,
         known: Callable[[TargetID], bool] | None = None,
     ) -> BundleEntryID:
-        """Read `text`, which a user typed; the result is what goes into a bundle.
+        """Parse `text` from a user; return the ID to store in a bundle.
 
-        The triple becomes LLVM's normal form, the target ID canonical. `warn` is called with a
-        sentence for everything that LLVM 22 would lose or that looks like a mistake but is kept.
-        Such are an unknown processor, a feature that the processor does not have, a triple of
-        three fields before a target ID. With `known`, a wrong target ID is an error; `known`
-        decides on processors that the table lacks.
+        The triple becomes LLVM's normal form, the target ID canonical. `warn` receives a sentence
+        for everything that LLVM 22 would lose or that looks like a mistake but is kept. Examples
+        are an unknown processor, a feature that the processor lacks, and a three-field triple
+        before a target ID. With `known`, an invalid target ID is an error; `known` decides on
+        processors that are not in the table.
 
-        :raises EntryIDError: too few fields, an unknown kind or architecture; the message is
-            LLVM's. With `known`, also a wrong target ID.
+        :raises EntryIDError: too few fields, or an unknown kind or architecture, with LLVM's
+            message. With `known`, also an invalid target ID.
         """
         _check_typed(text)
         tell = warn or (lambda _: None)
@@ -110,7 +110,7 @@ class BundleEntryID:
         warn: Callable[[str], None] | None = None,
         known: Callable[[TargetID], bool] | None = None,
     ) -> BundleEntryID:
-        """Read `text`, with which a user names an image of whatever offload kind.
+        """Parse `text`, with which a user selects an image of any offload kind.
 
         `warn` and `known` are as for `parse`.
 
@@ -131,10 +131,10 @@ class BundleEntryID:
 
     @classmethod
     def read(cls, text: str) -> BundleEntryID:
-        """Read `text`, an ID found in a file, whatever it looks like; never raises.
+        """Read `text`, an ID from a file, in any form; never raises.
 
-        The triple's fields stay as they are; fewer than four are filled up with empty
-        ones, and the target ID after an old triple of three fields is recognised.
+        The triple's fields are unchanged; missing ones become empty. A target ID after an old
+        three-field triple is recognised.
         """
         kind, arch, vendor, system, rest = [*text.split("-", 4), "", "", "", ""][:5]
         old = _old_target_id(rest)
@@ -168,7 +168,7 @@ def _check_typed(text: str, kinds: Container[str] = OffloadKind.ALL) -> None:
 
 
 def any_target_id(text: str) -> TargetID | None:
-    """Return a target ID, of a newer processor too; None for what can be none."""
+    """Return a target ID, also of an unknown processor; None if `text` cannot be one."""
     try:
         return TargetID.parse(text, allow_unknown=True)
     except TargetIDError:
@@ -181,14 +181,14 @@ def _canonical(text: str) -> str:
 
 
 def _old_target_id(rest: str) -> str | None:
-    """Return the target ID where the old spelling has it: in place of the environment.
+    """Return the target ID of the old form, in place of the environment.
 
-    `rest` is all that follows the OS field. No environment looks like a GPU's name, but a
-    target ID after an environment may hold dashes, so the processor alone decides.
+    `rest` is everything behind the OS field. Environments never look like GPU names, but a target
+    ID after an environment may contain dashes, so the processor alone decides.
     """
     processor, colon, features = rest.partition(":")
     if not colon:
-        processor = rest.removesuffix("-")  # LLVM 22's final dash, or none
+        processor = rest.removesuffix("-")  # LLVM 22's final dash, if any
     if not _names_gpu(processor):
         return None
     if features.endswith(("+-", "--")):
@@ -207,7 +207,7 @@ def _names_gpu(name: str) -> bool:
     processor = find_processor(name)
     if processor is not None:
         return processor.family in {"amdgcn", "nvptx", "spirv"}
-    # A newer one, but not an old one with a dash and a target ID after it.
+    # A newer processor, but not an old one followed by a dash and a target ID.
     return name.startswith(("gfx", "sm_")) and "-" not in name
 
 
@@ -243,11 +243,11 @@ _FAMILIES = {
     **dict.fromkeys(("nvptx", "nvptx64"), "nvptx"),
     **dict.fromkeys(("spirv", "spirv32", "spirv64"), "spirv"),
 }
-"""The processors' family of each architecture of GPUs."""
+"""Processor family of each GPU architecture."""
 
 
 def _check_architecture(entry: BundleEntryID, whole: str) -> None:
-    """Refuse the processor of another architecture than the triple's."""
+    """Raise if the processor does not belong to the triple's architecture."""
     name = entry.target_id.partition(":")[0]
     processor = find_processor(name)
     arch = triples.meaning(entry.triple).arch
@@ -265,10 +265,10 @@ def read_targets(
     warn: Callable[[str], None] | None = None,
     known: Callable[[TargetID], bool] | None = None,
 ) -> list[BundleEntryID]:
-    """Read the targets of one job of the bundler; `warn` and `known` are as for `parse`.
+    """Parse the targets of one bundler job; `warn` and `known` are as for `parse`.
 
-    :raises EntryIDError: as for `parse`, or one ID twice, or a feature set in one entry and Any
-        in another: what clang-offload-bundler 22 refuses, in its order, with its words.
+    :raises EntryIDError: as for `parse`, or a repeated ID, or a feature set in one entry and Any in
+        another. clang-offload-bundler 22 rejects these, in the same order with the same messages.
     """
     spelled: dict[BundleEntryID, str] = {}
     ids: dict[str, BundleEntryID] = {}
@@ -289,9 +289,9 @@ def read_targets(
 
 
 def written_by_llvm(text: str, entry: BundleEntryID) -> BundleEntryID:
-    """Return the ID under which LLVM 22 stores what it was given as `text`, read as `entry`.
+    """Return the ID under which LLVM 22 stores `text`, which was parsed as `entry`.
 
-    Of a target ID of an AMD GPU behind a triple of three fields, nothing is left in it.
+    It drops the target ID of an AMD GPU after a three-field triple.
     """
     if entry.target_id and _old_target_id(text.split("-", 4)[4]) is not None:
         return BundleEntryID(entry.kind, entry.triple, "")
@@ -299,7 +299,7 @@ def written_by_llvm(text: str, entry: BundleEntryID) -> BundleEntryID:
 
 
 def check_hosts(ids: Iterable[BundleEntryID], *, bundling: bool) -> None:
-    """Check how many entries of one job of the bundler are the host's.
+    """Check the number of host entries in one bundler job.
 
     :raises EntryIDError: more than one, or none in a bundle that is not all HIP.
     """
@@ -319,12 +319,11 @@ def _duplicate(entry: BundleEntryID, first: str, second: str) -> str:
 def find_conflicts(
     ids: Iterable[BundleEntryID], spellings: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """Return every reason why these entries cannot stand in one bundle, one message each.
+    """Return all reasons why these entries cannot share a bundle, one message each.
 
-    Two entries with one ID; or, for one kind, triple and processor, a feature set in one
-    entry and left open (Any) in another. `spellings` are the texts the IDs were parsed
-    from, in the same order, for the messages. Source: Bundled Code Object Composition;
-    messages begin as LLVM 22's do.
+    Reasons are equal IDs or, for one kind, triple and processor, a feature set in one entry and
+    open (Any) in another. `spellings` are the unparsed IDs, in the same order, for the messages.
+    Source: Bundled Code Object Composition; messages begin as LLVM 22's do.
     """
     ids = tuple(ids)
     texts = tuple(map(str, ids)) if spellings is None else tuple(spellings)
@@ -351,8 +350,8 @@ def _feature_conflicts(texts: Mapping[BundleEntryID, str]) -> Iterator[str]:
 def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleEntryID] | None:
     """Return the first pair of entries that LLVM 22 does not bundle together, or None.
 
-    A little weaker than the documentation's rule, which `find_conflicts` follows: in
-    sorted order, no later entry of a processor may set a feature that the first leaves open.
+    The rule is slightly weaker than the documented one (`find_conflicts`): in sorted order, no
+    later entry of a processor may set a feature that the first leaves open.
     """
     for first, other in _pairs_to_compare(ids):
         if _feature_names(other) - _feature_names(first):
@@ -363,7 +362,7 @@ def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleE
 def _pairs_to_compare(
     ids: Iterable[BundleEntryID],
 ) -> Iterator[tuple[BundleEntryID, BundleEntryID]]:
-    """Yield, in LLVM's order, the first entry of each processor with each other one of it."""
+    """Yield, in LLVM's order, the first entry of each processor with each of its other entries."""
     ordered = sorted(ids, key=lambda entry: (_composition_group(entry), entry.target_id))
     for _, (first, *others) in itertools.groupby(ordered, key=_composition_group):
         yield from ((first, other) for other in others)
@@ -378,7 +377,7 @@ def _feature_names(entry: BundleEntryID) -> set[str]:
 
 
 def check_composition(ids: Iterable[BundleEntryID], spellings: Sequence[str] | None = None) -> None:
-    """Raise EntryIDError with every message of `find_conflicts`, if there is any."""
+    """Raise `EntryIDError` with all messages of `find_conflicts`, if any."""
     problems = find_conflicts(ids, spellings)
     if problems:
         raise EntryIDError(problems)
@@ -387,14 +386,13 @@ def check_composition(ids: Iterable[BundleEntryID], spellings: Sequence[str] | N
 def incompatibility(
     code_object: BundleEntryID, target: BundleEntryID, *, hip_openmp: bool = False
 ) -> str | None:
-    """Return in a few words why an entry does not serve a target; None where it does.
+    """Return briefly why an entry is not compatible with a target; None if it is.
 
-    Entries with the same kind and target ID, or none, and compatible triples serve each
-    other. Otherwise the kinds must be compatible (equal, hip and hipv4, and with
-    `hip_openmp` also openmp and any hip), and both must have a valid target ID, by the
-    rules of `target_id.incompatibility`. Source: Compatibility Rules for Bundle Entry ID;
-    clang-offload-bundler 22.1.8, observed, except that it takes any two unknown
-    processors for the same.
+    Entries with the same kind and target ID, or none, and compatible triples are compatible.
+    Otherwise the kinds must be compatible (equal, hip and hipv4, and with `hip_openmp` also openmp
+    and any hip), and both need a valid target ID, by the rules of `target_id.incompatibility`.
+    Source: Compatibility Rules for Bundle Entry ID; clang-offload-bundler 22.1.8, observed, except
+    that it considers any two unknown processors equal.
     """
     other_triple = triples.incompatibility(code_object.triple, target.triple)
     if not _kinds_compatible(code_object.kind, target.kind, hip_openmp=hip_openmp):
@@ -422,32 +420,31 @@ def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:
 
 
 def _loadable(entry: BundleEntryID) -> TargetID | None:
-    """Return the entry's target ID if the entry's architecture can have it."""
+    """Return the entry's target ID if it is valid for the entry's architecture."""
     understood = any_target_id(entry.target_id)
     if understood is None:
         return None
     arch = triples.meaning(entry.triple).arch
     if arch not in {"amdgcn", "r600"}:
         return None if understood.features else understood  # only AMD GPUs have features
-    processor = find_processor(understood.processor)  # None may be any newer one
+    processor = find_processor(understood.processor)  # None: a newer processor
     return understood if processor is None or processor.family == arch else None
 
 
 def is_compatible(
     code_object: BundleEntryID, target: BundleEntryID, *, hip_openmp: bool = False
 ) -> bool:
-    """Return whether an entry serves a target (see `incompatibility`)."""
+    """Return whether an entry is compatible with a target (see `incompatibility`)."""
     return incompatibility(code_object, target, hip_openmp=hip_openmp) is None
 
 
 def best_match(
     candidates: Sequence[BundleEntryID], target: BundleEntryID, *, hip_openmp: bool = False
 ) -> int | None:
-    """Return the index of the entry that serves `target` best, None if none does.
+    """Return the index of the most suitable entry for `target`, None if none is compatible.
 
-    The very ID comes first, then the same kind and target ID, then the compatible entry
-    that sets the most features, then the earliest. (LLVM 22 takes the first in the order
-    of a hash table.)
+    The equal ID has priority, then equal kind and target ID, then the compatible entry that sets
+    the most features, then the earliest. (LLVM 22 takes the first in hash table order.)
     """
 
     def rank(index: int) -> tuple[bool, bool, int, int]:

@@ -1,42 +1,42 @@
-"""Which code object a runtime loads for a device.
+"""Select the code object that a runtime loads for a device.
 
-In this order, of the code objects for one offload kind::
+The order among code objects of one offload kind::
 
     exact       gfx942:sramecc+:xnack-    the device's own target ID
-    compatible  gfx942:xnack-, gfx942     its processor; what is set is set so on the device
+    compatible  gfx942:xnack-, gfx942     its processor; features that are set match the device
     generic     gfx9-4-generic            covers the processor; features as above
-    spirv       amdgcnspirv               compiled when it is loaded; HIP alone
+    spirv       amdgcnspirv               compiled at load time; only HIP
 
-The coverage of generic processors is `Processor.covers`. A device's features that the
-generic processor does not have (sramecc of gfx906) are not compared.
+`Processor.covers` lists the coverage of generic processors. Features of the device that the generic
+processor lacks (sramecc of gfx906) are not compared.
 
-Sources: ROCm's clr (hipamd/src/hip_fatbin.cpp) for the order, and for empty code objects, which
-it takes for missing; AMDGPUUsage (Generic Processors) and ROCr (isa.cpp), which have the same
-coverage. ROCr refuses a generic code object whose ELF header gives a lower generic version than
-it knows for the processor, 1 for all of them. That is after the choice, so nothing else is loaded
-then. LLVM's plugin for OpenMP asks ROCr for all ISAs of a device, the generic one among them, and
-never loads SPIR-V. Its runtime takes the first image of a program that fits, which are containers
-of their own. Observed with comgr 3.0: clr asks for gfx9-generic with the sramecc of a gfx906, and
-finds nothing; the HIP runtime 6.4 asks with and without.
+Sources: ROCm's clr (hipamd/src/hip_fatbin.cpp) for the order, and for empty code objects, which it
+treats as missing; AMDGPUUsage (Generic Processors) and ROCr (isa.cpp), which agree on the coverage.
+ROCr rejects a generic code object whose ELF header has a lower generic version than its own for the
+processor, 1 for all. It does so after the selection, so nothing is loaded then.
 
-NVIDIA's devices load code of CUDA by other rules. A device is named by the cubins that are made
-for it: ``sm_90`` (or ``sm_90a``: the same device) has compute capability 9.0. Best first::
+LLVM's plugin for OpenMP queries ROCr for all ISAs of a device, including the generic one, and never
+loads SPIR-V. Its runtime takes the first image of a program that fits; each image is its own
+container. Observed with comgr 3.0: clr looks up gfx9-generic with the sramecc of a gfx906, and
+finds nothing; the HIP runtime 6.4 tries with and without.
 
-    exact        sm_90a, sm_90           cubins of its number, the most special ones first
+NVIDIA's devices load CUDA code by other rules. The names of its cubins identify a device: ``sm_90``
+(or ``sm_90a``: the same device) has compute capability 9.0. Best first::
+
+    exact        sm_90a, sm_90           cubins of its number, the most specific first
     compatible   sm_86, sm_80 for sm_89  cubins of the same major and a lower minor number, the
                  sm_100f for sm_103      highest first; of a family for its later members
     ptx          compute_80 for sm_90    the driver compiles it; any lower number, the highest
                                          first; compute_90a for sm_90, compute_100f for its family
-
-``sm_90a`` runs on that number alone. A family is what has the same major number, but each
-Tegra processor is one by itself. NVIDIA promises cubins of lower minor numbers for its desktop
-and server GPUs, neither for Tegra nor from one to the other: such a fit is not sure. NVVM code is
-for a linker, not for a device.
+``sm_90a`` runs on that number alone. A family shares the major number, but each Tegra processor is
+a family of its own. NVIDIA guarantees compatibility of lower minor numbers for desktop and server
+GPUs, but not for Tegra or between the two, so such a fit is uncertain. NVVM code is for a linker,
+not for a device.
 
 Sources: NVIDIA's CUDA C++ Programming Guide (Binary Compatibility, PTX Compatibility) and its
-compatibility guides. The rules of PTX and the families are those of ptxas 12.9 and 13.5,
-observed: each ``.target`` with each ``--gpu-name``. Not observed, for want of a device: which of
-several cubins of its own number a driver takes.
+compatibility guides. The rules of PTX and the families are those of ptxas 12.9 and 13.5, observed:
+each ``.target`` with each ``--gpu-name``. Not observed, for lack of a device: which of several
+cubins of its own number a driver takes.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.frozen import replaced
 
 EXACT, COMPATIBLE, GENERIC, SPIRV, PTX = RULES = "exact", "compatible", "generic", "spirv", "ptx"
-"""The rules by which a code object serves a device, best first."""
+"""The rules by which a device can load a code object, best first."""
 
-_CUDA = "cuda"  # an offload kind that no bundle has
+_CUDA = "cuda"  # an offload kind that bundles do not use
 SPIRV_PROCESSOR = "amdgcnspirv"
 _CUDA_NAME = re.compile(r"(sm|compute|lto|tile)_(\d{1,9})([af]?)")
 _TEGRA = frozenset({32, 53, 62, 72, 87, 88, 101, 110})
@@ -72,55 +72,55 @@ _UNSURE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a code object serves a device."""
+    """Why a device can load a code object."""
 
     rule: str
     """One of `RULES`."""
     reason: str
-    """In a few words, to stand behind the rule's name."""
+    """Brief reason, printed after the rule's name."""
     is_sure: bool = True
-    """False where some runtimes would pass it over."""
+    """False if some runtimes would skip it."""
     rank: int = 0
-    """Among those of one rule that are not compared otherwise; the lowest is loaded."""
+    """Order within one rule if no other comparison applies; the lowest is loaded."""
 
 
 _GENERIC_OF = {name: row for row in PROCESSORS.values() for name in row.covers}
 
 
 def generic_processor(name: str) -> Processor | None:
-    """Find the generic processor that covers the processor with this primary name."""
+    """Return the generic processor that covers the processor with this primary name."""
     return _GENERIC_OF.get(name)
 
 
 def is_amd(entry: BundleEntryID) -> bool:
-    """Return whether an entry is code for AMD GPUs, by its triple: their ISA, or SPIR-V."""
+    """Return whether an entry's triple is that of AMD GPU code: their ISA, or SPIR-V."""
     return triples.meaning(entry.triple).system == "amdhsa"
 
 
 def is_cuda(entry: BundleEntryID) -> bool:
-    """Return whether an entry is code of CUDA for NVIDIA's GPUs."""
+    """Return whether an entry is CUDA code for NVIDIA's GPUs."""
     return entry.kind == _CUDA and triples.meaning(entry.triple).arch == "nvptx64"
 
 
 def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
-    """Return the rule by which `code` serves `device`; None if there is none.
+    """Return the rule by which `device` can load `code`; None if it cannot.
 
-    `device` has the kind and triple of the code objects that it asks for.
+    `device` has the kind and triple of the code objects it loads.
     """
     found = _judged(code, device)
     return found if isinstance(found, Fit) else None
 
 
 def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
-    """Return in a few words why `code` does not serve `device`; nothing if it does."""
+    """Return briefly why `device` cannot load `code`; empty if it can."""
     found = _judged(code, device)
     return found if isinstance(found, str) else ""
 
 
 def completions(target: TargetID) -> Iterator[TargetID]:
-    """Yield the target IDs that a device may have that `target` names.
+    """Yield the full target IDs of the devices that `target` may denote.
 
-    A device has all features of its processor set, one way or the other.
+    On a device, each feature of its processor is on or off.
     """
     processor = find_processor(target.processor)
     given = dict(target.features)
@@ -130,9 +130,9 @@ def completions(target: TargetID) -> Iterator[TargetID]:
         yield TargetID(target.processor, tuple(features.items()))
 
 
-@functools.lru_cache(maxsize=1 << 12)  # a library has the same few IDs in every bundle
+@functools.lru_cache(maxsize=1 << 12)  # a library repeats a few IDs in every bundle
 def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
-    """Return how `code` serves `device`, or why it does not."""
+    """Return how `device` can load `code`, or why it cannot."""
     if is_cuda(code) and is_cuda(device):
         return _judged_cuda(code.target_id, device.target_id)
     reason = incompatibility(code, device)
@@ -152,7 +152,7 @@ def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
     if asked.processor not in processor.covers:
         covered = ", ".join(processor.covers)
         return f"processor {processor.name} covers {covered}, not {asked.processor}"
-    # The ID under which a device asks for generic code.
+    # The ID under which a device looks up generic code.
     features = tuple(f for f in asked.features if f[0] in processor.features)
     generic = replaced(device, target_id=str(TargetID(processor.name, features)))
     if (reason := incompatibility(code, generic)) is not None:
@@ -187,30 +187,30 @@ def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
 
 
 class CudaTarget(NamedTuple):
-    """What is in names like ``sm_90a`` and ``compute_80``."""
+    """The parts of names such as ``sm_90a`` and ``compute_80``."""
 
     form: str
     """``sm``, ``compute``, ``lto`` or ``tile``."""
     number: int
     suffix: str
-    """``a``, ``f`` or nothing."""
+    """``a``, ``f`` or empty."""
 
     @classmethod
     def parse(cls, text: str) -> CudaTarget | None:
-        """Read a name; None if it is none."""
+        """Parse a name; return None if it is not one."""
         found = _CUDA_NAME.fullmatch(text)
         return cls(found[1], int(found[2]), found[3]) if found else None
 
     @property
     def family(self) -> int:
-        """A number that is the same for all of a family."""
+        """A number that identifies the family."""
         return -self.number if self.number in _TEGRA else self.number // 10
 
 
 def _judged_cuda(code: str, device: str) -> Fit | str:
     image, asked = CudaTarget.parse(code), CudaTarget.parse(device)
     if asked is None or asked.form != "sm":
-        if asked is not None and image == asked:  # no device, but what images are called
+        if asked is not None and image == asked:  # not a device, but a name of images
             return Fit(EXACT, "its very name")
         return f"'{device}' names no NVIDIA device, such as sm_90"
     if image is None:

@@ -1,7 +1,7 @@
-"""What a device pass compiles for: a GPU's target ID, or a CPU that OpenMP offloads to.
+"""Targets of a device pass: a GPU's target ID, or a CPU for OpenMP offloading.
 
-OpenMP can run its target regions on the CPU of the host, as a device of its own. Such a
-device has a triple and no target ID: ``x86_64-unknown-linux-gnu``.
+OpenMP can run target regions on the host's CPU as a device. Such a device has a triple and no
+target ID: ``x86_64-unknown-linux-gnu``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from offload_tool.formats.target.target_id import TargetID, parse_target_ids, sp
 from offload_tool.formats.target.triple import is_known_arch, meaning
 
 _TRIPLE_DASHES = 2
-"""At least; target IDs such as ``gfx9-4-generic`` begin with no architecture."""
+"""Minimum; target IDs such as ``gfx9-4-generic`` do not begin with an architecture."""
 _KINDS = {"hip": ("amdgcn", "spirv64"), "cuda": ("nvptx64",), "openmp": ("amdgcn", "nvptx64")}
 _GPUS = frozenset(arch for arches in _KINDS.values() for arch in arches)
 _NAMES = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}
@@ -24,12 +24,12 @@ _BUNDLE_KINDS = {"amdgcn": "hipv4", "spirv64": "hip"}
 
 @dataclass(frozen=True, order=True, slots=True)
 class CompileTarget:
-    """One of OFFLOAD_ARCH: its name in messages and variables, and its triple."""
+    """An item of OFFLOAD_ARCH: its name in messages and variables, and its triple."""
 
     name: str
-    """The canonical target ID, or the triple of a CPU."""
+    """The canonical target ID, or a CPU's triple."""
     triple: str
-    """As in a bundle entry ID, with four fields."""
+    """In the form of bundle entry IDs, with four fields."""
     target_id: TargetID | None = None
 
     @property
@@ -44,13 +44,13 @@ class CompileTarget:
 
     @property
     def packaged_triple(self) -> str:
-        """The triple as offload binaries have it: without an empty or unknown environment."""
+        """The triple in offload binaries: without an empty or unknown environment."""
         return self.triple.rstrip("-").removesuffix("-unknown")
 
     def entry_id(self, kind: str) -> BundleEntryID:
         """Return the bundle entry ID of this device's image for an offload kind.
 
-        A fat binary of HIP calls AMD GPUs ``hipv4`` and SPIR-V ``hip``, as the driver does.
+        In HIP's fat binaries AMD GPUs have the kind ``hipv4`` and SPIR-V ``hip``, as in clang's.
         """
         if kind == "hip":
             kind = _BUNDLE_KINDS[self.arch]
@@ -58,9 +58,9 @@ class CompileTarget:
 
 
 def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
-    """Read one target ID, or the triple of a CPU.
+    """Parse one target ID, or a CPU's triple.
 
-    :raises TargetIDError: it is neither.
+    :raises TargetIDError: `text` is neither.
     """
     if _is_triple(text):
         triple = BundleEntryID.parse(f"openmp-{text}-").triple
@@ -75,12 +75,12 @@ def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
 def parse_targets(
     items: Iterable[str], kind: str, *, allow_unknown: bool = False
 ) -> tuple[CompileTarget, ...]:
-    """Read a list of devices, each item one or several, as `split_list` reads them.
+    """Parse a list of devices; each item may list several, as for `split_list`.
 
-    They come back sorted, so that the order in which they were given means nothing.
+    The result is sorted, so the order of `items` has no effect.
 
-    :raises TargetIDError: invalid or conflicting ones, or some that `kind` cannot serve;
-        all problems are told.
+    :raises TargetIDError: targets are invalid or conflicting, or `kind` does not support them; the
+        message lists all problems.
     """
     words = [word for item in items for word in split_list(item)]
     ids = parse_target_ids([w for w in words if not _is_triple(w)], allow_unknown=allow_unknown)

@@ -1,17 +1,17 @@
-"""The processors that device code is compiled for, as data.
+"""The processors for which device code can be compiled, as data.
 
-One row names a processor the way a target ID spells it, its family (which decides the triple), its
-alternative names, and the target features that a target ID may set for it. AMD GPUs also have the
-number that marks their ELF code objects (EF_AMDGPU_MACH, the low byte of e_flags). A new GPU is one
-more row; its column of features is what
-``clang --offload-arch=NAME:FEATURE+`` accepts, its number what AMDGPUUsage lists.
+One row has a processor's name in target IDs, its family (which determines the triple), its
+alternative names, and the target features that a target ID may set. AMD GPUs also have the number
+in their ELF code objects (EF_AMDGPU_MACH, the low byte of e_flags). A new GPU is one more row: its
+features are those that ``clang --offload-arch=NAME:FEATURE+`` accepts, and AMDGPUUsage lists its
+number.
 
-An AMD GPU also has the architecture name that LLVM 23 puts into triples, which is a
-spelling of the processor too: ``amdgpu9.0a`` is gfx90a, ``amdgpu9.4`` gfx9-4-generic.
+An AMD GPU also has LLVM 23's architecture name for triples, which is an alternative name of the
+processor too: ``amdgpu9.0a`` is gfx90a, ``amdgpu9.4`` gfx9-4-generic.
 
-Sources: AMDGPUUsage (Processors, Target Features, ELF Header), and clang and
-clang-offload-bundler 22.1.8 and 23.1.4, observed. The tests compare every row with the
-programs of both. LLVM's pull request 219963 for the architecture names as target IDs.
+Sources: AMDGPUUsage (Processors, Target Features, ELF Header), and clang and clang-offload-bundler
+22.1.8 and 23.1.4, observed. Tests compare every row with the programs of both. LLVM's pull request
+219963 for the architecture names as target IDs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from offload_tool.util.frozen import frozen
 class Processor:
     """A processor under its primary name.
 
-    `family` is ``amdgcn``, ``nvptx``, ``spirv``, or, for names that the tools know but
-    that are not GPUs to compile for by target ID, ``intel`` and ``any``. `features` are
-    sorted. `covers` is not empty for the generic processors alone: the processors whose
-    devices can run their code. `mach` is None where no AMDGPU ELF number exists. `since`
-    is the LLVM that first compiled for it, 22 for all that older ones do too;
-    `newer_features` are those of `features` that LLVM 22 does not take.
+    `family` is ``amdgcn``, ``nvptx``, ``spirv``, or, for names that the tools know but that are not
+    GPU targets, ``intel`` and ``any``. `features` are sorted. `covers` is empty except for generic
+    processors: it lists the processors whose devices can run their code. `mach` is None without an
+    AMDGPU ELF number. `since` is the first LLVM that supports it, 22 for all older ones;
+    `newer_features` are those of `features` that LLVM 22 rejects.
     """
 
     name: str
@@ -121,7 +120,7 @@ _NVPTX = """
 100 100a 101 101a 103 103a 110 110a 120 120a 121 121a
 """
 
-# LLVM 22 can generate code for these, but its driver and its bundler do not know them.
+# LLVM 22 can generate code for these, but its driver and bundler do not know them.
 _NVPTX_BACKEND_ONLY = "100f 101f 103f 110f 120f 121f"
 
 
@@ -197,7 +196,7 @@ def _amdgpu_arches() -> Iterator[tuple[str, str]]:
 AMDGPU_ARCHES: Mapping[str, str] = MappingProxyType(dict(_amdgpu_arches()))
 """LLVM 23's architectures of AMD GPUs, ``amdgpu9.06``, and the family of each, ``amdgpu9``.
 
-A family is its own; processors that no other one's code can stand for have one alone.
+A family is its own; a processor without compatible processors has a family of its own.
 """
 
 _BY_ANY_NAME = {
@@ -208,12 +207,12 @@ _BY_MACH = {row.mach: row for row in PROCESSORS.values() if row.mach is not None
 
 
 def find_processor(name: str) -> Processor | None:
-    """Find a processor by any of its names, its architecture's too; case-sensitive as in LLVM."""
+    """Return the processor with any of its names, architecture names included (case-sensitive)."""
     return _BY_ANY_NAME.get(name)
 
 
 def processor_of_mach(mach: int) -> Processor | None:
-    """Find the AMD GPU whose code objects carry this EF_AMDGPU_MACH value in e_flags."""
+    """Return the AMD GPU whose code objects have this EF_AMDGPU_MACH value in e_flags."""
     return _BY_MACH.get(mach)
 
 
@@ -223,17 +222,17 @@ mi325=gfx942 mi350=gfx950 mi355=gfx950 v100=sm_70 t4=sm_75 a100=sm_80 l4=sm_89 l
 h100=sm_90 h200=sm_90 b200=sm_100
 """
 _PRODUCTS = dict(item.split("=") for item in _SOLD_AS.split())
-"""What GPUs are sold as. Source: AMDGPUUsage; NVIDIA's table of compute capabilities."""
+"""Product names of GPUs. Source: AMDGPUUsage; NVIDIA's table of compute capabilities."""
 _CAPABILITY = re.compile(r"(?:compute_|lto_)?(\d+)\.?(\d)(?:-real|-virtual)?")
-"""As CMake, PyTorch and nvcc write it: ``80-real``, ``8.0``, ``compute_80``."""
+"""The form of CMake, PyTorch and nvcc: ``80-real``, ``8.0``, ``compute_80``."""
 _WITHOUT_COLON = re.compile(r"(gfx\w+)[-_. /](xnack|sramecc)([+-]?)")
 _PRODUCT = re.compile(r"(?:amd|nvidia|instinct)?[-_ ]?([a-z]+\d+)[a-z]*")
 
 
 def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
-    """Return the known names most like `name`, best first, for an error message.
+    """Return the known names most similar to `name`, best first, for an error message.
 
-    A number stands for a compute capability, the name of a product for its processor.
+    A number is a compute capability; a product name stands for its processor.
     """
     import difflib  # rarely needed
 
@@ -244,7 +243,7 @@ def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
     if split and split[1] in _BY_ANY_NAME:
         return (f"{split[1]}:{split[2]}{split[3] or '+'}",)
     inside = [n for n in re.findall(r"[a-z]+_?\d+\w*", name) if n in _BY_ANY_NAME]
-    if inside:  # of a bundle entry ID, say, or of a feature that is put behind it otherwise
+    if inside:  # of a bundle entry ID, or of a misspelled feature
         return tuple(inside[:1])
     product = _PRODUCT.fullmatch(name.lower())
     if product and product[1] in _PRODUCTS:

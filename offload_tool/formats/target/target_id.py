@@ -6,13 +6,13 @@
     ^^^^^^   ^^^^^^^^   ^^^^^^
     processor  on         off     (a feature left out is Any: code for both settings)
 
-What a user types may use an alternative processor name and any order of features. A `TargetID`
-always holds the canonical form (primary name, features sorted), which is the one that goes into
-files, file names and messages.
+User input may have an alternative processor name and any order of features. A `TargetID` always
+holds the canonical form (primary name, features sorted), which is used in files, file names and
+messages.
 
-Sources: the ClangOffloadBundler documentation (Target ID, Bundled Code Object
-Composition, Compatibility Rules for Target ID), AMDGPUUsage (Target ID), and clang 22.1.8,
-observed: one colon at the end is accepted, so ``gfx906:`` is ``gfx906``.
+Sources: the ClangOffloadBundler documentation (Target ID, Bundled Code Object Composition,
+Compatibility Rules for Target ID), AMDGPUUsage (Target ID), and clang 22.1.8, observed: it accepts
+one final colon, so ``gfx906:`` is ``gfx906``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from offload_tool.util.frozen import frozen
 _PROCESSOR = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _FEATURE = r"([A-Za-z0-9_]+)([+-])"
 
-# The device triple of each family, four fields, as clang-offload-bundler 22 writes it:
-# only an amdhsa triple keeps its environment empty.
+# The device triple of each family, four fields, as clang-offload-bundler 22 writes it: only an
+# amdhsa triple has an empty environment.
 _TRIPLES = {
     "amdgcn": "amdgcn-amd-amdhsa-",
     "nvptx": "nvptx64-nvidia-cuda-unknown",
@@ -43,8 +43,8 @@ _TRIPLES = {
 class TargetID:
     """A target ID in canonical form; `features` maps each set feature to on or off.
 
-    Equal settings compare equal however they were spelled; the order is that of the
-    canonical strings' bytes. `TargetID.parse` checks what a user typed.
+    IDs with equal settings are equal, whatever their original form; the order is that of the
+    canonical strings' bytes. `TargetID.parse` checks user input.
     """
 
     processor: str
@@ -56,16 +56,16 @@ class TargetID:
 
     @classmethod
     def parse(cls, text: str, *, allow_unknown: bool = False) -> TargetID:
-        """Read `text` as one target ID, canonical or not.
+        """Parse `text` as one target ID, canonical or not.
 
-        With `allow_unknown`, a processor that is not in the table (a newer GPU) is kept,
-        with any well-formed features.
+        With `allow_unknown`, a processor that is not in the table (a newer GPU) is kept, with any
+        well-formed features.
 
-        :raises TargetIDError: it is not one; every problem of it is told.
+        :raises TargetIDError: `text` is not one; the message lists every problem.
         """
         name, *parts = text.split(":")
         if parts and not parts[-1]:
-            parts.pop()  # an empty feature part at the end, which clang accepts
+            parts.pop()  # clang accepts an empty feature at the end
         processor = find_processor(name)
         problems = [
             *_processor_problems(name, processor, allow_unknown=allow_unknown),
@@ -82,14 +82,14 @@ class TargetID:
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, TargetID):
             return NotImplemented
-        return str(self) < str(other)  # code points sort as their UTF-8 bytes do
+        return str(self) < str(other)  # the order of code points is that of their UTF-8 bytes
 
     @property
     def filename(self) -> str:
         """The canonical form as part of a file name.
 
-        A colon separates paths or drives somewhere, so it becomes an underscore, as in
-        the member names of the archives that clang-offload-bundler writes.
+        Colons, which separate paths or drives on some systems, become underscores, as in the member
+        names of clang-offload-bundler's archives.
         """
         return str(self).replace(":", "_")
 
@@ -97,7 +97,7 @@ class TargetID:
     def triple(self) -> str:
         """The device triple, four fields, e.g. ``amdgcn-amd-amdhsa-``.
 
-        Raises TargetIDError for a processor of no known family.
+        :raises TargetIDError: the processor's family is unknown.
         """
         family = _family(self.processor)
         if family not in _TRIPLES:
@@ -156,11 +156,11 @@ def _supported(processor: Processor) -> str:
 
 
 def conflicting_pairs(ids: Iterable[TargetID]) -> tuple[tuple[TargetID, TargetID], ...]:
-    """Find the IDs that cannot stand beside each other in one bundle.
+    """Return the pairs of IDs that cannot share a bundle.
 
-    A feature that is Any in one ID must be Any in all IDs of that processor. Every ID
-    that breaks this is paired with the first of its processor in canonical order, as
-    LLVM 22 reports it. Source: Bundled Code Object Composition.
+    A feature that is Any in one ID must be Any in all IDs of that processor. Every ID that violates
+    this is paired with the first of its processor in canonical order, as LLVM 22 reports it.
+    Source: Bundled Code Object Composition.
     """
     pairs = []
     for _, group in itertools.groupby(sorted(set(ids)), key=lambda i: i.processor):
@@ -184,15 +184,15 @@ def _conflict_problem(first: TargetID, second: TargetID) -> str:
 
 
 def split_list(text: str) -> list[str]:
-    """Return the items of a list with commas, blanks, or semicolons as CMake's lists have them."""
+    """Return the items of a list separated by commas, blanks, or semicolons (CMake)."""
     return re.split(r"[,;\s]+", text.strip(",; \t\n")) if text.strip(",; \t\n") else []
 
 
 def parse_target_ids(items: Iterable[str], *, allow_unknown: bool = False) -> tuple[TargetID, ...]:
-    """Read a list of target IDs, each item one ID or several, as `split_list` reads them.
+    """Parse a list of target IDs; each item may list several, as for `split_list`.
 
-    Keeps the given order and drops repeated IDs. Raises one TargetIDError with every
-    problem of every item, in the given order, then every conflict between the valid ones.
+    Order is kept and repeated IDs are dropped. A single `TargetIDError` reports every problem of
+    every item, in order, then every conflict between the valid ones.
     """
     found: dict[TargetID, None] = {}
     problems: list[str] = []
@@ -208,12 +208,11 @@ def parse_target_ids(items: Iterable[str], *, allow_unknown: bool = False) -> tu
 
 
 def incompatibility(code_object: TargetID, device: TargetID) -> str | None:
-    """Return in a few words why `device` cannot load `code_object`; None where it can.
+    """Return briefly why `device` cannot load `code_object`; None if it can.
 
-    The processors are the same and every feature that the code object sets has the same
-    setting on the device; what it leaves open, the device may set. Generic processors are
-    no exception: LLVM leaves their coverage to the runtimes. Source: Compatibility Rules
-    for Target ID.
+    The processors must be equal, and every feature that the code object sets must have the same
+    setting on the device; open features match any setting. This includes generic processors: LLVM
+    leaves their coverage to the runtimes. Source: Compatibility Rules for Target ID.
     """
     if code_object.processor != device.processor:
         return f"processor {code_object.processor} is not {device.processor}"

@@ -5,15 +5,14 @@
     amdgcn - amd - amdhsa -                x86_64 - unknown - linux - gnu
     arch     vendor  OS     environment    arch     vendor    OS      environment
 
-LLVM sorts the fields of a typed triple into place by the names it knows (normalisation). It
-compares triples not by their text but by what each field means: ``amd64`` is ``x86_64``,
-``linux5.4`` is ``linux``, and every vendor that it does not know is the same vendor. The tables
-below are those names; the functions are those two rules.
+LLVM moves the fields of a typed triple into place by known names (normalisation). It compares
+triples not as text but by the meaning of each field: ``amd64`` is ``x86_64``, ``linux5.4`` is
+``linux``, and all unknown vendors are equal. The tables below are those names; the functions are
+those two rules.
 
-From LLVM 23 on, an AMD GPU's architecture may name the GPU: ``amdgpu9.06`` is gfx906,
-``amdgpu9`` the family that gfx9-generic is for, ``amdgpu`` and ``amdgcn`` leave it open.
-Two of them are compatible when they are the same, or one leaves it open, or one is the
-other's family.
+From LLVM 23 on, an AMD GPU's architecture may name the GPU: ``amdgpu9.06`` is gfx906, ``amdgpu9``
+the family of gfx9-generic; ``amdgpu`` and ``amdgcn`` leave it open. Two of them are compatible if
+they are equal, if one leaves the GPU open, or if one is the family of the other.
 
 A triple here is a string of four fields with dashes; missing fields count as empty.
 
@@ -31,8 +30,8 @@ from typing import NamedTuple
 
 from offload_tool.formats.target.processors import AMDGPU_ARCHES
 
-# Each row: spellings that mean the same, then, unless it is the first spelling, what they
-# mean: an architecture, or one of its sub-architectures after a slash.
+# Each row: equivalent names, then, unless it is the first name, their meaning: an architecture, or
+# one of its sub-architectures after a slash.
 _ARCH_ROWS = """
 aarch64 arm64 -> aarch64/v8
 aarch64_32 arm64_32
@@ -118,8 +117,8 @@ def _arch_table() -> dict[str, tuple[str, str]]:
 
 _ARCHES = _arch_table()
 
-# ARM's names are a grammar, not a list: a base, "eb" for big-endian, a version.
-# Each base: the architecture, and what a final "eb" makes of it (None: it may not be there).
+# ARM's names are a grammar, not a list: a base, "eb" for big-endian, a version. Each base: the
+# architecture, and its meaning with a final "eb" (None: not allowed).
 _ARM_BASES = {
     "aarch64": ("aarch64", None),
     "aarch64_32": ("aarch64", "aarch64"),
@@ -153,7 +152,7 @@ _VENDOR_NAMES = """
 amd apple csr fsl ibm img intel mesa meta mti nvidia oe pc scei sie suse
 """
 
-# A field is this OS or environment if it begins with the name: a version may follow.
+# A field that begins with the name is this OS or environment: a version may follow.
 _SYSTEMS = """
 aix amdhsa amdpal bridgeos cheriotrtos cuda darwin dragonfly driverkit elfiamcu emscripten
 freebsd fuchsia haiku hermit hurd ios kfreebsd linux liteos lv2 macos managarm mesa3d netbsd
@@ -175,7 +174,7 @@ _DARWIN = frozenset({"bridgeos", "darwin", "driverkit", "ios", "macos", "tvos", 
 _LITTLE_ARM_AND_X86 = frozenset({"aarch64", "aarch64_32", "arm", "i386", "x86_64"})
 _POWERPC_BIG = frozenset({"powerpc", "powerpc64"})
 
-# The object format that goes without saying, where it is not ELF: architectures, systems.
+# The default object format, if it is not ELF: architectures, systems.
 _DEFAULT_FORMATS = (
     ("macho", _LITTLE_ARM_AND_X86 | _POWERPC_BIG, _DARWIN),
     ("coff", _LITTLE_ARM_AND_X86 | {"mipsel"}, frozenset({"windows"})),
@@ -201,7 +200,7 @@ _ENVIRONMENT = _longest_first(_ENVIRONMENTS)
 
 
 def _beginning(name: str, known: Iterable[str]) -> str:
-    """Return the first of `known` that `name` begins with; empty if it is none."""
+    """Return the first of `known` with which `name` begins; empty if there is none."""
     return next((word for word in known if name.startswith(word)), "")
 
 
@@ -218,7 +217,7 @@ def _arm(name: str) -> tuple[str, str] | None:
     if base.startswith("thumb") and re.match("v[23]", version):
         return None  # Thumb came with version 4
     sub = _ARM_VERSIONS.get(version, "")
-    if sub == "v6m":  # a Thumb-only version: Thumb code whatever the base says
+    if sub == "v6m":  # a Thumb-only version: Thumb code for any base
         arch = "armeb" if arch in {"aarch64_be", "armeb"} else "arm"
     return arch, sub
 
@@ -231,7 +230,7 @@ def _arch(name: str) -> tuple[str, str] | None:
     if name.startswith("kalimba"):
         return ("kalimba", "")
     if name.startswith(_AMDGPU) and name != _AMDGPU:
-        return ("amdgcn", name.removeprefix(_AMDGPU))  # whatever it is, as in LLVM 23
+        return ("amdgcn", name.removeprefix(_AMDGPU))  # any text, as in LLVM 23
     return _ARCHES.get(name) or _arm(name)
 
 
@@ -249,7 +248,7 @@ def _object_format(name: str) -> str:
 
 
 def is_known_arch(name: str) -> bool:
-    """Return whether LLVM 22 or 23 knows the architecture; no other field is ever refused."""
+    """Return whether LLVM 22 or 23 knows the architecture; other fields are never rejected."""
     return _arch(name) is not None
 
 
@@ -278,9 +277,9 @@ def _is_free(fixed: list[bool], index: int) -> bool:
 
 
 def _insert(parts: list[str], fixed: list[bool], at: int, name: str) -> None:
-    """Put a name at index `at`; what stood there moves on to the next free one, and so on.
+    """Insert a name at index `at`; each displaced name moves to the next free index.
 
-    A blank takes no place of its own, so it ends the movement.
+    A blank is not moved, so it ends the sequence.
     """
     for index in (i for i in range(at, len(parts)) if _is_free(fixed, i)):
         name, parts[index] = parts[index], name
@@ -290,7 +289,7 @@ def _insert(parts: list[str], fixed: list[bool], at: int, name: str) -> None:
 
 
 def _move(parts: list[str], fixed: list[bool], at: int, to: int) -> None:
-    """Bring the field at index `at` to index `to`; fixed fields stay where they are."""
+    """Move the field at index `at` to index `to`; fixed fields stay."""
     if at > to:
         name, parts[at] = parts[at], ""
         _insert(parts, fixed, to, name)
@@ -300,7 +299,7 @@ def _move(parts: list[str], fixed: list[bool], at: int, to: int) -> None:
 
 
 def _sort_fields(parts: list[str]) -> list[bool]:
-    """Move known names to their positions; give which positions hold one."""
+    """Move known names to their positions; return which positions have one."""
     fixed = [
         is_known_arch(parts[_ARCH]),
         parts[_VENDOR] in _VENDORS,
@@ -319,7 +318,7 @@ def _sort_fields(parts: list[str]) -> list[bool]:
 
 
 def _refine(parts: list[str]) -> None:
-    """Rewrite the few combinations that have a preferred spelling."""
+    """Rewrite the few combinations that have a preferred form."""
     environment = parts[_ENV]
     if environment.startswith("androideabi"):
         parts[_ENV] = "android" + environment.removeprefix("androideabi")
@@ -341,7 +340,7 @@ def _refine(parts: list[str]) -> None:
 
 
 def normalized(triple: str) -> str:
-    """Return LLVM's normal form of a triple, four fields, ``unknown`` where there is nothing."""
+    """Return LLVM's normal form of a triple, four fields, with ``unknown`` for empty ones."""
     parts = list(fields(triple))
     _, vendor_known, system_known, _ = fixed = _sort_fields(parts)
     outer_known = fixed[_ARCH] and fixed[_ENV]
@@ -355,8 +354,8 @@ def normalized(triple: str) -> str:
 def emitted(triple: str) -> str:
     """Return a triple as LLVM 22 writes it in bundle entry IDs, four fields.
 
-    That is the normal form, with an empty environment if the OS field as typed begins
-    with ``amdhsa``: the ROCm runtimes look for exactly that spelling.
+    That is the normal form, with an empty environment if the typed OS field begins with ``amdhsa``:
+    the ROCm runtimes require exactly that form.
     """
     normal = normalized(triple)
     if fields(triple)[_OS].startswith("amdhsa"):
@@ -365,7 +364,7 @@ def emitted(triple: str) -> str:
 
 
 class Meaning(NamedTuple):
-    """What LLVM understands by a triple; a name that it does not know means nothing, ''."""
+    """LLVM's interpretation of a triple; unknown names have no meaning, ''."""
 
     arch: str
     sub_arch: str
@@ -387,9 +386,9 @@ _WORDS = {
 
 @functools.lru_cache(maxsize=1024)
 def meaning(triple: str) -> Meaning:
-    """Read a triple's fields as they stand, without normalisation.
+    """Interpret a triple's fields in place, without normalisation.
 
-    An unknown architecture keeps its name, so that two of them are not the same.
+    An unknown architecture keeps its name, so that two of them differ.
     """
     arch_name, vendor, system_name, environment = fields(triple)
     arch, sub_arch = _arch(arch_name) or (arch_name, "")
@@ -414,11 +413,11 @@ def _default_format(arch: str, system: str) -> str:
 
 
 def incompatibility(code_object: str, target: str) -> str | None:
-    """Return in a few words why code for one triple does not serve another; None if it does.
+    """Return briefly why code for one triple is not compatible with another; None if it is.
 
-    Sub-architectures and object formats count, versions of an OS do not. Apple's
-    environments and object formats are not compared, nor the vendors of GNU on Windows.
-    The GPU that an AMD architecture names is compared as the module's documentation says.
+    Sub-architectures and object formats count, versions of an OS do not. Apple's environments and
+    object formats are not compared, nor the vendors of GNU on Windows. The module's documentation
+    has the rule for the GPU in an AMD architecture.
     """
     ours, theirs = meaning(code_object), meaning(target)
     ignored = set()
@@ -435,16 +434,16 @@ def incompatibility(code_object: str, target: str) -> str | None:
 
 
 def without_gpu(triple: str) -> str:
-    """Return a triple that leaves open which AMD GPU is meant: ``amdgpu9.06-...`` is for one."""
+    """Return a triple that leaves the AMD GPU open, for one such as ``amdgpu9.06-...``."""
     arch, dash, rest = triple.partition("-")
     return f"amdgcn{dash}{rest}" if arch.startswith(_AMDGPU) else triple
 
 
 def _is_same_family(first: str, second: str) -> bool:
-    """Compare what two AMD architectures say of the GPU: ``9.06``, ``9``, nothing.
+    """Return whether the GPUs in two AMD architectures match: ``9.06``, ``9``, none.
 
-    A GPU that no table has is only itself. (LLVM 23 takes code for it to serve nothing,
-    not even itself, but hands it code that leaves the GPU open.)
+    A GPU that is not in the table matches only itself. (In LLVM 23 code for it matches nothing, not
+    even itself, but code that leaves the GPU open matches it.)
     """
     if not (first and second) or first == second:
         return True
@@ -453,5 +452,5 @@ def _is_same_family(first: str, second: str) -> bool:
 
 
 def is_compatible(code_object: str, target: str) -> bool:
-    """Return whether code for one triple serves another (see `incompatibility`)."""
+    """Return whether code for one triple is compatible with another (see `incompatibility`)."""
     return incompatibility(code_object, target) is None
