@@ -1,22 +1,20 @@
-"""zstd and zlib streams: all cores, bounded memory, and no trust in what is read.
+"""zstd and zlib streams: multithreaded, in bounded memory, for untrusted input.
 
-Compressing. zstd's own threads cut the input into jobs. The bytes that come out depend
-on the size of the jobs, never on the number of threads, so they are equal on every
-machine with the same libzstd. Two things need care (libzstd 1.5.7):
+Compression. zstd's threads divide the input into jobs. The output depends on the job size, not on
+the number of threads, so it is equal on every machine with the same libzstd. Two cases need care
+(libzstd 1.5.7):
 
 * when the input's size is a multiple of the job's, the end of the frame depends on the
   threads' timing; `_job_size` avoids that;
 * with several threads, matches reach about 1 MiB less far back than with one. That alone
   can cost a fifth (four related images of 64 MiB), so above 128 MiB the window is one
-  step greater than the 128 MiB of LLVM.
+  step larger than LLVM's 128 MiB.
 
-Long-distance matching, as in LLVM, finds what one device image has in common with the
-images before it.
+Long-distance matching, as in LLVM, finds similarities between device images.
 
-Decompressing. A zstd frame is a header, then blocks of at most 128 KiB that each begin
-with their size. Walking over them gives the frame's end and how much it can hold at most
-before anything is decompressed, so a size that cannot be true is refused at no cost.
-Skippable frames are walked over the same way; nothing comes out of them.
+Decompression. A zstd frame is a header, then blocks of at most 128 KiB that each begin with their
+size. Walking over them yields the frame's end and the maximum content size before decompression, so
+an impossible size is rejected at no cost. Skippable frames have no content and are walked over too.
 
 Source: RFC 8878 ("Zstandard Compression"), sections 3.1.1 and 3.1.2; RFC 1950 for zlib.
 """
@@ -45,23 +43,23 @@ Method: TypeAlias = 'Literal["zlib", "zstd"]'
 CHUNK = 4 << 20
 """Bytes that are compressed in one step."""
 UNHASHED = 3
-"""How many chunks of a stream may wait to be hashed while the next one is decompressed."""
+"""Maximum number of chunks that wait to be hashed while the next one is decompressed."""
 _ROOM = 1 << 18
 """Bytes that are decompressed in one step.
 
-Fresh memory would cost as much as decompressing; files that are written a megabyte at a time cost
-the kernel up to three times as much (ext4, Linux 6).
+Fresh memory would cost as much as decompression; writes of a megabyte cost the kernel up to three
+times as much (ext4, Linux 6).
 """
 
 _MAX_WINDOW = 1 << 28  # LLVM needs 2**27 at every level, `compress` 2**28
 _LONG_INPUT = 1 << 27
 _JOB_SIZE = 8 << 20
-_SLOW_LEVEL = 10  # from here on, short jobs would cost up to 3 % of size
+_SLOW_LEVEL = 10  # from here on, short jobs increase the size by up to 3 %
 _SLOW_JOB_SIZE = 16 << 20
-# A job begins with a look at what is before it: 9 stands for the most that libzstd offers,
-# each number below for half as much. At slow levels, 9 would be more than a job.
+# A job first reads data before it: 9 is libzstd's maximum, each lower number halves it. At slow
+# levels, 9 would exceed a job.
 _OVERLAP, _SLOW_OVERLAP = 9, 6
-_WORKER_MEMORY = 2 << 30  # for all threads together; a thread at level 22 takes 640 MiB
+_WORKER_MEMORY = 2 << 30  # for all threads together; one thread at level 22 needs 640 MiB
 
 _RLE_BLOCK, _COMPRESSED_BLOCK = 1, 2
 _MAX_FRAME_HEADER = 18
@@ -72,16 +70,16 @@ _ZLIB_INPUT = 1 << 16
 
 
 class _Engine(Protocol):
-    """What both libraries offer to compress chunk by chunk."""
+    """The common interface of both libraries for compression in chunks."""
 
     def compress(self, data: memoryview, /) -> bytes: ...
     def flush(self) -> bytes: ...
 
 
 class BackgroundHash:
-    """The MD5 of chunks, computed by another thread while this one does other work.
+    """The MD5 of chunks, computed in a thread.
 
-    Use as a context manager. At most `depth` chunks are not hashed yet when `update` returns.
+    Use it as a context manager. At most `depth` chunks are unhashed when `update` returns.
     """
 
     def __init__(self, depth: int | None = None) -> None:
@@ -92,7 +90,7 @@ class BackgroundHash:
         self._thread: Thread | None = Thread(target=self._run, name="hash", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # no memory for another, or too many
+        except RuntimeError:  # out of memory, or too many threads
             self._thread = None
 
     def _run(self) -> None:
@@ -103,7 +101,7 @@ class BackgroundHash:
                 self._room.release()
 
     def update(self, chunk: bytes | memoryview) -> None:
-        """Add `chunk`, which must not change until it was hashed."""
+        """Add `chunk`, which must not change until it is hashed."""
         if self._thread is None:
             self._md5.update(chunk)
             return
@@ -112,13 +110,13 @@ class BackgroundHash:
         self._waiting.put(chunk)
 
     def watch(self, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield the chunks on, each of them added."""
+        """Add each of the chunks, and yield it."""
         for chunk in chunks:
             self.update(chunk)
             yield chunk
 
     def digest(self) -> bytes:
-        """Wait for all chunks and give their MD5; none can be added after that."""
+        """Wait for all chunks and return their MD5; `update` must not follow."""
         self._end()
         return self._md5.digest()
 
@@ -136,7 +134,7 @@ class BackgroundHash:
 
 
 def split(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    """Cut each of `parts` into pieces of at most `CHUNK` bytes; nothing is copied."""
+    """Divide each of `parts` into pieces of at most `CHUNK` bytes, without copying."""
     for part in parts:
         view = memoryview(part)
         for start in range(0, len(view), CHUNK):
@@ -151,10 +149,10 @@ def compress(
     level: int | None = None,
     threads: int | None = None,
 ) -> Iterator[bytes]:
-    """Compress `chunks`, which are `size` bytes together, into one frame or stream.
+    """Compress `chunks`, `size` bytes in total, into one frame or stream.
 
-    zstd takes any level: 0 means the default, 3; one that is too high or too low means
-    the nearest one. zlib has -1 (default) to 9, and one thread.
+    zstd accepts any level: 0 is the default, 3, and levels out of range mean the nearest one. zlib
+    has levels -1 (default) to 9, and one thread.
 
     :raises UsageError: zlib has no such level, or `threads` is below 1.
     """
@@ -193,7 +191,7 @@ def _zstd_compressor(level: int, size: int, threads: int | None) -> _Engine:
 
 
 def _job_size(level: int, size: int) -> int:
-    """Return the job size in bytes: such that the last job is shorter than the others."""
+    """Return a job size in bytes with which the last job is shorter than the others."""
     job_size = _JOB_SIZE if level < _SLOW_LEVEL else _SLOW_JOB_SIZE
     while size and size % job_size == 0:
         job_size += 1
@@ -201,7 +199,7 @@ def _job_size(level: int, size: int) -> int:
 
 
 def _worker_count(level: int, size: int, job_size: int, threads: int | None) -> int:
-    """Return the number of threads: at least 1, because 0 means another way of cutting."""
+    """Return the number of threads: at least 1, because 0 changes the output."""
     if threads is None:
         threads = len(os.sched_getaffinity(0))
     tables = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
@@ -210,15 +208,15 @@ def _worker_count(level: int, size: int, job_size: int, threads: int | None) -> 
 
 
 class ZstdStream:
-    """zstd frames in `data` from `start`: up to `end`, or just one frame without it.
+    """zstd frames in `data` from `start`: up to `end`, or a single frame without it.
 
-    Skippable frames may be before, between and behind them; LLVM reads past those too.
-    Iterating decompresses in chunks. Each is valid until `UNHASHED` + 1 more were asked for: few
-    places are filled again and again. `end` is where the last frame ends, `most` how many bytes
-    can come out, and `exact` how many must, if the frames say that.
+    Skippable frames may surround them; LLVM skips them too. Iteration decompresses in chunks. Each
+    chunk is valid until `UNHASHED` + 1 more are requested, because buffers are reused. `end` is the
+    end of the last frame, `most` the maximum size of the content, and `exact` its size if the
+    frames record it.
 
-    :raises FormatError: no whole frame is there.
-    :raises UnsupportedError: it needs too much memory.
+    :raises FormatError: there is no complete frame.
+    :raises UnsupportedError: decompression needs too much memory.
     """
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
@@ -256,7 +254,7 @@ class ZstdStream:
             raise self._error(self._start, f"expected zstd data, found damage: {error}") from error
 
     def _skip_skippable(self, position: int) -> int:
-        """Walk over the skippable frames at `position`; give where the last one ends."""
+        """Walk over the skippable frames at `position`; return the end of the last one."""
         while position + _SKIPPABLE_HEADER.size <= len(self._data):
             magic, size = _SKIPPABLE_HEADER.unpack_from(self._data, position)
             if magic & _SKIPPABLE_MASK != _SKIPPABLE_MAGIC:
@@ -318,11 +316,11 @@ class ZstdStream:
 class ZlibStream:
     """A zlib stream in `data` from `start`, at most up to `end`.
 
-    Iterating decompresses in chunks; after that, `end` is where the stream ends. `most` is
-    how many bytes can come out.
+    Iteration decompresses in chunks; after it, `end` is the end of the stream. `most` is the
+    maximum size of the content.
     """
 
-    exact = None  # a zlib stream does not say how many bytes it holds
+    exact = None  # a zlib stream does not record its content size
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
         self._start = start
@@ -334,7 +332,7 @@ class ZlibStream:
     def __iter__(self) -> Iterator[bytes]:
         """Decompress.
 
-        :raises FormatError: the payload is damaged or cut short.
+        :raises FormatError: the payload is damaged or truncated.
         """
         engine = zlib.decompressobj()
         for start in range(self._start, len(self._data), _ZLIB_INPUT):
@@ -347,9 +345,9 @@ class ZlibStream:
         raise self._error(len(self._data), message)
 
     def _inflate(self, engine: zlib._Decompress, piece: memoryview) -> Iterator[bytes]:
-        """Yield what comes out of `piece`, at most `_ROOM` bytes at a time."""
+        """Yield the decompressed data of `piece`, at most `_ROOM` bytes at a time."""
         rest: bytes | memoryview = piece
-        while rest and not engine.eof:  # at the end, what is unconsumed stays what it was before
+        while rest and not engine.eof:  # at the end, unconsumed_tail keeps its old value
             try:
                 chunk = engine.decompress(rest, _ROOM)
             except zlib.error as error:

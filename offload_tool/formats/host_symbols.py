@@ -1,7 +1,6 @@
-"""What host code says of its device code: whose fat binary it wants, and who registers it.
+"""The symbols of host code for its device code: fat binaries to link, and registration.
 
-Clang writes it in one of two ways, nvcc in the old one. Nothing else makes a kernel known to the
-runtime::
+clang uses one of two forms, nvcc the old one. Only these make a kernel known to the runtime::
 
     old offload driver                       new offload driver (HIP's default since clang 23)
     --------------------------------------   ---------------------------------------------------
@@ -20,16 +19,16 @@ runtime::
           function that registers the
           kernels, &__fatbinwrap<ID>, ...)
 
-A kernel is a function in host code, too, whose name has ``__device_stub__`` in it. A source of
-functions for device code alone has neither, and nothing to register. For the struct of an entry
-see `offload_tool.formats.registration_ir`.
+Each kernel is also a host function with ``__device_stub__`` in its name. A source with only device
+functions has neither, and nothing to register. `offload_tool.formats.registration_ir` has the
+struct of an entry.
 
-<ID> is the module ID, which begins with an underscore: ``_2bf473e7_6_one_cu_f0533aa0`` of nvcc,
-``__nv_<hash of the CUID>`` of clang. The functions are in an object of the device link's making
-(nvcc: ``crt/link.stub``), which waits for the last of them, registers the linked fat binary, and
-calls the constructors' functions back with its handle. The old driver of clang 23 gives all
-sources one module ID: it hashes the name of its own variable, as earlier ones do with the name of
-the source before it. Two such objects cannot be linked.
+<ID> is the module ID, which begins with an underscore: ``_2bf473e7_6_one_cu_f0533aa0`` for nvcc,
+``__nv_<hash of the CUID>`` for clang. The device link creates an object with the functions (nvcc:
+``crt/link.stub``). The last call registers the linked fat binary, then calls the constructors'
+functions back with its handle. clang 23's old driver gives all sources the same module ID: it
+hashes the name of its own variable; earlier versions do so with the name of the source before it.
+Two such objects cannot be linked.
 
 Source: objects of clang 17.0.6 to 23.1.4 and of nvcc 12.9 and 13.0, observed; ``crt/link.stub``;
 ``llvm/Frontend/Offloading/Utility.h`` of LLVM 22 for the entries.
@@ -47,7 +46,7 @@ from offload_tool.formats.objects.elf.reader import ElfTables
 
 ENTRY_SECTION = "llvm_offload_entries"
 REGISTER_LINKED = "__cudaRegisterLinkedBinary"
-"""Begins the name of the function that CUDA's host code calls; the module ID follows."""
+"""Prefix of the function that CUDA's host code calls; the module ID follows."""
 SHARED_MODULE_ID = "__nv_58a2749e7b33cb70"
 """Of all sources: the first 8 bytes of MD5("__cuda_fatbin_wrapper"), read little-endian."""
 _ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
@@ -68,45 +67,45 @@ class HostCode:
     """Kernels that neither this code registers, nor an entry names."""
 
     def __or__(self: _Code, other: _Code) -> _Code:
-        """Return both together."""
+        """Return the union of both."""
         names = [field.name for field in fields(self)]
         return type(self)(*(getattr(self, name) | getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class HipHostCode(HostCode):
-    """Host code of HIP."""
+    """HIP host code."""
 
     hashes: frozenset[str] = frozenset()
-    """Hashes of the CUIDs whose bundle is asked for (see `fatbin_section.cuid_hash`)."""
+    """Hashes of the CUIDs whose bundle is undefined (see `fatbin_section.cuid_hash`)."""
     asks_without_cuid: bool = False
-    """Whether it asks for the one bundle of a program, as clang 18 and older have it."""
+    """Whether the one bundle of a program is undefined, as clang 18 and older refer to it."""
     cuids: frozenset[str] = frozenset()
-    """Hashes of the CUIDs with which it was compiled; not known of the older clangs."""
+    """Hashes of the CUIDs it was compiled with; unknown for older clangs."""
 
     @property
     def asks(self) -> bool:
-        """Return whether any bundle is asked for by name."""
+        """Return whether the code refers to any bundle."""
         return bool(self.hashes) or self.asks_without_cuid
 
 
 @dataclass(frozen=True, slots=True)
 class CudaHostCode(HostCode):
-    """Host code of CUDA, of relocatable device code."""
+    """CUDA host code with relocatable device code."""
 
     asked: frozenset[str] = frozenset()
-    """Module IDs whose registration is called."""
+    """Module IDs whose registration function is called."""
     served: frozenset[str] = frozenset()
-    """Module IDs whose registration is defined: a device link was done already."""
+    """Module IDs whose registration function is defined: a device link was done already."""
 
     @property
     def wanted(self) -> list[str]:
-        """The module IDs that a device link has to serve, sorted."""
+        """The module IDs that a device link must define, sorted."""
         return sorted(self.asked - self.served)
 
 
 def hip_host_code(tables: ElfTables) -> HipHostCode:
-    """Read what an ELF object says of its HIP code.
+    """Read the HIP symbols of an ELF object.
 
     :raises FormatError: its symbols contradict it.
     """
@@ -123,11 +122,11 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
-    """Read a host object of HIP that is bitcode (``-flto``): its symbols tell of its entries.
+    """Read the symbols of a HIP host object that is bitcode (``-flto``).
 
     :raises FormatError: as `bitcode_symbols`.
     """
-    # Few host objects are bitcode, and it takes many modules to read.
+    # Few host objects are bitcode, and reading them needs many modules.
     from offload_tool.formats.bitcode.module import bitcode_symbols, bitcode_undefined
 
     undefined, defined = (
@@ -144,7 +143,7 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
 
 
 def cuda_host_code(tables: ElfTables) -> CudaHostCode:
-    """Read what an ELF object says of its CUDA code.
+    """Read the CUDA symbols of an ELF object.
 
     :raises FormatError: its symbols contradict it.
     """
@@ -156,7 +155,7 @@ def cuda_host_code(tables: ElfTables) -> CudaHostCode:
 
 
 def _symbols(tables: ElfTables) -> tuple[set[str], set[str]]:
-    """Return the names of the undefined symbols, and of the defined ones."""
+    """Return the names of the undefined and of the defined symbols."""
     symbols = list(tables.named_symbols())
     undefined = {symbol.name for symbol in symbols if not symbol.defined}
     return undefined, {symbol.name for symbol in symbols if symbol.defined}

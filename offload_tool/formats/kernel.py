@@ -1,6 +1,6 @@
-"""A kernel and what it needs of a device, as its code object says it.
+"""A kernel and its resources, as recorded in its code object.
 
-Compilers put the folder, the file or the moment of a build into some names::
+Compilers put the directory, file or time of a build into some names::
 
 
     _ZL1kPi.intern.f31826be6faec592         clang: static kernels, with the hash of the CUID
@@ -10,7 +10,7 @@ Compilers put the folder, the file or the moment of a build into some names::
                                                     with the length and name of the file
     __omp_offloading_10302_1e2f3a_main_l5   clang: device and inode of the source
 
-Each such number becomes ``*``. Source: clang 22.1.8, nvcc 12 and 13, observed.
+`stable_name` replaces each such number by ``*``. Source: clang 22.1.8, nvcc 12 and 13, observed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import re
 from typing import NamedTuple
 
 MOST = 1 << 32
-"""Of any number of a kernel; more is no number of registers or bytes."""
+"""Upper bound of all numbers of a kernel."""
 WARP = 32
-"""Work-items of a warp of CUDA."""
+"""Work-items of a CUDA warp."""
 _NUMBERS = (
     (re.compile(r"(\.|__)(intern|static)(\.|__)[0-9a-f]{1,16}"), r"\1\2\3*"),
     (re.compile(r"[0-9a-f]{8}_(\d+_[A-Za-z_]\w*?)_[0-9a-f]{8}"), r"*_\1_*"),
@@ -30,38 +30,38 @@ _NUMBERS = (
 
 
 class Kernel(NamedTuple):
-    """A kernel of one device image; None is what such code does not say, or does not have.
+    """A kernel of one device image; None means not recorded or not applicable.
 
-    All numbers are at least 0; none of them was computed from another.
+    All numbers are at least 0 and recorded, not computed.
     """
 
     name: str
-    """As in the code's symbol table, mangled; bytes that are no UTF-8 are surrogates."""
+    """As in the symbol table, mangled; bytes that are not UTF-8 are surrogates."""
     code_size: int | None = None
-    """Bytes of its machine code, without what it calls."""
+    """Bytes of its machine code, without called functions."""
     vgprs: int | None = None
-    """Vector registers of each work-item: AMD's VGPRs (from gfx90a on with the AGPRs, with which
-    they share a file), NVIDIA's registers."""
+    """Vector registers per work-item: AMD's VGPRs (from gfx90a on including AGPRs, which share the
+    register file), NVIDIA's registers."""
     agprs: int | None = None
-    """Accumulation registers of each work-item."""
+    """Accumulation registers per work-item."""
     sgprs: int | None = None
-    """Scalar registers of each wave."""
+    """Scalar registers per wave."""
     lds: int | None = None
-    """Bytes of each workgroup known at compile time: AMD's LDS, CUDA's shared memory."""
+    """Bytes per workgroup known at compile time: AMD's LDS, CUDA's shared memory."""
     scratch: int | None = None
-    """Bytes of each work-item: AMD's private segment, CUDA's stack and local memory."""
+    """Bytes per work-item: AMD's private segment, CUDA's stack and local memory."""
     vgpr_spills: int | None = None
-    """Stores of vector registers to memory, for want of registers."""
+    """Spills of vector registers to memory."""
     sgpr_spills: int | None = None
-    """Stores of scalar registers, to vector registers or memory."""
+    """Spills of scalar registers to vector registers or memory."""
     wavefront_size: int | None = None
-    """Work-items of a wave: 32 or 64; of a warp of CUDA, `WARP`."""
+    """Work-items per wave: 32 or 64; for CUDA, `WARP`."""
     max_workgroup_size: int | None = None
-    """Work-items of the largest workgroup that it can be started with."""
+    """Work-items of the largest allowed workgroup."""
 
 
 def stable_name(name: str) -> str:
-    """Return the name that a kernel has in all builds of the same source."""
+    """Return the name of a kernel that is equal in all builds of the same source."""
     for pattern, replacement in _NUMBERS:
         name = pattern.sub(replacement, name)
     return name

@@ -1,11 +1,11 @@
-"""The order in which LLVM 22 writes the keys of an offload binary: that of its hash table.
+"""The order of keys in LLVM 22's offload binaries: that of its hash table.
 
 ::
 
     key --> hash, 64 bits --> bucket = low bits --> taken? add 1, then 2, then 3 ...
     the table: 64 buckets, doubled before it is three quarters full; keys stand in bucket order
 
-The keys ``file`` and ``kind``, which are not stored, take their places, too.
+The keys ``file`` and ``kind``, which are not stored, occupy buckets too.
 Source: llvm/ADT/Hashing.h and DenseMap.h of LLVM 22; llvm-offload-binary 22.1.8, observed.
 """
 
@@ -23,7 +23,7 @@ _BLOCK = 64
 
 
 def in_table_order(keys: Iterable[bytes]) -> list[bytes]:
-    """Return the keys, each once, as LLVM's table has them that got them in this order."""
+    """Return the unique keys in the order of LLVM's table after these insertions."""
     buckets = _BUCKETS
     table: dict[int, bytes] = {}
     for number, key in enumerate(dict.fromkeys(keys), 1):
@@ -47,7 +47,7 @@ def _insert(table: dict[int, bytes], key: bytes, buckets: int) -> None:
 def _hash(key: bytes) -> int:
     """Return ``hash_value`` of a string with the seed of release builds.
 
-    The numbers below are the lengths, in bytes, for which LLVM's function has other steps.
+    LLVM's function branches by length; the numbers below are these lengths in bytes.
     """
     size = len(key)
     if size > _BLOCK:

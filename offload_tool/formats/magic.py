@@ -1,4 +1,4 @@
-"""What files and containers begin with; here alone, so that recognising one loads no reader."""
+"""Magics of files and containers, in one module so that recognising a format loads no reader."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ CUDA_FATBIN = b"\x50\xed\x55\xba"
 KPACK = b"KPAK"
 ELF = b"\x7fELF"
 DOS = b"MZ"
-"""What PE images begin with."""
+"""Begins PE images."""
 ARCHIVE = b"!<arch>\n"
 THIN_ARCHIVE = b"!<thin>\n"
 ZIP_MEMBER = b"PK\x03\x04"
 ZIPS = (ZIP_MEMBER, b"PK\x05\x06")
-"""A zip file with members, and one without."""
+"""Begin a zip file with members, and one without."""
 BITCODE = b"BC\xc0\xde"
 BITCODE_WRAPPER = b"\xde\xc0\x17\x0b"
-"""What Apple's targets have before bitcode."""
+"""Precedes bitcode for Apple's targets."""
 BITCODES = (BITCODE, BITCODE_WRAPPER)
 SPIRVS = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
-"""Of little-endian and big-endian SPIR-V."""
+"""Begin little-endian and big-endian SPIR-V."""

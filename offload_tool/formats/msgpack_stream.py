@@ -1,8 +1,8 @@
-"""MessagePack of strangers, read piece by piece: what is not asked for is never made.
+"""Read untrusted MessagePack as a stream, without building objects for ignored values.
 
-Of a document nothing but maps, arrays, strings and integers is read; all else, at any depth, is
-passed over. Strings are bounded, numbers are compared by who asks for them, and what is wrong is
-an error of the caller's, which knows the file. Source: https://msgpack.org, "Specification".
+Only maps, arrays, strings and integers are read; other values, at any depth, are skipped. The
+length of strings is bounded, and callers check numbers. Errors are made by the caller, which knows
+the file. Source: https://msgpack.org, "Specification".
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from types import ModuleType
 from offload_tool.errors import OffloadError, UsageError
 
 _MOST_AT_ONCE = 1 << 16
-"""Bytes that are read at once."""
+"""Bytes per read."""
 _LONGEST = 1 << 20
 """Bytes of a string; the longest known one, the name of a kernel, has 30,000."""
 _STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
 _INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
 MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
-"""The first bytes of MessagePack's strings, integers, maps and arrays."""
+"""First bytes of MessagePack strings, integers, maps and arrays."""
 
 
 def messagepack() -> ModuleType:
-    """Return the library.
+    """Return the module ``msgpack``.
 
     :raises UsageError: it is not installed.
     """
     try:
         import msgpack  # few formats need it
-    except ImportError as error:  # a copy of this package within a project
+    except ImportError as error:  # in a vendored copy of this package
         message = "AMD's kernels and .kpack archives are read with the package 'msgpack'; "
         raise UsageError(message + "install it") from error
     library: ModuleType = msgpack
@@ -39,7 +39,7 @@ def messagepack() -> ModuleType:
 
 
 def packed(value: object) -> bytes:
-    """Return a value of maps, arrays, strings and integers as MessagePack, in the shortest form.
+    """Return maps, arrays, strings and integers as MessagePack, in the shortest form.
 
     :raises UsageError: a string is not UTF-8, or msgpack is not installed.
     """
@@ -51,7 +51,7 @@ def packed(value: object) -> bytes:
 
 
 def check_text(*texts: str) -> None:
-    """Check that strings, names of files say, can be stored.
+    """Check that strings, such as file names, can be stored.
 
     :raises UsageError: one is not UTF-8.
     """
@@ -68,7 +68,7 @@ def _not_text(error: UnicodeEncodeError) -> UsageError:
 
 
 class _Pieces:
-    """A view of bytes that is read like a file, so that no second copy of it is made."""
+    """A file-like view of bytes, which avoids a second copy."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -81,12 +81,12 @@ class _Pieces:
 
 
 class MessagePackReader:
-    """A document that is read from its beginning to its end, within a block of `reading`."""
+    """A document that is read sequentially, in a block of `reading`."""
 
     def __init__(self, data: memoryview, refuse: Callable[[str], OffloadError]) -> None:
         self.data = data
         self.refuse = refuse
-        """Makes the error for what was found instead of something."""
+        """Makes the error for a message."""
         self._unpacker = messagepack().Unpacker(
             _Pieces(data),
             read_size=_MOST_AT_ONCE,
@@ -100,24 +100,24 @@ class MessagePackReader:
 
     @property
     def position(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes read."""
         at: int = self._unpacker.tell()
         return at
 
     def map_size(self, what: str = "a map") -> int:
-        """Read the beginning of a map; return how many pairs of key and value follow."""
+        """Read the beginning of a map; return the number of its pairs."""
         self._expect(MAPS, what)
         count: int = self._unpacker.read_map_header()
         return count
 
     def array_size(self, what: str = "an array") -> int:
-        """Read the beginning of an array; return how many values follow."""
+        """Read the beginning of an array; return the number of its values."""
         self._expect(_ARRAYS, what)
         count: int = self._unpacker.read_array_header()
         return count
 
     def string(self, what: str = "a string") -> str:
-        """Read a string; bytes in it that are no UTF-8 are surrogates."""
+        """Read a string; bytes that are not UTF-8 become surrogates."""
         self._expect(_STRINGS, what)
         text: str = self._unpacker.unpack()
         return text
@@ -131,13 +131,13 @@ class MessagePackReader:
         return value
 
     def skip(self) -> memoryview:
-        """Pass over a value of any type; return its bytes."""
+        """Skip a value of any type; return its bytes."""
         start = self.position
         self._unpacker.skip()
         return self.data[start : self.position]
 
     def _expect(self, kinds: frozenset[int], what: str) -> None:
-        """Refuse, before anything is made of it, a value that does not begin as one of `kinds`."""
+        """Raise unless the next value begins as one of `kinds`, before building it."""
         at = self.position
         if at < len(self.data) and self.data[at] not in kinds:
             message = f"expected {what} at byte {at} of it, found type {self.data[at]:#x}"
@@ -146,9 +146,9 @@ class MessagePackReader:
 
 @contextmanager
 def reading(data: memoryview, refuse: Callable[[str], OffloadError]) -> Iterator[MessagePackReader]:
-    """Read a document at the beginning of `data`; bytes may be behind it.
+    """Read a document at the beginning of `data`; other bytes may follow it.
 
-    `refuse` makes the error for what is broken.
+    `refuse` makes the error for broken data.
 
     :raises UsageError: msgpack is not installed.
     """

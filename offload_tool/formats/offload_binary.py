@@ -24,26 +24,25 @@
     a pair of version 1: key offset (8), value offset (8); both strings end with NUL
     from version 2:      key offset (8), value offset (8), value size (8)
 
-Two versions are written. In version 1 there is one image, so that several images are
-several binaries, one directly behind the other; version 2 is one binary of all images,
-which share the strings::
+Two versions are written. Version 1 has one image, so several images are several consecutive
+binaries. Version 2 is one binary of all images, which share the strings::
 
     header | entry   | pairs | string table | zeros to 8 | image  | zeros to 8
     header | entries | pairs | string table | zeros to 8 | images | zeros to 8
 
 In version 3 everything behind the header can be one zstd frame or zlib stream. The header then
-has an inflated size, which is what `size` would be without compression, and zeros follow up to a
-multiple of 8. `inflated` gives the binary as it is without compression.
+records the inflated size, which is the `size` without compression, and zeros follow up to a
+multiple of 8. `inflated` returns the uncompressed binary.
 
 Integers are little-endian and unsigned; offsets count from the beginning of the binary.
 
-The numbers of offload kinds changed while the version stayed 1. LLVM 22 has a bit mask
-(openmp 1, cuda 2, hip 4, sycl 8), LLVM 15 and the published document count on (hip 3). A
-3 can only be the older hip; a 4 is taken for LLVM 22's unless the reader knows better.
+The numbers of offload kinds changed while the version stayed 1. LLVM 22 has a bit mask (openmp 1,
+cuda 2, hip 4, sycl 8); LLVM 15 and the published document count (hip 3). A 3 must be the older hip;
+a 4 is LLVM 22's hip unless the caller selects a dialect.
 
-Source: the ClangOffloadPackager document ("Binary Format"); llvm-offload-binary 22.1.8 and
-23.1.4 (which writes version 2) and clang-offload-packager 15.0.6, observed; version 3 as in
-LLVM's pull request 222774, which no released program has yet.
+Source: the ClangOffloadPackager document ("Binary Format"); llvm-offload-binary 22.1.8 and 23.1.4
+(which writes version 2) and clang-offload-packager 15.0.6, observed; version 3 as in LLVM's pull
+request 222774, which is not in a release yet.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ _NO_IMAGE = 1
 _NOT_ZERO = re.compile(rb"[^\0]")
 _NUL = re.compile(rb"\0")
 _BUDGET = 16, 1 << 20
-"""Times the size of a binary, and bytes: pairs and strings can overlap, so a small broken
-binary could ask for any amount of memory."""
+"""Multiple of the size of a binary, and bytes: pairs and strings can overlap, so a small broken
+binary could need any amount of memory."""
 
 _KIND_NUMBERS: Mapping[Dialect, Mapping[str, int]] = {
     "llvm22": {"none": 0, "openmp": 1, "cuda": 2, "hip": 4, "sycl": 8},
@@ -96,7 +95,7 @@ _USUAL_KEYS_OF_23 = ("arch", "triple", "linker-arg", "symbols", "feature")
 
 
 class ImageKind(IntEnum):
-    """What an image is; the member's name in lower case is `OffloadImage.image_kind_name`."""
+    """Kind of an image; the member's name in lower case is `OffloadImage.image_kind_name`."""
 
     NONE = 0
     OBJECT = 1
@@ -108,7 +107,7 @@ class ImageKind(IntEnum):
 
     @property
     def extension(self) -> str:
-        """The extension of such a file's name without its dot; empty where LLVM 22 has none."""
+        """File name extension without its dot; empty if LLVM 22 has none."""
         return _EXTENSIONS.get(self, "")
 
 
@@ -123,32 +122,32 @@ _KIND_OF_EXTENSION = {extension: kind for kind, extension in _EXTENSIONS.items()
 
 
 class OffloadBinaryError(FormatError):
-    """An offload binary contradicts its format; `cut_short`: it claims more than is there."""
+    """An offload binary contradicts its format; `cut_short` means that the data is truncated."""
 
     cut_short = False
 
 
 class OffloadBinaryVersionError(UnsupportedError):
-    """An offload binary is of a version that nobody knew when this was written."""
+    """An offload binary has an unknown, newer version."""
 
 
 @frozen
 class OffloadImage:
-    """An entry: a device image, where it is, and what is said of it."""
+    """An entry: a device image, its place and its strings."""
 
     image_kind: int
-    """See `ImageKind`; kept as stored if it is none of those."""
+    """See `ImageKind`; unknown numbers are kept."""
     offload_kind: int
-    """As stored; its meaning depends on who wrote it, see `offload_kind_name`."""
+    """As stored; its meaning depends on the writer, see `offload_kind_name`."""
     flags: int
     strings: Mapping[str, str]
     """In stored order (bytes that are not UTF-8 become surrogates)."""
     offset: int
-    """Where the image begins in the data it was read from, in bytes."""
+    """Start of the image in the data it was read from, in bytes."""
     size: int
     """Bytes."""
     has_image: bool = True
-    """False: the entry has only strings (from version 2 on)."""
+    """False if the entry has only strings (from version 2 on)."""
 
     @property
     def image_kind_name(self) -> str:
@@ -163,7 +162,7 @@ class OffloadImage:
 
     @property
     def triple(self) -> str:
-        """The target triple; empty where there is none. `arch` likewise."""
+        """The target triple; empty if there is none, like `arch`."""
         return self.strings.get("triple", "")
 
     @property
@@ -172,7 +171,7 @@ class OffloadImage:
         return self.strings.get("arch", "")
 
     def content(self, data: memoryview) -> memoryview:
-        """Return the image as a slice of the `data` it was read from."""
+        """Return the image as a slice of `data`, which contains it."""
         return data[self.offset : self.offset + self.size]
 
 
@@ -181,41 +180,41 @@ _IMAGE_KINDS = frozenset(kind.value for kind in ImageKind)
 
 @frozen
 class OffloadBinary:
-    """A binary, read; the images stay where they are."""
+    """A binary; the images stay in place."""
 
     offset: int
-    """Where it begins in the data it was read from, in bytes."""
+    """Start of the binary in the data it was read from, in bytes."""
     size: int
-    """Bytes, with the padding at its end."""
+    """Bytes, including the padding at its end."""
     version: int
     images: tuple[OffloadImage, ...]
     """One in version 1; any number from version 2 on; none in a compressed one."""
     packed: PackedBody | None = None
-    """In a compressed one, what `inflated` needs."""
+    """Input of `inflated` for a compressed binary."""
 
 
 @frozen
 class PackedBody:
-    """What is compressed of a binary: everything behind its header."""
+    """The compressed part of a binary: everything behind its header."""
 
     offset: int
-    """Where it begins in the data that the binary was read from, in bytes."""
+    """Start in the data that the binary was read from, in bytes."""
     size: int
-    """Bytes, compressed."""
+    """Compressed size in bytes."""
     inflated_size: int
-    """Bytes that come out of it."""
+    """Decompressed size in bytes."""
 
 
 @frozen
 class OffloadBinaryLayout:
-    """What a binary will look like: `head`, the images as they are, zeros up to `size`."""
+    """The layout of a new binary: `head`, the images unchanged, zeros up to `size`."""
 
     head: bytes
     size: int
     """Bytes."""
 
     def plan(self, images: Sequence[bytes | FileRange | FilePlan]) -> FilePlan:
-        """Plan the binary of these images."""
+        """Return a plan of the binary with these images."""
         from offload_tool.io.write_plan import FilePlan  # readers need none
 
         sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
@@ -223,14 +222,14 @@ class OffloadBinaryLayout:
 
 
 def is_offload_binary(data: memoryview, position: int = 0) -> bool:
-    """Return whether the magic stands at `position`."""
+    """Return whether `data` has the magic at `position`."""
     return data[position : position + len(MAGIC)] == MAGIC
 
 
 def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
-    """Name an offload kind: ``unknown`` if the number is not one of the dialect's.
+    """Return the name of an offload kind: ``unknown`` if the dialect lacks the number.
 
-    Without a dialect, the numbers are LLVM 22's and 3 is the older hip.
+    Without a dialect, numbers are LLVM 22's, and 3 is the older hip.
     """
     if dialect is None and number == _OLD_HIP:
         dialect = "documented"
@@ -243,7 +242,7 @@ def offload_kind_number(name: str, dialect: Dialect = "llvm22") -> int | None:
 
 
 def guess_image_kind(name: str, begin: bytes | memoryview) -> ImageKind:
-    """Return an image's kind from its first bytes, if it is bitcode, else from its file name."""
+    """Return an image's kind: bitcode by its first bytes, others by file name."""
     if bytes(begin[:4]) in BITCODES:
         return ImageKind.BITCODE
     _, dot, extension = name.rpartition("/")[2].rpartition(".")
@@ -258,17 +257,17 @@ def iter_offload_binaries(
     path: StrPath | None = None,
     padding: bool = True,
 ) -> Iterator[OffloadBinary]:
-    """Read the binaries that stand one behind the other from `start` to `end` of `data`.
+    """Yield the consecutive binaries from `start` to `end` of `data`.
 
-    All offsets count from the beginning of `data`. With `padding`, zeros may stand before,
-    between and behind them; without, the next begins where the one before it ends, as LLVM
-    22 has it. `path` is for messages only. The binaries before a broken one are given
-    before the error; every number is compared with the data before it is used.
+    All offsets count from the beginning of `data`. With `padding`, zeros may surround the binaries;
+    without, each begins at the end of the last one, as in LLVM 22. `path` is for messages only.
+    Binaries before a broken one are yielded before the error; every number is checked against the
+    data first.
 
-    A compressed binary comes without images: `inflated` gives them.
+    A compressed binary has no images; `inflated` returns them.
 
-    :raises OffloadBinaryError: something else is there, or a binary is broken.
-    :raises OffloadBinaryVersionError: one is of an unknown version.
+    :raises OffloadBinaryError: there is other data, or a binary is broken.
+    :raises OffloadBinaryVersionError: a version is unknown.
     """
     end = len(data) if end is None else min(end, len(data))
     position = start
@@ -281,18 +280,18 @@ def iter_offload_binaries(
         binary = _BinaryReader(data, position, end, path).read()
         yield binary
         position += binary.size
-        if binary.packed is not None:  # its size is exact, but the next one is aligned
+        if binary.packed is not None:  # its size is exact, but the next binary is aligned
             position = start + _align(position - start)
 
 
 def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None) -> memoryview:
-    """Return a compressed binary of `data` as it is without compression, in a memory of its own.
+    """Return a compressed binary of `data` without compression, in new memory.
 
-    Above 16 MiB that is a file without a name. `path` is for messages only.
+    Above 16 MiB that is an anonymous file. `path` is for messages only.
 
-    :raises OffloadBinaryError: its inflated size is not true; nothing much was decompressed.
-    :raises FormatError: the compressed data are damaged.
-    :raises FileError: there is no room for temporary files.
+    :raises OffloadBinaryError: the inflated size is wrong; decompression stopped early.
+    :raises FormatError: the compressed data is damaged.
+    :raises FileError: there is no space for temporary files.
     """
     from offload_tool.formats.bundle.compressed import decompress_range
 
@@ -326,9 +325,9 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
 def read_offload_binary(
     data: memoryview, offset: int, *, path: StrPath | None = None
 ) -> tuple[memoryview, OffloadBinary, Method | None]:
-    """Read the binary at `offset` of `data`; give also what its images are in.
+    """Read the binary at `offset`; return the data of its images, it, and its compression.
 
-    That is `data`, or what it was inflated to; the method is how it was compressed.
+    The images are in `data`, or in the inflated binary.
 
     :raises: as `iter_offload_binaries` and `inflated`.
     """
@@ -345,7 +344,7 @@ def _is_zstd(data: memoryview, packed: PackedBody) -> bool:
 
 
 class _BinaryReader:
-    """Reads one binary; `size` is how much of the data it may use."""
+    """Reads one binary; `size` limits the data it may use."""
 
     def __init__(self, data: memoryview, start: int, end: int, path: StrPath | None) -> None:
         self.data = data
@@ -447,7 +446,7 @@ class _BinaryReader:
         return bytes(self.data[start:end]).decode("utf-8", "surrogateescape")
 
     def _check(self, place: int, field: str, offset: int, count: int, size: int) -> None:
-        """Check that `count` things of `size` bytes fit at `offset`."""
+        """Check that `count` items of `size` bytes fit at `offset`."""
         if offset > self.size or count > (self.size - offset) // size:
             message = f"expected {count} x {size} bytes within {self.size}, found offset {offset}"
             raise self._error(place, field, message, cut_short=True)
@@ -477,12 +476,12 @@ def plan_offload_binary(
     flags: int = 0,
     keys: Sequence[str] = (),
 ) -> OffloadBinaryLayout:
-    """Lay out a binary of version 1 with an image of `size` bytes.
+    """Return the layout of a version 1 binary with an image of `size` bytes.
 
-    The pairs stand in LLVM's order (`key_order`). `keys` are those of the command line in their
-    order, ``file`` and ``kind`` among them; without, ``file``, the strings', and ``kind``.
+    The pairs are in LLVM's order (`key_order`). `keys` are those of the command line in order,
+    including ``file`` and ``kind``; the default is ``file``, the strings' keys, and ``kind``.
 
-    :raises UsageError: a string has a NUL in it, or a number does not fit.
+    :raises UsageError: a string contains a NUL, or a number does not fit.
     """
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
     given = map(_encoded, keys or ("file", *strings, "kind"))
@@ -503,12 +502,12 @@ def plan_offload_binary(
 def plan_shared_offload_binary(
     images: Sequence[OffloadImage], *, version: Literal[2, 3] = 2
 ) -> OffloadBinaryLayout:
-    """Lay out one binary with all images, which follow `head` without gaps, wherever they are now.
+    """Return the layout of one binary with all images, which follow `head` without gaps.
 
-    The usual keys stand in the order of LLVM 23, which is not 22's. LLVM 23 writes version 2;
-    version 3 is for `write_compressed_offload_binary`.
+    The usual keys are in the order of LLVM 23, which differs from 22's. LLVM 23 writes version 2;
+    version 3 is for `write_compressed_offload_binary`. The images' current places do not matter.
 
-    :raises UsageError: a string has a NUL in it, or a number does not fit.
+    :raises UsageError: a string contains a NUL, or a number does not fit.
     """
     rows = [_ordered(image.strings) for image in images]
     strings = {text for row in rows for pair in row.items() for text in pair}
@@ -540,17 +539,17 @@ def write_compressed_offload_binary(
     method: Method = "zstd",
     level: int | None = None,
 ) -> int:
-    """Append a binary that was laid out in version 3 to `output`, compressed; return its size.
+    """Append a binary with a version 3 layout to `output`, compressed; return its size.
 
-    `output` is seekable. The size, in bytes, is with the zeros at the end. Nothing is
-    copied into memory as a whole.
+    `output` is seekable. The size, in bytes, includes the padding. The images are not copied into
+    memory as a whole.
     """
     from offload_tool.formats.codec import compress, split
 
     start = output.position
     header_size = _HEADER.size + _SIZE.size
     header = bytearray(layout.head[:header_size])
-    output.write(bytes(header))  # its place; its size comes last
+    output.write(bytes(header))  # placeholder: its size is known at the end
 
     def body() -> Iterator[bytes | memoryview]:
         position = len(layout.head)
@@ -571,7 +570,7 @@ def write_compressed_offload_binary(
 
 
 def _ordered(strings: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Return the pairs in LLVM 23's order: usual keys as its hash table has them, then sorted."""
+    """Return the pairs in LLVM 23's order: usual keys in its hash table's order, then sorted."""
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
     usual = [key for key in map(str.encode, _USUAL_KEYS_OF_23) if key in raw]
     return {key: raw[key] for key in usual + sorted(raw.keys() - set(usual))}

@@ -1,6 +1,6 @@
-"""Registration modules: the LLVM IR by which a host program hands its device images over.
+"""Registration modules: LLVM IR with which a host program registers its device images.
 
-What a module of each offload kind holds, and what its constructor does::
+Content of a module of each offload kind, and the actions of its constructor::
 
     openmp                                      hip, cuda
     -----------------------------------------   ----------------------------------------
@@ -16,11 +16,11 @@ What a module of each offload kind holds, and what its constructor does::
     constructor: __tgt_register_lib(descriptor)    cuda: __cudaRegisterFatBinaryEnd
     exit:        __tgt_unregister_lib            exit: __hipUnregisterFatBinary(handle)
 
-Entries are what the host compiler put into a section of its own, one struct for each
-kernel and variable; the linker gives symbols to the section's begin and end. An image that
-is an offload binary is registered as what is inside of it.
+The host compiler puts entries into a section of its own, one struct for each kernel and variable;
+the linker defines symbols for the section's begin and end. For an image that is an offload binary,
+the images in it are registered.
 
-Two generations are in use, which differ in that struct and in how the end is arranged::
+Two generations are in use; the struct and the deregistration differ::
 
     generation   entries' section           unregistered by       struct of an entry
     ----------   ------------------------   -------------------   ------------------------
@@ -32,21 +32,20 @@ Two generations are in use, which differ in that struct and in how the end is ar
     (openmp)                                (priority 1)          i64 size, i32 flags,
                                                                   i32 reserved
 
-With target IDs there is also, for each image, a string ``__offload_arch[.N]`` in section
-``.offload_arch_list``, a program's list of what it was built for. Beside it is
-``.offload_image_info[.N]``, {i32 version, i32 image number, i32 number of images, ptr
-offload arch, ptr compile options}; the constructor calls ``__tgt_register_image_info`` for
-each before anything else. LLVM's runtimes have no such function, AMD's had: in generation
-22 it is called where the runtime has it.
+With target IDs, each image also has a string ``__offload_arch[.N]`` in section
+``.offload_arch_list``, the list of a program's targets. A second object is
+``.offload_image_info[.N]``, {i32 version, i32 image number, i32 number of images, ptr offload arch,
+ptr compile options}. The constructor calls ``__tgt_register_image_info`` for each first. LLVM's
+runtimes lack that function, AMD's had it: in generation 22 the call depends on its presence.
 
-The images are not in the text: it has a placeholder for each, which `bitcode.splice_images` or
-`objects.splice_images` replaces by the bytes.
+The text has a placeholder for each image, which `bitcode.splice_images` or `objects.splice_images`
+replaces by the bytes.
 
-Generation 23 is 22, but wrappers are kept from the sanitizers, sections for Mach-O are Darwin's,
-and relocatable images of OpenMP have a section of their own.
+Generation 23 is 22 with three changes: sanitizers skip the wrappers, sections for Mach-O are
+Darwin's, and relocatable OpenMP images have a section of their own.
 
 Source: llvm-offload-wrapper 22.1.8 and 23.1, and clang-offload-wrapper 15.0.6, observed: the
-disassembly is equal. The Clang Offload Wrapper document for what target IDs add.
+disassembly is equal. The Clang Offload Wrapper document for the additions with target IDs.
 """
 
 from __future__ import annotations
@@ -68,42 +67,42 @@ _MACHO_NAMES = {
     'section "llvm_offload_entries"': 'section "__LLVM,offload_entries"',
     'section ".text.startup"': 'section "__TEXT,__StaticInit"',
 }
-"""Of generation 23 for Mach-O, in the place of the usual ones."""
+"""Replaces the usual names in generation 23 for Mach-O."""
 PLACEHOLDER_SIZE = 1 << 40
-"""In a text for bitcode, image N is an array of this many zeros and N more."""
+"""In text for bitcode, image N is an array of this many zeros plus N."""
 SECTION_MARK = "offload.image."
-"""In a text for an object, image N is three bytes in section ``offload.image.N<section>``."""
+"""In text for an object, image N is three bytes in section ``offload.image.N<section>``."""
 _PLACEHOLDER = '[3 x i8] c"\\01\\02\\03"'
-"""No string that ends with NUL, and no size for which there are sections of equal constants."""
+"""Not a string (no final NUL), and of a size without sections of mergeable constants."""
 
 _PAGE = 4096
 
 
 @frozen
 class RegisteredImage:
-    """A file to be registered: its size, and the ranges to hand to the runtime, in bytes."""
+    """A file to register: its size, and the ranges for the runtime, in bytes."""
 
     size: int
     ranges: tuple[tuple[int, int], ...]
-    """Begin and end: the file, or each image that is inside of it."""
+    """Begin and end of the file, or of each image in it."""
     target_id: str | None = None
 
 
 @frozen
 class Registration:
-    """What a module registers."""
+    """The input of a module."""
 
     kind: RegisteredKind
     triple: str
-    """Of the host, as typed."""
+    """Triple of the host, as typed."""
     images: Sequence[RegisteredImage]
     generation: Generation = 22
     is_relocatable: bool = False
-    """Whether the images are relocatable code of OpenMP; of generation 23."""
+    """Whether the images are relocatable OpenMP code (generation 23)."""
 
 
 def image_section(registration: Registration) -> str:
-    """Return the section that the images go to; empty for the compiler's choice."""
+    """Return the section for the images; empty for the compiler's choice."""
     if registration.generation == 15:
         return ""
     if registration.kind == "cuda" and _object_format(registration) == "macho":
@@ -121,8 +120,8 @@ def _is_macho_23(registration: Registration) -> bool:
 def image_alignment(registration: Registration) -> int:
     """Return the alignment of images in objects, in bytes.
 
-    HIP's modules have none, but clang gives 4096 to a fat binary that it embeds itself;
-    the others' are what LLVM's code generator takes.
+    HIP's modules specify none, but clang aligns the fat binaries that it embeds to 4096. The other
+    values are those of LLVM's code generator.
     """
     if registration.kind == "hip":
         return _PAGE
@@ -149,9 +148,9 @@ def bitcode_text(registration: Registration) -> str:
 def object_text(registration: Registration) -> str:
     """Return the module as LLVM IR; images are three bytes, each in a section of its own.
 
-    In ELF the constructor is an entry of an init array, as clang makes it of the table in
-    bitcode: by default, LLVM's code generator makes old ``.ctors`` of it, which not every
-    linker knows.
+    In ELF the constructor is an entry of an init array, as in clang's output. From a table of
+    constructors LLVM's code generator would by default make ``.ctors``, which some linkers do not
+    support.
     """
     object_format = _object_format(registration)
     default = ".rdata" if object_format == "coff" else ".rodata"
@@ -170,12 +169,12 @@ def _object_format(registration: Registration) -> str:
 
 @frozen
 class _ImageText:
-    """How an image's global is spelled: its type with its value, and what follows."""
+    """The text of an image's global: type with value, and the rest."""
 
     value: str
     suffix: str
     size: int | None = None
-    """In a text for bitcode."""
+    """Size in text for bitcode."""
 
     @property
     def type(self) -> str:
@@ -209,7 +208,7 @@ class _ModuleText:
         self.registration = registration
         self.images = images
         self.init_arrays = init_arrays
-        """Whether to write entries of init arrays, not tables of which LLVM makes some."""
+        """Whether to write entries of init arrays instead of constructor tables."""
         self.lines: list[str] = []
         self.used: list[str] = []
 
@@ -324,7 +323,7 @@ class _ModuleText:
         )
         text = _FATBIN_RUNTIME
         for mark, value in (
-            # The tool leaves the cases of surfaces and textures empty for CUDA.
+            # For CUDA, the tool leaves the cases of surfaces and textures empty.
             ("SURFACE", _SURFACE_CALL if kind == "hip" else ""),
             ("TEXTURE", _TEXTURE_CALL if kind == "hip" else ""),
             ("NUMBER", {"cuda": "2", "hip": "4"}[kind]),
@@ -369,7 +368,7 @@ class _ModuleText:
         self._add("declare void @__tgt_unregister_lib(ptr)")
 
     def _image_infos(self) -> list[str]:
-        """Write the objects that hold the images' target IDs; return their names."""
+        """Write the objects with the images' target IDs; return their names."""
         images = self.registration.images
         if not any(image.target_id is not None for image in images):
             return []
@@ -393,7 +392,7 @@ class _ModuleText:
     # -- both ------------------------------------------------------------------------
 
     def _descriptor(self, begin: str, end: str) -> None:
-        """Write the images, the array of them, and the descriptor."""
+        """Write the images, their array, and the descriptor."""
         rows = []
         for number, image in enumerate(self.images):
             name = self._name("@.omp_offloading.device_image", number)
@@ -420,7 +419,7 @@ class _ModuleText:
         self.lines.append(line)
 
     def _name(self, name: str, number: int) -> str:
-        """Return the name of the global number `number` that asked for `name`, as LLVM does."""
+        """Return the name that LLVM gives to global number `number` for `name`."""
         dot = "" if triples.meaning(self.registration.triple).arch.startswith("nvptx") else "."
         return f"{name}{dot}{number}" if number else name
 
@@ -449,7 +448,7 @@ class _ModuleText:
 
 
 def _image_info_calls(infos: Sequence[str]) -> Iterator[str]:
-    """Yield the calls that are made where the runtime has the function."""
+    """Yield the calls that depend on the presence of the function."""
     yield "%known = icmp ne ptr @__tgt_register_image_info, null"
     yield "br i1 %known, label %infos, label %images"
     yield "infos:"
@@ -463,7 +462,7 @@ _INFO_VERSION = 1
 
 
 def _escaped(text: str | bytes) -> str:
-    """Spell bytes inside a quoted string of LLVM IR."""
+    """Return bytes in the form of a quoted LLVM IR string."""
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:02X}"

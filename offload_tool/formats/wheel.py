@@ -1,4 +1,4 @@
-"""Wheels: what their names, ``RECORD`` and ``METADATA`` say, and how these are written.
+"""Wheels: file names, ``RECORD`` and ``METADATA``, read and written.
 
 ::
 
@@ -6,15 +6,14 @@
     ^name ^version    ^ ^tags
                       build, optional
     torch/lib/libtorch_hip.so
-    torch-2.9.0+rocm7.dist-info/METADATA     headers as of mail, then a text
-                                WHEEL        tags, and the scheme that the root stands for
+    torch-2.9.0+rocm7.dist-info/METADATA     mail headers, then a text
+                                WHEEL        tags, and the scheme of the root
                                 RECORD       a row for each file: path, digest, size (CSV);
-                                             none of itself; paths from the folder around
+                                             none for itself; relative to the parent folder
                                 RECORD.jws, RECORD.p7s    signatures of RECORD
 
-A digest is ``sha256=`` and the digest in base64, with the alphabet for URLs and without padding.
-Source: the PyPA specifications "Binary distribution format", "Recording installed projects" and
-"Core metadata".
+A digest is ``sha256=`` and the digest in URL-safe base64 without padding. Source: the PyPA
+specifications "Binary distribution format", "Recording installed projects" and "Core metadata".
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _DATA = re.compile(r"[^/]+\.data/(?P<scheme>[^/]+)/(?P<rest>.*)", re.DOTALL)
 
 
 def is_wheel(path: StrPath) -> bool:
-    """Return whether a path is a wheel's, by its name."""
+    """Return whether a path has the name of a wheel."""
     return str(path).endswith(".whl")
 
 
@@ -60,9 +59,9 @@ class WheelName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> WheelName:
-        """Read a file name.
+        """Parse a file name.
 
-        :raises FormatError: it is no wheel's.
+        :raises FormatError: the name is not a wheel's.
         """
         match = _NAME.fullmatch(text)
         if match is None:
@@ -76,17 +75,17 @@ class WheelName(NamedTuple):
 
     @property
     def dist_info(self) -> str:
-        """Name the folder of metadata in it."""
+        """Return the name of the metadata folder in the wheel."""
         return f"{self.name}-{self.version}.dist-info"
 
 
 def in_file_name(name: str) -> str:
-    """Return a distribution's name as file names have it."""
+    """Return a distribution's name in the form of file names."""
     return _RUNS.sub("_", name).lower()
 
 
 def installed_path(name: str) -> str | None:
-    """Return where a member comes to be, from the folder of packages; None if that is elsewhere."""
+    """Return a member's path below the folder of packages; None if it is installed elsewhere."""
     match = _DATA.fullmatch(name)
     if match is None:
         return name
@@ -94,7 +93,7 @@ def installed_path(name: str) -> str | None:
 
 
 class Digest(NamedTuple):
-    """What RECORD says of a file."""
+    """Digest and size of a file, as in RECORD."""
 
     text: str
     size: int
@@ -102,7 +101,7 @@ class Digest(NamedTuple):
 
 
 def digest(blocks: Iterable[bytes | memoryview]) -> Digest:
-    """Make the digest of a file."""
+    """Return the digest of a file."""
     state, size = hashlib.sha256(), 0
     for block in blocks:
         state.update(block)
@@ -112,7 +111,7 @@ def digest(blocks: Iterable[bytes | memoryview]) -> Digest:
 
 
 def new_record(digests: Mapping[str, Digest], own: str) -> bytes:
-    """Write a RECORD, which has the name `own`."""
+    """Return a RECORD with the name `own`."""
     rows = [[name, found.text, str(found.size)] for name, found in digests.items()]
     return _written([*rows, [own, "", ""]])
 
@@ -126,11 +125,11 @@ def edited_record(
     *,
     path: str,
 ) -> bytes | None:
-    """Write the RECORD that is called `record` anew; None if nothing in it changed.
+    """Return the RECORD called `record` with changes; None if nothing in it changed.
 
-    Names are from the root of the tree that it is in.
+    Names are relative to the root of its tree.
 
-    :raises FormatError: it is broken.
+    :raises FormatError: the RECORD is broken.
     """
     root = posixpath.dirname(posixpath.dirname(record))
     try:
@@ -172,7 +171,7 @@ def _written(rows: Sequence[Sequence[str]]) -> bytes:
 
 
 def _split(data: bytes, path: str) -> tuple[str, str, str]:
-    """Return the headers, what is behind them from the empty line on, and the ends of lines."""
+    """Return the headers, the rest from the empty line on, and the line ending."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -194,18 +193,18 @@ def header(data: bytes, name: str, *, path: str) -> str:
 
 
 def with_headers(data: bytes, rows: Iterable[tuple[str, str]], *, path: str) -> bytes:
-    """Write METADATA with more headers, behind those that are there.
+    """Return METADATA with headers appended to the existing ones.
 
-    :raises FormatError: it is broken.
+    :raises FormatError: the METADATA is broken.
     """
     head, rest, line = _split(data, path)
     return (head + "".join(f"{name}: {value}{line}" for name, value in rows) + rest).encode()
 
 
 def without_headers(data: bytes, rows: Iterable[tuple[str, str]], *, path: str) -> bytes:
-    """Write METADATA without these headers.
+    """Return METADATA without these headers.
 
-    :raises FormatError: it is broken, or one of them is not there.
+    :raises FormatError: the METADATA is broken, or a header is missing.
     """
     head, rest, line = _split(data, path)
     lines = head.split(line)

@@ -1,14 +1,14 @@
-"""Zip files, written as plans: what is packed already is copied as it is.
+"""Write zip files as plans: compressed members are copied unchanged.
 
 ::
 
     local header, name, extra fields | packed bytes        for each member, in order
-    central header, name, extra fields, comment            likewise: sizes, CRC, where it begins
-    zip64 end record and its locator                       where there is too much for the last
-    end record                                             where the central headers are
+    central header, name, extra fields, comment            likewise: sizes, CRC, local offset
+    zip64 end record and its locator                       if the end record's fields are too small
+    end record                                             offset of the central headers
 
-Members are known by `zipfile.ZipInfo`, as Python's reader gives them. New ones have one time, the
-first that the format has, so that equal inputs make equal files. Source: PKWARE's APPNOTE 6.3.10.
+Members have a `zipfile.ZipInfo`, as from Python's reader. New ones have the earliest time of the
+format, so equal inputs make equal files. Source: PKWARE's APPNOTE 6.3.10.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PackedMember(NamedTuple):
 
 
 def new_row(name: str, mode: int) -> zipfile.ZipInfo:
-    """Return the row of a new member, a regular file with these permission bits."""
+    """Return the directory row of a new regular file with these permission bits."""
     row = zipfile.ZipInfo(name, _FIRST_TIME)
     row.create_system = _UNIX
     row.external_attr = (0o100000 | mode) << 16
@@ -56,9 +56,9 @@ def new_row(name: str, mode: int) -> zipfile.ZipInfo:
 
 
 def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label: str) -> int:
-    """Return where `size` bytes of a member begin in the zip file `source`, behind its header.
+    """Return the offset of a member's `size` content bytes in the zip file `source`.
 
-    :raises FormatError: they are not where the row says.
+    :raises FormatError: the row is wrong about their place.
     """
     rest = max(len(source) - row.header_offset, 0)
     header = bytes(source.read(row.header_offset, min(_LOCAL.size, rest)))
@@ -72,15 +72,15 @@ def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label:
 
 
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
-    """Return a member of the zip file `source` as it is.
+    """Return a member of the zip file `source` unchanged.
 
-    :raises FormatError: it is not where the row says.
+    :raises FormatError: the row is wrong about its place.
     """
     start = content_offset(source, row, row.compress_size, label=label)
     if not row.flag_bits & _DESCRIPTOR:
         size = start - row.header_offset + row.compress_size
         return PackedMember(row, (source.range(row.header_offset, size),), size)
-    # Its sizes are behind it, in one of four forms; now they are known before.
+    # The sizes are behind the content, in one of four forms; the new header contains them.
     row = copy.copy(row)
     row.flag_bits &= ~_DESCRIPTOR
     return packed_member(row, source.range(start, row.compress_size))
@@ -89,7 +89,7 @@ def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> Pac
 def pack_member(
     out: OutputFile, row: zipfile.ZipInfo, blocks: Iterable[bytes | memoryview]
 ) -> zipfile.ZipInfo:
-    """Append a member's packed bytes to `out`, by the method of `row`; return row and sizes."""
+    """Append a member's content to `out`, compressed by the method of `row`; return the new row."""
     row = copy.copy(row)
     row.extra = b""
     row.flag_bits &= _UTF8
@@ -110,7 +110,7 @@ def pack_member(
 
 
 def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
-    """Return a member whose packed bytes are `content`, with a new local header."""
+    """Return a member with the compressed `content`, behind a new local header."""
     extra = b""
     size, stored = row.file_size, row.compress_size
     if max(size, stored) >= _MOST_32:
@@ -126,7 +126,7 @@ def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
 
 
 def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
-    """Plan a zip file of `members`, in their order."""
+    """Return a plan of a zip file of `members`, in order."""
     parts: list[bytes | FileRange] = []
     rows = []
     position = 0
@@ -177,14 +177,14 @@ def _end(count: int, size: int, start: int) -> bytes:
 
 
 def _name(row: zipfile.ZipInfo) -> tuple[bytes, int]:
-    """Return the bytes of the name as Python's reader has found them, and the flags."""
+    """Return the stored bytes of the name, and the flags."""
     if row.flag_bits & _UTF8:
         return row.orig_filename.encode("utf-8", "surrogateescape"), row.flag_bits
     try:
         return row.orig_filename.encode("ascii"), row.flag_bits
     except UnicodeEncodeError:
         pass
-    if row.header_offset:  # of another zip file: without the flag, it was of this code page
+    if row.header_offset:  # in another zip file: without the flag, it was in this code page
         return row.orig_filename.encode("cp437", "replace"), row.flag_bits
     return row.orig_filename.encode("utf-8"), row.flag_bits | _UTF8
 
