@@ -12,8 +12,8 @@ queries it (``-###``) at most twice per set of flags, and keeps the output for l
     this one and all others  run the jobs of the first output with their own names
 
 The names are source, output, depfile, the CUID, and the size of the preamble that a precompiled
-header replaces. The driver itself runs if its ``-###`` output is not recognised, if a job crashes
-or the linker fails (so that it writes messages and crash reports), or if this process may open no
+header replaces. The driver runs if its ``-###`` output is not recognised, a job crashes or the
+linker fails; it then writes messages and crash reports. It also runs if this process may open no
 more files (``ulimit -n``). At a terminal, the query requests coloured messages.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: the driver starts processes for
