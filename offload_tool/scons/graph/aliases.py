@@ -1,10 +1,10 @@
-"""``scons gfx90a``: target IDs as names of what is built for them.
+"""``scons gfx90a``: target IDs as command-line targets.
 
-What is built for a target ID is an alias of SCons, ``offload:gfx90a:xnack+``. No file is
-called so, since an alias takes its name from all files and folders: with one that is called
-``gfx906``, a ``Default("gfx906")`` or ``Install("gfx906", ...)`` would mean it and not the
-folder. The plain target ID is looked up for the command line alone, when all SConscripts have
-been read, and where the user has nothing of that name.
+The output for a target ID is an SCons alias, ``offload:gfx90a:xnack+``. The prefix avoids clashes,
+since an alias hides all files and folders of its name: with an alias ``gfx906``, a
+``Default("gfx906")`` or ``Install("gfx906", ...)`` would use it instead of the folder. Plain target
+IDs apply only to the command line, after all SConscripts were read, and only if the project has
+nothing of that name.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 PREFIX = "offload:"
 
 _aliases: dict[str, Any] = {}
-"""For each name without the prefix, its alias."""
+"""The alias of each name without the prefix."""
 
 
 def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
     """Add a node of one target to the aliases ``scons <target ID>`` and ``scons <processor>``.
 
-    A node that is made of a host object, or of other targets' code, is left out: what an archive of
-    all targets gives for one, and the links of it.
+    Skip nodes made from a host object or from other targets' code: one target's part of an archive
+    of all targets, and its links.
     """
     if not _is_alone(node, device):
         return
@@ -44,13 +44,13 @@ def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
         names.append(device.target_id.processor)
     for name in dict.fromkeys(names):
         if name in _aliases:
-            _aliases[name].add_source([node])  # all that env.Alias does for one more
+            _aliases[name].add_source([node])  # what env.Alias does for a further node
         else:
             _aliases[name] = env.Alias(PREFIX + name, node)[0]
 
 
 def _is_alone(node: Any, device: CompileTarget) -> bool:
-    """Check whether all passes that a node is made by are of one target, or give its host IR."""
+    """Return True if all passes behind a node are of one target, or produce its host IR."""
     waiting = [*node.sources]
     seen = set(waiting)
     while waiting:
@@ -65,14 +65,14 @@ def _is_alone(node: Any, device: CompileTarget) -> bool:
 
 
 def look_up_target_ids() -> None:
-    """Make SCons look up target IDs that the command line names, in any spelling."""
+    """Make SCons look up target IDs on the command line, in any spelling."""
     compat.look_up_also(_look_up)
 
 
 def _look_up(name: str, curdir: str | None = None) -> Any:
-    """Return the alias that a name of the command line stands for, or None.
+    """Return the alias for a name on the command line, or None.
 
-    Names in SConscripts are asked for without `curdir`, and stand for files.
+    SCons looks up names in SConscripts without `curdir`; they mean files.
     """
     if curdir is None or not _aliases:
         return None
@@ -115,7 +115,7 @@ def _find(name: str) -> Any:
 
 
 def _is_users(name: str, folder: str) -> bool:
-    """Return whether there is a file or folder of this name, or one that is to be built."""
+    """Return True if a file or folder of this name exists or is to be built."""
     fs = SCons.Node.FS.get_default_fs()
     path = os.path.relpath(Path(folder, name), fs.Top.get_abspath())
     places = [fs.Top.get_abspath(), *(place.get_abspath() for place in fs.Top.getRepositories())]
@@ -123,6 +123,6 @@ def _is_users(name: str, folder: str) -> bool:
         return True
     try:
         node = fs.Entry(name, directory=folder, create=False)
-    except SCons.Errors.UserError:  # no SConscript has named it
+    except SCons.Errors.UserError:  # no SConscript names it
         return False
     return bool(node.has_builder() or node.srcnode() is not node or node.children(scan=False))

@@ -1,9 +1,9 @@
-"""What one call of a builder has worked out, for its other nodes and for the calls after it.
+"""Cache of a builder call's results, for its other nodes and for later calls.
 
-A SConstruct calls a builder for each of ten thousand sources, mostly with an environment that
-nobody has changed in between. What is the same for all nodes of a call is worked out once. The next
-call reuses it if its variables, overrides, folder and shell variables are equal to those of the
-call before. Variables are compared with a copy: they may be changed in place.
+A SConstruct may call a builder for ten thousand sources, mostly with an unchanged environment.
+Results common to all nodes of a call are computed once. The next call reuses them if its variables,
+overrides, folder and shell variables are equal. The cache compares variables with a copy, since
+users may change them in place.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     Read = Callable[[Environment], dict[str, Any]]
 
 KINDS = "_OFFLOAD_KINDS"
-"""Offload kinds that a builder call is about: texts with commas between them."""
+"""Offload kinds of a builder call: a comma-separated text."""
 _ANSWERS = "_OFFLOAD_ANSWERS"
 _REMEMBERED = 8
-"""Environments, and overrides of each, whose last call is remembered."""
+"""Number of environments, and of overrides of each, whose last call is cached."""
 _READ = (
     *("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "CPPDEFINES", "CPPDEFPREFIX", "CPPDEFSUFFIX"),
     *("LINKFLAGS", "SHLINKFLAGS", "OBJSUFFIX", "SHOBJSUFFIX"),
 )
-"""Variables that answers are made of, beside ours and ``ENV``."""
+"""Dependencies of the results, in addition to our variables and ``ENV``."""
 _CONTAINERS = (dict, list, tuple, UserList, deque)
 _NAME = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*)|[$()])")
 
 
 class Answers:
-    """What has been worked out with one environment."""
+    """The results for one environment."""
 
     __slots__ = ("_by_text", "_depends_on_source", "compiler")
 
@@ -48,7 +48,7 @@ class Answers:
         self._depends_on_source = depends_on_source
 
     def once(self, text: str, find: Callable[[], Any]) -> Any:
-        """Return what `find` gives; the second time without it, unless sources decide it."""
+        """Return the result of `find`, cached unless it depends on the source."""
         if self._depends_on_source:
             return find()
         if text not in self._by_text:
@@ -57,7 +57,7 @@ class Answers:
 
 
 class Call:
-    """What a builder call begins with: an environment, and overrides."""
+    """The environment of a builder call, with its overrides."""
 
     __slots__ = ("_depends_on_source", "_of_kinds", "env", "is_plain")
 
@@ -84,27 +84,27 @@ def for_kinds(env: Environment, kinds: Iterable[str]) -> Environment:
 
 
 def answers_of(env: Environment) -> Answers | None:
-    """Return what has been worked out with an environment of `for_kinds`; None of another one."""
+    """Return the results for an environment of `for_kinds`; None for others."""
     found: Answers | None = env.get(_ANSWERS)
     return found
 
 
 def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
-    """Return what `find` gives, called once where it is the same for all nodes of a call."""
+    """Return the result of `find`, called once if it is equal for all nodes of a call."""
     answers = answers_of(env)
     return find() if answers is None else answers.once(text, find)
 
 
 def call_of(env: Environment, overrides: dict[str, Any], around: Any, read: Read) -> Call:
-    """Return the call that this one is equal to, or a new one with what `read` returns.
+    """Return the cached equal call, or a new one with the result of `read`.
 
-    `around` is what else decides: anything that can be compared.
+    `around` is the rest of the cache key: any comparable value.
     """
     return compat.of_build(env, _Calls).get(env, overrides, around, read)
 
 
 class _Calls:
-    """The calls that are remembered: for each environment, the last ones."""
+    """The last calls of each environment."""
 
     def __init__(self) -> None:
         self._by_env: dict[int, _Variables] = {}
@@ -126,10 +126,10 @@ class _Calls:
 
 
 class _Variables:
-    """The variables of an environment as they were, and the calls with them."""
+    """A copy of an environment's variables, and the calls with them."""
 
     def __init__(self, env: Environment, around: Any) -> None:
-        self._env = env  # kept, so that no other one gets its id()
+        self._env = env  # keeps id() unique
         self._variables = _Copy(env.Dictionary())
         self._around = around
         self._calls: dict[int, tuple[_Copy, Call]] = {}
@@ -156,7 +156,7 @@ def _forget_oldest(known: dict[int, Any]) -> None:
 
 
 class _Copy:
-    """A list or dictionary as it was: those of users may be changed in place."""
+    """A copy of a list or dictionary, which users may change in place."""
 
     __slots__ = ("_is_flat", "_items", "_keys", "_kind")
 
@@ -167,13 +167,13 @@ class _Copy:
         self._is_flat = not any(type(item) is _Copy for item in self._items)
 
     def is_equal(self, value: Any) -> bool:
-        """Return whether a value is what was copied: of the same types, in the same order."""
+        """Return True if a value equals the copy, in types and order."""
         if type(value) is not self._kind or len(value) != len(self._items):
             return False
         if self._keys is not None and list(value) != self._keys:
             return False
         now = _items_of(value)
-        if self._is_flat and all(map(is_, self._items, now)):  # the usual case, and fast
+        if self._is_flat and all(map(is_, self._items, now)):  # fast path of the usual case
             return True
         return all(map(_is_equal, self._items, now))
 
@@ -193,14 +193,14 @@ def _is_equal(before: Any, now: Any) -> bool:
         return True
     if type(before) is _Copy:
         return before.is_equal(now)
-    # 1 == True, but they are not one word in a command.
+    # 1 == True, but they differ in a command.
     return type(before) is type(now) and isinstance(now, (str, int, float)) and before == now
 
 
 def _texts_read(env: Environment) -> tuple[set[str], bool]:
-    """Return the texts of the variables that answers are made of, and of those that they name.
+    """Return the texts of all variables that results depend on.
 
-    And tell whether they are all: whether nothing else is evaluated than plain variables.
+    The second value is whether these are complete: nothing but plain variables is evaluated.
     """
     variables = env.Dictionary()
     names = [name for name in variables if name.startswith("OFFLOAD") and _is_read(name)]
@@ -221,7 +221,7 @@ def _texts_read(env: Environment) -> tuple[set[str], bool]:
 
 
 def _is_read(name: str) -> bool:
-    """Return whether a variable of ours is looked at in a call, and not by SCons in a build."""
+    """Return True if a call reads a variable of ours, rather than SCons in the build."""
     return not name.endswith(("COM", "COMSTR"))
 
 

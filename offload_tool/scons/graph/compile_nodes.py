@@ -2,7 +2,7 @@
 
 ::
 
-    HIP, CUDA    source ---> device 1, device 2, ..., host object     (no one waits for another)
+    HIP, CUDA    source ---> device 1, device 2, ..., host object     (all independent)
     OpenMP       source ---> host IR ---> device 1, device 2, ..., host object
 """
 
@@ -57,7 +57,7 @@ _NO_CUID = "-cuid=0"
 
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
-    """Return one node per device: what the compiler makes of the source for it."""
+    """Return the nodes of a source's device passes, one per device."""
     made = []
     devices = partial(readers.devices, env, unit.kind)
     for device in once(env, f"devices of {unit.kind}", devices):
@@ -82,10 +82,9 @@ def _device_node(env: Environment, unit: Unit, job: CompilePass, node: Node) -> 
 
 
 def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]:
-    """Return the host object of a source, and the unit that all that belongs to it is made of.
+    """Return a source's host object, and the unit of all its nodes.
 
-    It is another unit, of another CUID, where a host object compiled in another way has
-    the usual name.
+    If a host object compiled in another way has the usual name, the unit has another name and CUID.
     """
     try:
         return unit, host_node(env, unit, shared=shared)
@@ -122,7 +121,7 @@ def host_node(
 
 
 def _host_ir_node(env: Environment, unit: Unit) -> Node:
-    """Return the node of the host IR, which is made anew when a source file is replaced."""
+    """Return the node of the host IR, which is rebuilt when a source file is replaced."""
     node = unit.file(env, _HOST_IR_SUFFIX)
     _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
     return node
@@ -155,7 +154,7 @@ def _pass(
 def _compile(
     env: Environment, builder: Any, node: Node, unit: Unit, job: CompilePass, **variables: Any
 ) -> None:
-    """Declare a node that the compiler makes of a source, with exact dependencies."""
+    """Declare a node that the compiler makes from a source, with exact dependencies."""
     toolchain = readers.toolchain(env)
     sources = [unit.source]
     if job.needs_host_ir:
@@ -204,7 +203,7 @@ def _compile(
 
 
 def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
-    """Return the environment of all passes like one; each makes few variables its own."""
+    """Return the environment that all similar passes share."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
     variables = toolchain_variables(env)
     if job.language.has_host_ir and env["OFFLOAD_LAUNCHER"]:
@@ -231,10 +230,10 @@ def _shown_source(
     env: Environment,
     for_signature: bool,
 ) -> str:
-    """Return what a message calls a source: by its variant folder, where it is in several."""
+    """Return a source's name in messages: in its variant folder if it is in several."""
     if not target or not source:
         return ""
-    node, file = target[0].get(), source[0].get()  # SCons gives proxies of nodes
+    node, file = target[0].get(), source[0].get()  # SCons passes proxies of nodes
     passes = declared_passes(env)
     made = passes.get(node)
     is_variant = node.dir is not file.dir and node.dir.srcnode() is file.dir
@@ -249,32 +248,32 @@ def _dependency_flags(
     env: Environment,
     for_signature: bool,
 ) -> list[Any]:
-    """Return the flags that write the depfile; they are in no signature."""
+    """Return the flags that write the depfile; no signature contains them."""
     if for_signature:
         return []
     return [Literal(word) for word in dependency_flags(depfile_of(target[0]))]
 
 
 def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
-    """Connect a node with its manifest, and ``scons -c`` with what is beside it."""
+    """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
     words = (*options_of(readers.toolchain(env).clang), *_flag_words(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):
         node.attributes.offload_records = PassRecords(node, job, command, words)
         if keeps_temporaries(all_words(words)):
             _run_alone(env, node, unit)
-    if SCons.Script.GetOption("clean"):  # the depfile is there only after a compile that failed
+    if SCons.Script.GetOption("clean"):  # the depfile exists only after a failed compile
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
 
 def _run_alone(env: Environment, node: Node, unit: Unit) -> None:
-    """Prevent two compiles from running together that keep temporaries named after one source."""
+    """Serialize compiles that keep temporaries named after the same source."""
     stem = os.path.splitext(unit.source.name)[0]
     env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
 
 
 def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
-    """Return the flags of a pass that the user decides, one word each."""
+    """Return the user's flags of a pass, one argument each."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
     device = job.device
@@ -290,14 +289,14 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
-    """Return those flags of a pass that come after the user's."""
+    """Return the flags of a pass that follow the user's."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
     flags = job.last_flags(readers.toolchain(env), wanted)
     return [*flags, *_arch_list_flags(env)] if job.language.lists_targets else flags
 
 
 def _arch_list_flags(env: Environment) -> list[str]:
-    """Return the flags that tell each CUDA pass of all targets, as the driver does."""
+    """Return the flags that list all targets for each CUDA pass, as the driver's do."""
     found = readers.toolchain(env)
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
     if found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
@@ -307,7 +306,7 @@ def _arch_list_flags(env: Environment) -> list[str]:
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
-    """Return whether relocatable code of a source is made by clang's new offload driver."""
+    """Return True if clang's new offload driver compiles a source's relocatable code."""
     job = _pass(env, unit, "host")
     return _ask_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
 
@@ -315,12 +314,12 @@ def uses_new_driver(env: Environment, unit: Unit) -> bool:
 def _ask_driver(
     env: Environment, unit: Unit, job: CompilePass, more: Iterable[str], ask: Callable[..., T]
 ) -> T:
-    """Return what the driver says of the command of a pass, with `more` flags at its end."""
+    """Query the driver about the command of a pass, with `more` flags at its end."""
     toolchain = readers.toolchain(env)
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
     words = [*job.flags(toolchain), *given, *more]
-    # What differs from source to source without a meaning here would be asked for each.
+    # Flags that differ between sources without effect here would repeat the query for each.
     flags = [_NO_CUID if word.startswith("-cuid=") else word for word in words]
     flags = [word for word in flags if not word.startswith(("-D", "-I"))]
     local = [word for word in job.local_flags(toolchain, unit.source.name) if word]
@@ -337,9 +336,9 @@ def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
 def _cache_key(
     target: list[Node], source: list[Node], env: Environment, for_signature: bool
 ) -> list[str]:
-    """Return an option without an effect, by which a cache tells compiles of OpenMP apart.
+    """Return an option without effect that separates OpenMP compiles in a launcher's cache.
 
-    Their result depends on inode numbers: of the files read, or of those in the host IR.
+    Their outputs depend on inode numbers: of the files read, or of those in the host IR.
     """
     if for_signature or not env["OFFLOAD_LAUNCHER"]:  # the compilation database has none
         return []
@@ -349,14 +348,14 @@ def _cache_key(
 
 
 def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, str]:
-    """Return the variables of a command that tell ccache of inputs that it does not see."""
+    """Return a command's environment, with inputs that ccache misses in CCACHE_EXTRAFILES."""
     name = "CCACHE_EXTRAFILES"
     given = [variables[name]] if variables.get(name) else []
     return {**variables, name: os.pathsep.join([*given, *map(str, files)])}
 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
-    """Return the libraries that the compiler links into device code by itself."""
+    """Return the libraries that the compiler links into device code on its own."""
     device = job.device
     if device is None or not job.language.has_headers:
         return []

@@ -1,14 +1,14 @@
 """The nodes that hold device images: bundles, offload binaries, archives, objects with them.
 
-Of static libraries with device code, heterogeneous device archives (HDA), a device link takes one
+A device link takes static libraries with device code, heterogeneous device archives (HDA), as one
 archive for each device (DSA)::
 
     a.hip, b.hip --> a.o, b.o --> libgeometry.a --+--> libgeometry.gfx906.a    (DSA)
                      (object       (HDA)          +--> libgeometry.gfx90a.a    (DSA)
                       bundles)
 
-A DSA whose bytes come out the same is left as it is, and nothing behind it runs. OpenMP's
-entries are asked for where ``OFFLOAD_KIND`` says so, and those of ``OFFLOAD_TARGETS``.
+An action keeps a DSA whose bytes are equal, and nothing that depends on it runs. ``OFFLOAD_KIND``
+or ``OFFLOAD_TARGETS`` select OpenMP's entries.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _WRAP = NodeBuilder(actions.WRAP)
 def bundle_node(
     env: Environment, names: Iterable[Node], nodes: list[Node], file_type: str = "bc"
 ) -> Node:
-    """Declare the bundle of nodes that carry entry IDs, and of files that are given them.
+    """Declare the bundle of nodes with entry IDs, and of files with given ones.
 
-    It gets the first of `names` that is free.
+    It gets the first free name of `names`.
     """
     plain = [node for node in nodes if entry_id(node) is None]
     given = given_ids(env)
@@ -73,7 +73,7 @@ def bundle_node(
     if given:
         check_hosts(ids, bundling=True)
     entries: list[tuple[str, int | None]] = [(str(i), at) for at, i in enumerate(ids)]
-    # A fat binary begins with an empty host entry; a list of IDs says itself what it wants.
+    # A fat binary begins with an empty host entry; a list of IDs is complete.
     is_fat_binary = not given and file_type == "bc"
     if is_fat_binary and not any(entry_id.kind == "host" for entry_id in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
@@ -97,7 +97,7 @@ def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], 
 
 
 def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
-    """Return the entry ID of a node in a bundle; object bundles are what libraries are made of."""
+    """Return the entry ID of a node in a bundle; libraries consist of object bundles."""
     is_module = getattr(node.attributes, "offload_relocatable", False)
     return _in_library(node) if file_type == "o" and is_module else entry_id(node)
 
@@ -116,10 +116,10 @@ def package_node(
     keys: Callable[[Node], dict[str, str]] = lambda _: {},
     base: Node | None = None,
 ) -> Node:
-    """Declare the offload binary of nodes that know their kind and device, or are `given` them.
+    """Declare the offload binary of nodes with known or `given` kind and device.
 
-    `keys` returns what else to say of an image; `base` is the offload binary to which they are
-    added. The node gets the first of `names` that is free.
+    `keys` returns further keys of an image. The images are appended to the offload binary `base`,
+    if any. The node gets the first free name of `names`.
     """
     images = []
     for node in nodes:
@@ -134,13 +134,13 @@ def package_node(
 
 
 def _described(kind: str, device: CompileTarget) -> dict[str, Any]:
-    """Return what the driver says of an image in an offload binary."""
+    """Return the driver's keys of an image in an offload binary."""
     arch = str(device.target_id) if device.target_id is not None else ""
     return {"kind": kind, "triple": device.packaged_triple, "arch": arch}
 
 
 def _image_kind(node: Node) -> dict[str, str]:
-    """Return what the content is, where its name tells something else than clang's link expects."""
+    """Return the image kind if the suffix does not imply the kind that clang's link expects."""
     is_cubin = node.get_suffix() == ".cubin"
     return {"image_kind": "OBJECT"} if is_cubin and node.attributes.offload_relocatable else {}
 
@@ -150,7 +150,7 @@ def wrap_node(
 ) -> Node:
     """Declare the module that registers images (or packages of them) in a host program.
 
-    It gets the first of `names` that is free.
+    It gets the first free name of `names`.
     """
     spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
     variables = toolchain_variables(env)
@@ -165,7 +165,7 @@ _DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
-    """Declare the archive of bundles; each member is called as its file.
+    """Declare the archive of bundles; each member has the name of its file.
 
     :raises UsageError: two members would have one name.
     """
@@ -188,7 +188,7 @@ def device_archive_nodes(
 ) -> list[Node]:
     """Declare the device-specific archives of a library: one per entry, or per device.
 
-    Devices are those of ``OFFLOAD_ARCH``; the library itself may know of which kind it is.
+    Devices are those of ``OFFLOAD_ARCH``; a library of this build may record its kind.
     """
     stem = stem or Stem.of(library)
     given = env.subst("$OFFLOAD_KIND").lower()
@@ -239,11 +239,11 @@ def _archive_for(
     kind: str,
     device: CompileTarget,
 ) -> Node:
-    """Declare the part of a library for one device; of the host's part, `kind` is empty."""
+    """Declare the part of a library for one device; `kind` is empty for the host's part."""
     if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
         return node  # several programs use the library
     builder(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
-    env.Precious(node)  # the action leaves an equal one as it is
+    env.Precious(node)  # the action keeps an equal file
     node.attributes.offload_spec = (spec, library)
     if kind:
         label(env, node, kind, device, relocatable=True)
@@ -251,9 +251,9 @@ def _archive_for(
 
 
 def bundle_kind(env: Environment) -> str:
-    """Return the offload kind of entries that are asked for by target ID: HIP's, or OpenMP's.
+    """Return the offload kind of entries that a target ID selects: HIP's, or OpenMP's.
 
-    :raises UsageError: ``OFFLOAD_KIND`` is one that bundles have no entries of.
+    :raises UsageError: bundles have no entries of ``OFFLOAD_KIND``.
     """
     kind = env.subst("$OFFLOAD_KIND").lower() or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
@@ -265,13 +265,13 @@ def bundle_kind(env: Environment) -> str:
 
 
 def device_of(entry: BundleEntryID) -> CompileTarget:
-    """Return the device of an entry, which has the triple for a name where it has no target ID."""
+    """Return an entry's device, named after its triple if it has no target ID."""
     target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
     return CompileTarget(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
 
 
 def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:
-    """Return a name for the file of each entry: of `names`, behind the kind where two are equal."""
+    """Return a file name for each entry: from `names`, prefixed by the kind if not unique."""
     return [
         f"{entry.kind}-{name}" if names.count(name) > 1 else name
         for entry, name in zip(entries, names, strict=True)
@@ -286,8 +286,8 @@ _REGISTER = NodeBuilder(actions.REGISTER)
 def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = None) -> Node:
     """Declare the archive of the object that holds one source's bundle.
 
-    It knows nothing of the host object, and is linked behind it: the linker takes the object out
-    of it where the host object asks for the bundle.
+    It is independent of the host object, and linked after it: the linker extracts the object if the
+    host object refers to the bundle.
     """
     nodes = device_nodes(env, unit) if devices is None else devices
     bundle = bundle_node(env, unit.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
@@ -305,7 +305,7 @@ def embedded_for_all(
     *,
     is_marker: bool = False,
 ) -> Node:
-    """Declare the object that holds a program's bundle, for all host files that ask for it."""
+    """Declare the object that holds a program's bundle, for all host files that refer to it."""
     triple = readers.host_triple(env)
     marker = {"marker": True} if is_marker else {}
     spec = readers.spec(cuid=None, host_triple=triple, registers_entries=True, **marker)
@@ -314,16 +314,16 @@ def embedded_for_all(
 
 
 def registration_of_entries(env: Environment, named: Names, *, is_marker: bool = False) -> Node:
-    """Declare the object that registers what host objects of the new offload driver list.
+    """Declare the object that registers the entries of the new offload driver's host objects.
 
-    Which driver made the host objects is not known before they are, so it is always there.
+    It is always linked, since the driver that makes the host objects is unknown at this point.
     """
     names = named(".registration$OBJSUFFIX")
     return compiled_c(env, names, registration.SOURCE, is_marker=is_marker)
 
 
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
-    """Declare the one object of some, and of archives of objects that they ask for."""
+    """Declare the object merged from objects, and from members of archives that they refer to."""
     variables = toolchain_variables(env, readers.toolchain(env).lld)
     return identified(env, [declared(_MERGE, env, names, parts, **variables)])[0]
 

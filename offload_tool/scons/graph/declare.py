@@ -1,4 +1,4 @@
-"""Declare nodes: the same one as often as it is used, and never two by one name."""
+"""Declaration of nodes: each node once, however many builders use it, under a unique name."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
 Names = Callable[[str], "Iterable[Node]"]
-"""Gives the names of one thing with a suffix: the plain one first."""
+"""Returns the names of one thing with a suffix, the plain one first."""
 
 
 class DeclaredOtherwiseError(UsageError):
-    """A node was declared before, to be made of something else or in another way."""
+    """An earlier declaration of the node has other sources or another command."""
 
     def __init__(self, message: str, declaration: str) -> None:
         super().__init__(message)
         self.declaration = declaration
-        """A digest of how it was to be made now: equal for equal declarations of one node."""
+        """A digest of the new declaration: equal for equal declarations of one node."""
 
 
 class NodeBuilder:
-    """A builder of SCons for one target, which several of ours may declare alike.
+    """A builder of SCons for one target, which several of ours may declare in the same way.
 
-    Several programs may use one source, for example. SCons takes that for a mistake when
-    they were given different variables, even where these mean nothing to the node.
+    Several programs may use one source, for example. SCons rejects that if their variables differ,
+    even variables without effect on the node.
     """
 
     def __init__(self, action: Any, node_class: type = Output, **arguments: Any) -> None:
@@ -45,7 +45,7 @@ class NodeBuilder:
     def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> list[Node]:
         """Return the node, in a list.
 
-        :raises DeclaredOtherwiseError: it was declared before, and not so.
+        :raises DeclaredOtherwiseError: an earlier declaration differs.
         :raises UsageError: SCons would not build it.
         """
         compat.check_builder_of_nodes(node)
@@ -71,12 +71,11 @@ class NodeBuilder:
 
 
 def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node:
-    """Declare a node that the user has not named, by the first of `names` that is free.
+    """Declare a node that the user has not named, under the first free name of `names`.
 
-    `declare` gets a node of a name, declares it, and gives the result. The first name is the
-    plain one. Where something else has it, an equal node is looked for among those that had to go
-    by another name, so that what is equal is made once. Digests tell which may be equal, so that
-    a thousand variants of one node are not compared with each other.
+    `declare` takes the node of a name, declares it, and returns the result. The first name is the
+    plain one. If another node has it, an equal node among those with other names is reused. Digests
+    preselect these, so that a thousand variants of one node are not compared with each other.
 
     :raises DeclaredOtherwiseError: none of the names is free.
     """
@@ -90,7 +89,7 @@ def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node
     if not hasattr(attributes, "offload_variants"):
         attributes.offload_variants = {}
     equal: list[Node] = attributes.offload_variants.setdefault(problem.declaration, [])
-    for node in itertools.chain(tuple(equal), others):  # a node is made of a name when it is tried
+    for node in itertools.chain(tuple(equal), others):  # lazily: trying a name creates its node
         with suppress(DeclaredOtherwiseError):
             made = declare(node)
             if node not in equal:
@@ -102,7 +101,7 @@ def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node
 def declared(
     builder: NodeBuilder, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
 ) -> Node:
-    """Declare a node that a builder makes, by the first of `names` that is free."""
+    """Declare a builder's node under the first free name of `names`."""
     return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
 
 
@@ -110,7 +109,7 @@ _NOT_IN_RESULTS = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
 
 
 def _declaration(action: Any, node: Node, sources: list[Node], env: Environment) -> list[Any]:
-    """Return all that a declaration says of how a node is made, the places of programs included."""
+    """Return the parts of a declaration that decide how a node is made, with programs' paths."""
     made: list[Any] = []
     local = env.Override(_NOT_IN_RESULTS)
     for part in getattr(action, "list", [action]):

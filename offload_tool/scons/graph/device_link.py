@@ -1,4 +1,4 @@
-"""The links of device code of several sources: one for each device."""
+"""Device links of several sources, one for each device."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _LINK = NodeBuilder(actions.LINK)
 
 @dataclass
 class Parts:
-    """What is linked together: host files, and what each has for each device."""
+    """The inputs of a link: host files, and the device code of each."""
 
     hosts: list[Node] = field(default_factory=list)
     modules: list[dict[CompileTarget, list[Any]]] = field(default_factory=list)
     device_code: dict[CompileTarget, list[Any]] = field(default_factory=dict)
-    """What has no host part."""
+    """Device code without a host part."""
     cuda: LinkedCuda = field(default_factory=LinkedCuda)
 
     def add(self, host: Node, nodes: list[Node]) -> None:
@@ -44,7 +44,7 @@ class Parts:
     def of(self, device: CompileTarget) -> list[Any]:
         """Return the inputs of the link for one device.
 
-        :raises UsageError: one of the files has no code for it.
+        :raises UsageError: a file has no code for it.
         """
         for host, found in zip(self.hosts, self.modules, strict=True):
             if device not in found:
@@ -100,7 +100,7 @@ def link_node(
 def _link_inputs(
     env: Environment, inputs: list[Node], *, gpu: bool, runtimes: list[str]
 ) -> list[str]:
-    """Return the inputs as the linker wants them: archives with all members, as all are for it."""
+    """Return the linker's input arguments: the link includes all members of archives."""
     if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
         return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
     if not gpu:
@@ -109,9 +109,9 @@ def _link_inputs(
 
 
 def openmp_registration(env: Environment, named: Names, images: list[Node]) -> Node:
-    """Declare the object that registers a program's images, each in a package of its own.
+    """Declare the object that registers a program's images, each in its own package.
 
-    The runtime learns from the package what an image is for; it reads one per package.
+    The runtime reads the target from the package, and only one image per package.
     """
     packages = [
         package_node(env, files_beside(env, image, "$OFFLOADPACKAGESUFFIX", None), [image])

@@ -1,4 +1,4 @@
-"""What nodes of this tool know of themselves, and how sources and outputs are named."""
+"""Attributes of this tool's nodes, and names of sources and outputs."""
 
 from __future__ import annotations
 
@@ -40,48 +40,48 @@ _UNTELLABLE = re.compile(r"[\x00-\x1f]")
 
 @frozen
 class Stem:
-    """The folder of outputs, and what their names begin with: a folder may be called so."""
+    """The folder and the common prefix of outputs' names; a folder may have that name, too."""
 
     dir: Folder
     name: str
 
     @classmethod
     def of(cls, node: Node) -> Stem:
-        """Return the stem of outputs that are called as a file, but for its suffix."""
+        """Return the stem of outputs named after a file, without its suffix."""
         return cls(node.dir, SCons.Util.splitext(node.name)[0])
 
     @classmethod
     def named(cls, env: Environment, path: str) -> Stem:
-        """Return the stem that a path spells, as SCons takes it: relative, or ``#from/the/top``."""
+        """Return the stem of a path as SCons reads it: relative, or ``#from/the/top``."""
         head, tail = os.path.split(path)
         if tail.startswith("#") and not head:
             head, tail = "#", tail[1:]
         return cls(env.fs.Dir(head or "."), tail)
 
     def get_internal_path(self) -> str:
-        """Return the path relative to the top folder, as of a node."""
+        """Return the path relative to the top folder, as a node does."""
         folder = self.dir.get_internal_path()
         return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
 
 
 @frozen
 class Owner:
-    """What a user has named, and nodes in between are made for."""
+    """The user-named output for which intermediate nodes are made."""
 
     name: str
     """Its file name, without folder and suffix."""
     sort: str
-    """A word that tells it from others of this name: ``program``, ``library``, ..."""
+    """Distinguishes it from others of this name: ``program``, ``library``, ..."""
     path: str
     """Its name relative to the top folder."""
 
     @classmethod
     def of(cls, node: Node | Stem, sort: str) -> Owner:
-        """Return the owner for what a user has named."""
+        """Return the owner for an output that a user has named."""
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
     def names_for(self, stem: str) -> tuple[str, str]:
-        """Return names for what `stem` names already, of something else: a short and a sure one."""
+        """Return a short and a unique alternative to the taken name `stem`."""
         word = self.sort if self.name == stem else self.name
         digest = hashlib.sha256(f"{self.sort}\0{self.path}".encode(errors="surrogateescape"))
         return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
@@ -89,30 +89,30 @@ class Owner:
 
 @frozen
 class Unit:
-    """One offload source and what all nodes made of it share."""
+    """One offload source, and the properties that all its nodes share."""
 
     source: Node
     kind: str
     folder: Folder
-    """Where its outputs go, an SCons Dir."""
+    """The folder of its outputs, an SCons Dir."""
     name: str
-    """The beginning of its outputs' file names."""
+    """The prefix of its outputs' file names."""
     cuid: str
     owner: Owner | None = None
-    """What it is compiled for, where its outputs are in between and may be renamed."""
+    """The owner of intermediate outputs, which may be renamed."""
 
     def file(self, env: Environment, suffix: str) -> Node:
-        """Return the node of the output with this suffix, in which variables are replaced."""
+        """Return the node of the output with this suffix, after substitution of variables."""
         return self.folder.File(f"{self.name}{env.subst(suffix)}")
 
     def files(self, env: Environment, suffix: str) -> Iterator[Node]:
-        """Return the node of `file`, and those of its other names where that one is taken."""
+        """Return the node of `file`, then those of its alternative names."""
         return files_beside(env, Stem(self.folder, self.name), suffix, self.owner)
 
     def others(self, env: Environment) -> list[Unit]:
-        """Return the same source as other units, for where another host object has its name.
+        """Return the same source as other units, for when another host object has its name.
 
-        Both may become part of one program, so each has a CUID of its own.
+        Both may become part of one program, so each has its own CUID.
         """
         if self.owner is None:
             return []
@@ -133,7 +133,7 @@ class Unit:
 def files_beside(
     env: Environment, stem: Node | Stem, suffix: str, owner: Owner | None
 ) -> Iterator[Node]:
-    """Yield the node of `stem` with a suffix, and those of its other names if it has an owner."""
+    """Yield the node of `stem` with a suffix, then those of its owner's alternative names."""
     end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
     yield stem.dir.File(f"{stem.name}{end}")
     for name in owner.names_for(stem.name) if owner is not None else ():
@@ -148,11 +148,11 @@ def units(
     owner: Owner | None = None,
     own_cuid: bool = False,
 ) -> list[Unit]:
-    """Return the units of offload sources; one may be named after `target`.
+    """Return the units of offload sources; a single one may be named after `target`.
 
-    All passes of a source have one CUID, derived from its path. With `own_cuid`, the
-    outputs' name is part of it where it is not the source's: one source can then be
-    compiled twice, with other flags, for the same program.
+    All passes of a source share one CUID, derived from its path. With `own_cuid`, an output name
+    that differs from the source's is part of it: one program can then contain a source twice, with
+    different flags.
     """
     nodes = source_nodes(env, source)
     if target is not None and len(nodes) > 1:
@@ -187,10 +187,10 @@ def _unit(
 
 
 def _check_names(source: Node, folder: Folder) -> None:
-    """Refuse names that clang or lld cannot handle, before they fail in words of their own.
+    """Check for names that clang or lld cannot handle, before they fail with unclear messages.
 
-    Source: clang and lld 22.1.8, observed: a depfile has no escape for blanks but the space, lld
-    replaces each ``%`` in the name of a folder that it writes to.
+    Source: clang and lld 22.1.8, observed: a depfile can escape no whitespace but the space, and
+    lld replaces each ``%`` in the name of an output folder.
 
     :raises UsageError: such a name.
     """
@@ -213,7 +213,7 @@ def kind_of(env: Environment, node: Node) -> str | None:
         raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
     by_suffix = kind_of_suffix(node.name)
     if by_suffix is not None:
-        # The suffix says the language; only HIP can be compiled from another one's source.
+        # The suffix decides the language; only HIP can compile another language's sources.
         return "hip" if given == "hip" else by_suffix
     if node.get_suffix() in C_SUFFIXES and given in ("hip", "cuda"):
         return None  # C, as for hipcc and nvcc
@@ -223,20 +223,20 @@ def kind_of(env: Environment, node: Node) -> str | None:
 
 
 def _has_openmp_flags(env: Environment) -> bool:
-    """Return whether OpenMP sources are to be offloaded: ``-fopenmp``, and devices for it."""
+    """Return True if OpenMP offloading is on: ``-fopenmp``, and devices."""
     words = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
     return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(words).split()
 
 
 def is_plain_source(node: Node) -> bool:
-    """Return whether a node is C, C++ or assembler."""
+    """Return True if a node is C, C++ or assembler."""
     return node.get_suffix() in _PLAIN_SUFFIXES
 
 
 def source_nodes(env: Environment, source: Any) -> list[Node]:
-    """Return the nodes of the files that a user passed as source; a source given twice, once.
+    """Return the nodes of a user's sources, without duplicates of source files.
 
-    :raises UsageError: there is none, or something else than a file.
+    :raises UsageError: there is none, or one is not a file.
     """
     given = [_as_text(env, item) for item in SCons.Util.flatten([source])]
     nodes: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
@@ -254,9 +254,9 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
 
 
 def only_source(env: Environment, source: Any, problem: str) -> Node:
-    """Return the node of the one file that a user passed as source.
+    """Return the node of a user's only source.
 
-    :raises UsageError: `problem`, with how many there are instead.
+    :raises UsageError: `problem`, with the actual number of sources.
     """
     nodes = source_nodes(env, source)
     if len(nodes) != 1:
@@ -291,7 +291,7 @@ def named(env: Environment, name: str, suffix: str) -> Node:
 
 
 def output_stem(env: Environment, target: str | None, source: Node) -> Stem:
-    """Return what the names of several outputs begin with: `target`, or the source's name."""
+    """Return the common prefix of several outputs' names: `target`, or the source's name."""
     if target is not None:
         return Stem.named(env, SCons.Util.splitext(target)[0])
     return Stem.of(source)
@@ -306,11 +306,11 @@ def path_from_top(node: Node | Stem) -> str:
 def label(
     env: Environment, node: Node, kind: str, device: CompileTarget, *, relocatable: bool = False
 ) -> None:
-    """Write on a node which device's image it is, and add it to that device's aliases."""
+    """Record on a node which device's image it is, and add it to that device's aliases."""
     node.attributes.offload_kind = kind
     node.attributes.offload_device = device
     node.attributes.offload_relocatable = relocatable
-    if kind in OffloadKind.ALL:  # bundles have no other
+    if kind in OffloadKind.ALL:  # bundles have no other kinds
         node.attributes.offload_entry_id = _entry_id_of(device, kind)
     add_aliases(env, node, device)
 
@@ -319,7 +319,7 @@ _entry_id_of = functools.cache(CompileTarget.entry_id)
 
 
 def entry_id(node: Node) -> BundleEntryID | None:
-    """Return the bundle entry ID that a node carries."""
+    """Return the bundle entry ID of a node, if any."""
     found: BundleEntryID | None = getattr(node.attributes, "offload_entry_id", None)
     return found
 
@@ -327,15 +327,15 @@ def entry_id(node: Node) -> BundleEntryID | None:
 def given_ids(env: Environment) -> list[BundleEntryID]:
     """Return the bundle entry IDs of ``OFFLOAD_TARGETS``, as the bundler reads its targets.
 
-    :raises UsageError: one is wrong, as in ``OFFLOAD_ARCH``, or they cannot stand together.
+    :raises UsageError: one is invalid, as in ``OFFLOAD_ARCH``, or they are incompatible.
     """
     return _read_ids(env, read_targets)
 
 
 def packaged_ids(env: Environment) -> list[BundleEntryID]:
-    """Return the IDs of ``OFFLOAD_TARGETS``, of kinds too that only offload binaries have.
+    """Return the IDs of ``OFFLOAD_TARGETS``, including kinds that only offload binaries have.
 
-    :raises UsageError: one is wrong, as in ``OFFLOAD_ARCH``.
+    :raises UsageError: one is invalid, as in ``OFFLOAD_ARCH``.
     """
     from offload_tool.operations.package import kind_number  # few builds package files
 
@@ -364,12 +364,12 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
 
 
 def kind_outside_bundles(entry: BundleEntryID) -> str:
-    """Return the offload kind that images of an entry have outside of bundles."""
+    """Return the offload kind of an entry's images outside of bundles."""
     return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
 def identified(env: Environment, nodes: Any) -> list[Node]:
-    """Make nodes depend on what the compiler says of itself; give them back."""
+    """Make nodes depend on the compiler's identity; return them."""
     text = readers.toolchain(env).identity
     identity = once(env, f"identity {text}", lambda: env.Value(text))
     for node in nodes:
@@ -378,6 +378,6 @@ def identified(env: Environment, nodes: Any) -> list[Node]:
 
 
 def placed(command: Iterable[str]) -> list[str]:
-    """Keep the place of a program out of signatures; its options stay in them."""
+    """Return a command whose program's path is not part of signatures; its options are."""
     program, *options = command
     return ["$(", program, "$)", *options]
