@@ -1,7 +1,7 @@
 """The builders: methods of a construction environment that return ordinary SCons nodes.
 
-What each of them declares is in `objects`, `containers`, `libraries` and
-`programs`; what users pass is read here, and errors are shown with the SConscript's line.
+`objects`, `containers`, `libraries` and `programs` declare the nodes. This module parses users'
+arguments, and reports errors with the SConscript's line.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _READ_TARGETS = frozenset(
     f"Offload{what}"
     for what in ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract", "Wrapper")
 )
-"""The builders to which ``OFFLOAD_TARGETS`` means something."""
+"""The builders that read ``OFFLOAD_TARGETS``."""
 
 
 def _as_builder(name: str, method: Any) -> Any:
@@ -150,12 +150,12 @@ def _as_question(method: Any) -> Any:
 
 
 def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
-    """Return the offload kinds of the sources that a builder is given."""
+    """Return the offload kinds of a builder's sources."""
     return {kind for kind in (kind_of(env, node) for node in nodes) if kind is not None}
 
 
 def _as_users_see_it(method: Any) -> Any:
-    """Turn an error into SCons's, which is shown with the line of the SConscript."""
+    """Convert errors to SCons's, which show the line of the SConscript."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **overrides: Any) -> Any:
@@ -170,7 +170,7 @@ def _as_users_see_it(method: Any) -> Any:
 
 
 def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Return the kpack archives that programs, libraries and objects look for, to be installed."""
+    """Return the kpack archives that programs, libraries and objects load, for installation."""
     return given_archives(source_nodes(env, source))
 
 
@@ -185,13 +185,13 @@ def offload_compilation_database(env: Environment, target: str | None, source: A
 
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
-    """Return the OpenMP device runtime that is linked into images for `target_id`; [] for none."""
+    """Return the OpenMP device runtime linked into images for `target_id`; [] for none."""
     found = readers.device_runtimes(env, parse_target(target_id))
     return [str(env.File(name, env.fs.Top)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:
-    """Return the OpenMP runtime that came with the compiler; without one, no program links."""
+    """Return the compiler's own OpenMP runtime; without one, no program links."""
     return openmp.host_runtime(readers.toolchain(env))
 
 
@@ -205,7 +205,7 @@ def offload_cuda_toolkit(env: Environment) -> str | None:
 
 
 def _one_name(env: Environment, target: Any) -> str | None:
-    """Return the one target name that a user may pass, as text in which nothing is replaced."""
+    """Return the one target name that a user may pass, with variables substituted."""
     names = SCons.Util.flatten([target]) if target is not None else []
     if len(names) > 1:
         raise UsageError(f"expected one target name, found {len(names)}")

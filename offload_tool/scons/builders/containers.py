@@ -1,6 +1,6 @@
-"""Builders of what holds device code: bundles, offload binaries, wrapper modules.
+"""Builders of containers of device code: bundles, offload binaries, wrapper modules.
 
-And of what comes out of them again.
+Also builders that extract from them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 def offload_bundle(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return the bundle of one HIP source, or of nodes and files.
 
-    A source stands for its code objects, one per target ID. Nodes of this tool carry
-    their bundle entry ID; for other files, ``OFFLOAD_TARGETS`` gives the IDs in order.
+    A source stands for its code objects, one per target ID. Nodes of this tool carry their bundle
+    entry ID; for other files, ``OFFLOAD_TARGETS`` lists the IDs in order.
     """
     file_type = readers.bundle_type(env, "bc")
     if file_type == "a":
@@ -92,10 +92,10 @@ def offload_bundle(env: Environment, target: str | None, source: Any) -> list[No
 def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
 
-    The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for
-    entries without a target ID; with both where two would have one name. Of a bundle of
-    another file type than the default one, the suffix is that type. An archive (type ``a``)
-    gives what OffloadDeviceArchive does.
+    The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for entries
+    without a target ID, with both if names would clash. If the bundle's file type is not the
+    default, it is the suffix. For an archive (type ``a``), return the nodes of
+    OffloadDeviceArchive.
     """
     file_type = readers.bundle_type(env, "o")
     if file_type == "a":
@@ -126,9 +126,9 @@ def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[
 def offload_package(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return the offload binary of one offload source, or of nodes of this tool.
 
-    A source stands for its device code, one image per target ID. For files that are no
-    nodes of this tool, ``OFFLOAD_TARGETS`` gives a bundle entry ID for each. More is said of
-    them by ``OFFLOAD_PACKAGE_KEYS``. They are added to ``OFFLOAD_PACKAGE_BASE``.
+    A source stands for its device code, one image per target ID. For other files,
+    ``OFFLOAD_TARGETS`` lists a bundle entry ID for each. ``OFFLOAD_PACKAGE_KEYS`` adds keys to
+    images. The images are appended to ``OFFLOAD_PACKAGE_BASE``.
     """
     nodes = source_nodes(env, source)
     name = target or path_from_top(Stem.of(nodes[0]))
@@ -159,9 +159,9 @@ def offload_package(env: Environment, target: str | None, source: Any) -> list[N
 def offload_extract(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
 
-    The package may be inside of an object, a program, an archive or bitcode. The files are
-    called ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends
-    in ``.a``, each is an archive of all images for its target ID.
+    The package may be inside an object, a program, an archive or bitcode. The files are called
+    ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends in
+    ``.a``, each is an archive of all images for its target ID.
     """
     package = only_source(env, source, "OffloadExtract takes one file")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
@@ -184,16 +184,16 @@ def offload_extract(env: Environment, target: str | None, source: Any) -> list[N
         spec = readers.spec(kind=kind, strings=strings, **options)
         nodes += _EXTRACT(env, file, package, _OFFLOAD_SPEC=spec)
         file.attributes.offload_kind, file.attributes.offload_device = kind, device
-        if entry.kind in OffloadKind.ALL:  # bundles have no other
+        if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
             file.attributes.offload_entry_id = entry
     return nodes
 
 
 def offload_repack(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Return a bundle with the entries of another one, compressed and aligned as variables say.
+    """Return a copy of a bundle, compressed and aligned as variables specify.
 
-    Which targets it is for need not be known. ``OFFLOAD_COMPRESS`` and its like, and
-    ``OFFLOAD_BUNDLE_ALIGN``, are what they are for OffloadBundle.
+    Its targets need not be known. ``OFFLOAD_COMPRESS`` and its like, and ``OFFLOAD_BUNDLE_ALIGN``,
+    work as for OffloadBundle.
     """
     bundle = only_source(env, source, "OffloadRepack takes one file")
     if target is None:
@@ -207,10 +207,10 @@ def offload_repack(env: Environment, target: str | None, source: Any) -> list[No
 def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return the module that registers device images in a host program: ``.o``, or ``.bc``.
 
-    OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one
-    bundle, CUDA one fat binary. ``OFFLOAD_TARGETS`` are target IDs or bundle entry IDs, one for
-    each image, which are registered with runtimes that know them. ``OFFLOAD_WRAPPER_LLVM`` is
-    the LLVM whose module this is.
+    OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one bundle,
+    CUDA one fat binary. ``OFFLOAD_TARGETS`` lists a target ID or bundle entry ID for each image,
+    for runtimes that read them. ``OFFLOAD_WRAPPER_LLVM`` is the version of LLVM whose module this
+    is.
     """
     images = source_nodes(env, source)
     if target is None:
@@ -233,7 +233,7 @@ def _target_texts(env: Environment) -> list[str]:
 
 
 def _registered_id(env: Environment, text: str) -> str:
-    """Return the canonical target ID of a text that is one, or a bundle entry ID with one."""
+    """Return the canonical target ID of a target ID or bundle entry ID."""
     from offload_tool.formats.target.bundle_entry_id import BundleEntryID
     from offload_tool.operations.wrap import registered_id
 
@@ -249,7 +249,7 @@ def _registered_id(env: Environment, text: str) -> str:
 
 
 def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict[str, str]]:
-    """Read ``OFFLOAD_PACKAGE_KEYS``: what is said of all images, and of the files it names."""
+    """Read ``OFFLOAD_PACKAGE_KEYS``: keys of all images, and of single files."""
     of_all: dict[str, str] = {}
     of_file: dict[Node, dict[str, str]] = {}
     for key, value in (env["OFFLOAD_PACKAGE_KEYS"] or {}).items():
@@ -282,7 +282,7 @@ def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
 
 
 def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, CompileTarget]]:
-    """Return the offload kinds and devices of plain files, which ``OFFLOAD_TARGETS`` tells."""
+    """Return the offload kinds and devices of plain files, from ``OFFLOAD_TARGETS``."""
     given = packaged_ids(env)
     if len(nodes) != len(given):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Builders of objects and static libraries: of offload sources, and of C and C++ beside them."""
+"""Builders of objects and static libraries from offload sources, and from C and C++."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def offload_host_object(env: Environment, target: str | None, source: Any) -> li
 
 
 def offload_object(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Return one linkable object per source: host code with all device images in it.
+    """Return one linkable object per source: host code that embeds all device images.
 
-    With ``OFFLOAD_RDC``, and of OpenMP sources, it holds device code that is yet to be
-    linked: give it to OffloadProgram, or to clang.
+    With ``OFFLOAD_RDC``, and for OpenMP sources, it holds unlinked device code: pass it to
+    OffloadProgram, or to clang.
     """
     return _objects(env, target, source, "$OBJSUFFIX")
 
@@ -83,7 +83,7 @@ def _objects(
 
 
 def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -> list[Any]:
-    """Return the objects of a C or C++ source; anything else is given to the linker as it is."""
+    """Return the objects of a C or C++ source; return anything else unchanged, for the linker."""
     if not is_plain_source(node):
         return [node]
     found = readers.toolchain(env)
@@ -110,7 +110,7 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
 def _plain_object(
     env: Environment, node: Node, owner: Owner, variables: dict[str, Any], *, shared: bool
 ) -> Any:
-    """Declare the object of a C or C++ source, named after `owner` if another one is there."""
+    """Declare the object of a C or C++ source, named after `owner` if the plain name is taken."""
     builder = builder_of_scons(env, "SharedObject" if shared else "StaticObject")
     try:
         return builder(env, None, node, **variables)
@@ -128,8 +128,8 @@ def _plain_object(
 def offload_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.
 
-    Each member is an object bundle: a host object, and relocatable device code of each
-    target ID. A host linker takes the archive as any static library.
+    Each member is an object bundle: a host object, and relocatable device code of each target ID. A
+    host linker takes the archive as any static library.
     """
     if target is None:
         raise UsageError(
@@ -162,8 +162,8 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
 def offload_device_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return one device-specific archive (DSA) per target ID of a heterogeneous one.
 
-    Of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's offload kind. The files
-    are called ``<name>.<target ID>.a``, with the kind where two would have one name.
+    The IDs are those of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's kind. The
+    files are called ``<name>.<target ID>.a``, with the kind if names would clash.
     """
     library = only_source(env, source, "OffloadDeviceArchive takes one archive")
     return device_archive_nodes(env, library, output_stem(env, target, library), given_ids(env))
@@ -172,8 +172,8 @@ def offload_device_archive(env: Environment, target: str | None, source: Any) ->
 def offload_static_library(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return a static library of offload sources, C and C++ sources, and objects.
 
-    With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. OpenMP
-    regions in it are linked into the images of the programs that take the library.
+    With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. Programs that use
+    the library link its OpenMP regions into their images.
     """
     if target is None:
         raise UsageError(
@@ -215,9 +215,9 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
 
 
 def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
-    """Add the PTX of a library's CUDA sources to a link, if no member has its own.
+    """Record the PTX of a library's CUDA sources, if all members have some, for later links.
 
-    It is for devices that have no linked image.
+    It is for devices without a linked image.
     """
     found = [getattr(member.attributes, "offload_source_fatbins", None) for member in members]
     if found and None not in found:

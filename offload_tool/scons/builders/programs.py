@@ -1,14 +1,14 @@
-"""Builders of programs and shared libraries, and where their link puts device images.
+"""Builders of programs and shared libraries, and the placement of device images in them.
 
-The device links of what takes part are declared in `images`; the link itself is SCons's own.
-Large images go behind ``.bss``::
+`images` declares the device links of the inputs; the final link is SCons's own. Large images go
+after ``.bss``::
 
     as linkers do    .hip_fatbin  .rodata  .text  .data  .bss      more than 2 GB: text cannot
-                                                                   reach what lies before or behind
-    large images     .rodata  .text  .data  .bss  .hip_fatbin      nothing reaches over the images
+                                                                   reach sections on the other side
+    large images     .rodata  .text  .data  .bss  .hip_fatbin      no reference crosses the images
 
 Host code reaches its data by offsets of 32 bits; a larger distance is a link error (``relocation
-truncated to fit``). The pointer to the images has 64 bits. Below `LARGE`, nothing differs.
+truncated to fit``). The pointer to the images has 64 bits. Below `LARGE`, nothing changes.
 
 Source: GNU ld 2.40 and lld 22 link and run with the script; gold reads no INSERT.
 """
@@ -59,16 +59,16 @@ def offload_shared_library(env: Environment, target: str | None, source: Any) ->
 
 
 def offload_loadable_module(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Return a library that programs load when they run; its sources are as of OffloadProgram."""
+    """Return a library that programs load at run time; its sources are as of OffloadProgram."""
     return _link(env, target, source, "LoadableModule")
 
 
 def offload_program(env: Environment, target: str | None, source: Any) -> list[Node]:
     """Return a program of offload sources, C and C++ sources, objects and libraries.
 
-    Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in
-    both links: their device code in each target's, their host code in the program's.
-    Device-specific archives, and bitcode, take part in the link of their target.
+    Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in both
+    links: their device code in each target's, their host code in the program's. Device-specific
+    archives, and bitcode, take part in the link of their target.
     """
     return _link(env, target, source, "Program")
 
@@ -141,9 +141,9 @@ def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, An
 
 
 def _linkable(node: Node) -> Any:
-    """Return a node of device code that takes part in a device link, as it was given.
+    """Return a node of relocatable device code unchanged.
 
-    :raises UsageError: it is an image already.
+    :raises UsageError: it is a linked image.
     """
     if not getattr(node.attributes, "offload_relocatable", False):
         raise UsageError(
@@ -156,7 +156,7 @@ def _linkable(node: Node) -> Any:
 
 
 def _is_device_archive(node: Node) -> bool:
-    """Return whether a library's device code is linked, too: of ours, or of clang's drivers."""
+    """Return True if a library has device code to link, from this tool or from clang's drivers."""
     attributes = getattr(node, "attributes", None)
     if attributes is None:
         return False
@@ -166,7 +166,7 @@ def _is_device_archive(node: Node) -> bool:
 
 
 def _is_given_library(node: Node) -> bool:
-    """Return whether a file that no one builds is an object or archive with relocatable code."""
+    """Return True if a file not built here is an object or archive with relocatable code."""
     if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
         return False
     found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
@@ -186,12 +186,12 @@ def _given_libraries(env: Environment) -> list[Any]:
     """Return the archives of ``OFFLOAD_LIBS``, and those of this build in ``LIBS``."""
     given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
     for node in given:
-        _is_device_archive(node)  # of which offload kind it is, where it is there to be read
+        _is_device_archive(node)  # sets the offload kind of an existing file
     return given + [node for node in _built_libs(env) if _is_device_archive(node)]
 
 
 def _built_libs(env: Environment) -> list[Any]:
-    """Return the nodes of ``LIBS``, and of the names in it those that the build has declared."""
+    """Return the nodes of ``LIBS``, and those of its names that this build has declared."""
     items = SCons.Util.flatten([env.get("LIBS", [])])
     nodes = [item for item in items if hasattr(item, "attributes")]
     return nodes + [node for node in compat.libs_by_name(env) if node.is_derived()]
@@ -199,9 +199,9 @@ def _built_libs(env: Environment) -> list[Any]:
 
 SCRIPT = str(Path(passes.__file__).with_name("runtime") / "images_behind_bss.ld")
 LARGE = 1 << 30
-"""Bytes of linked files from which the images are moved; host code may need the other GB."""
+"""Bytes of linked files above which the images move; host code may need the other GB."""
 _WARN = 3 << 29
-"""Bytes of linked files from which a warning names what makes them smaller."""
+"""Bytes of linked files above which a warning suggests options that reduce them."""
 _LINKERS = ("bfd", "ld", "lld", "ld.bfd", "ld.lld")
 """Values of ``-fuse-ld=`` whose linker reads the script."""
 
@@ -212,11 +212,11 @@ def placement_flags(
     env: Environment,
     for_signature: bool,
 ) -> list[str]:
-    """Return the flags with which a link of large files puts device images behind ``.bss``.
+    """Return the flags with which a link of large files puts device images after ``.bss``.
 
-    A link with a script of the user's has the layout of that.
+    A link with the user's own script keeps that layout.
 
-    :raises SCons.Errors.UserError: the flags choose a linker that cannot do it.
+    :raises SCons.Errors.UserError: the chosen linker cannot read the script.
     """
     libraries = (node for node in target[0].implicit or () if node.get_suffix() == ".a")
     linked = {node for node in (*source, *libraries) if node.get_suffix() != ".so"}

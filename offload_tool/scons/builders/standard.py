@@ -1,10 +1,9 @@
-"""SCons's own builders, given offload sources: they do what ours of the same name do.
+"""SCons's own builders for offload sources: they act as ours of the same name.
 
-``env.Program("p", ["a.hip"])`` would hand the text of the source to the linker, and
-``env.StaticLibrary`` put it into the archive. In an environment with this tool, these calls
-are those of OffloadProgram and OffloadStaticLibrary. Calls without an offload source are
-passed on as they are, and so are all where the user has given SCons's builders an action for
-such a source.
+Otherwise ``env.Program("p", ["a.hip"])`` would pass the text of the source to the linker, and
+``env.StaticLibrary`` would archive it. In an environment with this tool, these calls run
+OffloadProgram and OffloadStaticLibrary. Calls without an offload source are unchanged, and so are
+all calls if the user has given SCons's builders an action for such a source.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
 
 
 def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> None:
-    """Make SCons's builders of these names call the methods where a source is an offload source.
+    """Make SCons's builders of these names call the methods for offload sources.
 
-    Only this environment, and clones of it, are changed. Where its builders are yet to
-    come, as the tool is loaded before those of SCons, they refuse offload sources.
+    Only this environment and its clones change. If the tool is loaded before SCons's own, so that
+    builders are missing, they reject offload sources.
     """
     builders = env["BUILDERS"]
     if "StaticObject" not in builders:
@@ -47,7 +46,7 @@ def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> N
 
 
 def builder_of_scons(env: Environment, name: str) -> Any:
-    """Return SCons's builder as it was before."""
+    """Return SCons's original builder."""
     builder = env["BUILDERS"][name]
     return builder.get() if isinstance(builder, _Accepting) else builder
 
@@ -60,7 +59,7 @@ def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:
 
 
 class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
-    """One of SCons's builders, in all but calls with offload sources."""
+    """One of SCons's builders, except for calls with offload sources."""
 
     def __init__(self, builder: Any, name: str, method: Method) -> None:
         super().__init__(builder)
@@ -89,7 +88,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
     def _objects(
         self, env: Environment, target: Any, given: list[Any], *arguments: Any, **overrides: Any
     ) -> Any:
-        """Return the object of each source: a target is that of the one source."""
+        """Return the object of each source; only a single source may have a target."""
         builder = self.get()
         made = SCons.Node.NodeList()
         local = env.Override(overrides) if overrides else env
@@ -99,7 +98,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         return made
 
     def _is_own(self, env: Environment, item: Any) -> bool:
-        """Return whether a source is for our builder: by suffix, or as part of a device link."""
+        """Return True if a source is for our builder: by suffix, or as part of a device link."""
         if isinstance(item, SCons.Node.Node):
             if self._name in _LINKS and hasattr(item.attributes, "offload_device_nodes"):
                 return True
@@ -112,6 +111,6 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
 
 
 def _has_action(env: Environment, name: str) -> bool:
-    """Return whether the user has given SCons an action for such a source."""
+    """Return True if the user has given SCons an action for such a source."""
     known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
     return SCons.Util.splitext(name)[1] in known
