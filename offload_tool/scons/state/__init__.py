@@ -1,1 +1,1 @@
-"""What a build keeps of each pass: manifests, caches, decisions."""
+"""The state of passes: manifests, caches, decisions."""

@@ -1,4 +1,4 @@
-"""The compiler passes that were declared, for what tells of all of them together."""
+"""The list of declared compiler passes, for summaries, progress and databases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DeclaredPass:
-    """One node that a compiler pass makes."""
+    """The node of one compiler pass."""
 
     node: Node
     source: Any
@@ -26,7 +26,7 @@ class DeclaredPass:
     number: int
     """In the order of declarations, from 1."""
     seconds: float | None = None
-    """What its command has taken; None where that is not measured."""
+    """The time of its command; None if not measured."""
 
 
 class DeclaredPasses:
@@ -38,9 +38,9 @@ class DeclaredPasses:
         self._keeps_commands = False
         self.are_summed_up = False
         self.summary_file = ""
-        """Where the summary goes as JSON; empty where it does not."""
+        """The file for the summary as JSON; empty for none."""
         self.pch_statistics: Any = None
-        """Of `groups`, where precompiled headers are asked for."""
+        """Statistics of precompiled headers, if they are on."""
 
     def __iter__(self) -> Iterator[DeclaredPass]:
         return iter(self._by_node.values())
@@ -49,11 +49,11 @@ class DeclaredPasses:
         return len(self._by_node)
 
     def get(self, node: Node) -> DeclaredPass | None:
-        """Return the pass that makes a node; None if none does."""
+        """Return the pass of a node; None if it has none."""
         return self._by_node.get(node)
 
     def add(self, node: Node, source: Any, command: str, target: str) -> DeclaredPass | None:
-        """Note a node; None if it was declared before."""
+        """Add a node; return None if it was declared before."""
         if node in self._by_node:
             return None
         made = self._by_node[node] = DeclaredPass(
@@ -65,16 +65,16 @@ class DeclaredPasses:
         return made
 
     def is_ambiguous(self, made: DeclaredPass) -> bool:
-        """Return whether another pass has the same source and target: of another variant, say."""
+        """Return True if another pass, e.g. of another variant, has the same source and target."""
         return self._alike[made.source.srcnode(), made.target] > 1
 
     def keep_commands(self) -> None:
-        """Make SCons remember the command of each pass, which it forgets when a node is done."""
+        """Make SCons keep the command of each pass, which it drops when a node is done."""
         self._keeps_commands = True
         for node in self._by_node:
             compat.keep_command(node)
 
 
 def declared_passes(env: Environment) -> DeclaredPasses:
-    """Return the passes of the build that an environment is part of."""
+    """Return the passes of an environment's build."""
     return compat.of_build(env, DeclaredPasses)

@@ -1,4 +1,4 @@
-"""What the compiler tells of a pass's reading: which files, and where it looks for them."""
+"""Queries of the compiler about a pass's inputs: which files, and which search path."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files_read(node: Node, command: str) -> list[str]:
 
 
 def preprocess(node: Node, command: str) -> list[str] | None:
-    """Run the preprocessor on a node's source; return the files read, or None where it fails."""
+    """Run the preprocessor on a node's source; return the files read, or None if it fails."""
     read = inputs.preprocess(*_job(node, command))
     return None if read is None else _all_placed(node, read)
 
@@ -56,20 +56,20 @@ def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]
 
 
 def front_end(node: Node, command: str) -> FrontEnd:
-    """Return what the driver hands to the front end of the compile of a node."""
+    """Return the driver's settings for the front end of a node's compile."""
     words, variables = words_of(node, command), _variables(node.get_build_env())
     found = inputs.front_end(words, _own_files(node), variables)
     return found._replace(folders=tuple(_all_placed(node, found.folders)))
 
 
 def words_of(node: Node, command: str) -> list[str]:
-    """Return the words of the compile of a node, without a launcher and its dependency flags."""
+    """Return a compile's arguments without launcher and dependency flags."""
     return without_dependency_flags(_words(node, command), _depfile(node))
 
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
-    """Return the configuration files that flags of a node's compile let clang read."""
-    if not may_have_configuration(compat.contents(node)):  # the words themselves take long
+    """Return the configuration files that clang reads due to a compile's flags."""
+    if not may_have_configuration(compat.contents(node)):  # computing the arguments is slow
         return ()
     words = words_of(node, command)
     if not has_configuration(words):
@@ -93,15 +93,15 @@ def _own_files(node: Node) -> set[str]:
 
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
-    """Return what `job_plan.side_files` does, of the compile of a node."""
+    """Return the result of `job_plan.side_files` for the compile of a node."""
     words = words_of(node, command)
     return job_plan.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
 
 
 def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
-    """Return the nodes of files that were read, as far as they belong to the project.
+    """Return the nodes of those read files that belong to the project.
 
-    Headers of the compiler and the system are in the manifest alone.
+    Only the manifest lists headers of the compiler and the system.
     """
     fs = node.fs
     own = {*node.sources, *(source.srcnode() for source in node.sources), *node.depends}
@@ -122,7 +122,7 @@ def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
 
 
 def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None:
-    """Copy into variant folders what the pass of a node may look for there."""
+    """Copy files that a node's pass may search for into variant folders."""
     fs = node.fs
     for name in lookups.folders:
         if name.startswith("/"):
@@ -139,9 +139,9 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
 
 
 def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
-    """Copy files into variant folders again that are others now, or gone.
+    """Update copies in variant folders whose sources have changed or gone.
 
-    It does so once, and a process with ``--interactive`` builds several times.
+    SCons copies once, but a process with ``--interactive`` builds several times.
     """
     fs = node.fs
     for name in names:
@@ -153,7 +153,7 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
 
 
 def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
-    """Return the names of files of this checkout as they are in every checkout.
+    """Return names with this checkout's folder removed, as in every checkout.
 
     Clang makes some absolute: of files for ``#embed``, for example.
     """
@@ -166,7 +166,7 @@ def _depfile(node: Node) -> str:
 
 
 def _words(node: Node, command: str) -> list[str]:
-    # What SCons does for them takes longer than all that is done with them.
+    # SCons takes longer to compute the arguments than all their uses.
     find: Any = _find_words if compat.is_interactive() else _found_words
     return [*find(node, command)]
 

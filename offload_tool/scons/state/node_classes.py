@@ -1,9 +1,8 @@
-"""The nodes of this tool's outputs: SCons's files, which know when they are current.
+"""The nodes of this tool's outputs: SCons files that decide whether they are current.
 
-Every output decides by content, whatever ``Decider`` is set: its inputs' and its own. A file that
-was truncated, half written when a build was killed, or replaced by another one is made again.
-The outputs of compiler passes have a manifest, which also decides for a ``CacheDir``: see
-`pass_state`.
+Every output compares content, its inputs' and its own, whatever the ``Decider``. A file that was
+truncated, left incomplete by a killed build, or replaced is rebuilt. The outputs of compiler passes
+have a manifest, which also selects entries of a ``CacheDir``: see `pass_state`.
 """
 
 from __future__ import annotations
@@ -29,85 +28,85 @@ COMMAND = "its command"
 
 
 class Input(File):  # type: ignore[misc]
-    """A file that an output is made of, whoever makes it: its time of modification proves nothing.
+    """A dependency of an output, whoever makes it; its modification time proves nothing.
 
-    SCons believes what it has stored of a file for as long as that time, in whole seconds, stays;
-    archives are unpacked with one time for all releases. Here the file's look must be the stored
-    one, too, in which nobody can set the time of change: see `file_digests`.
+    SCons trusts its stored signature while the time, in whole seconds, is unchanged; but archives
+    may unpack all releases with one time. This class also compares the stat(), whose ctime users
+    cannot set: see `file_digests`.
     """
 
     __slots__ = ()
 
     def visited(self) -> None:
-        """Store what is known of the file, and its look."""
+        """Store the file's signature and its stat()."""
         super().visited()
         compat.note_look(self)
 
     def get_max_drift_csig(self) -> str | None:
-        """Return the stored digest of an old file's content, where the file was not changed."""
+        """Return the stored digest of an old file, if it was not changed."""
         known: str | None = super().get_max_drift_csig() if compat.has_stored_look(self) else None
-        return known or None  # SCons 4.6 asks whether it is None
+        return known or None  # SCons 4.6 compares with None
 
     def changed_timestamp_newer(
         self, target: Node, prev_ni: Any, repo_node: Node | None = None
     ) -> bool:
-        """Return True where this file is newer than the target, or its content is another one."""
+        """Return True if this file is newer than the target, or its content has changed."""
         other = compat.has_other_content(self, prev_ni)
         return bool(super().changed_timestamp_newer(target, prev_ni, repo_node)) or other
 
     def changed_timestamp_match(
         self, target: Node, prev_ni: Any, repo_node: Node | None = None
     ) -> bool:
-        """Return True where this file has another time than before, or other content."""
+        """Return True if this file's time or content has changed."""
         other = compat.has_other_content(self, prev_ni)
         return bool(super().changed_timestamp_match(target, prev_ni, repo_node)) or other
 
 
 class PlainOutput(Input):
-    """A file that a builder of SCons makes for this tool: a program, an object of a C source.
+    """The output of an SCons builder for this tool: a program, an object of a C source.
 
-    Its ``Decider`` counts, but for what was made in this very run, of which the time may tell
-    nothing. What a killed build has left is not an output of what was stored before.
+    Its ``Decider`` applies, except to dependencies built in this run, whose time may be equal. The
+    leftovers of a killed build do not count as its output.
     """
 
     __slots__ = ()
 
     def scan(self) -> None:
-        """Find what the file depends on; from then on, each child goes by its look."""
+        """Find the file's dependencies, and compare the stat() of each from now on."""
         if not compat.was_scanned(self):
             super().scan()
             for child in self.children(scan=False):
                 compat.adopt_input(child, Input)
 
     def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
-        """Return whether the ``Decider`` says so, or what was just made is of other content."""
+        """Return True if the ``Decider`` does, or if a dependency built in this run changed."""
         if compat.other_was_built(self, node):
             return True
         return bool(super().changed(node, allowcache))
 
     def is_up_to_date(self) -> bool:
-        """Return whether the file is current, and is the one that was made."""
+        """Return True if the file is current and was not modified."""
         current = bool(super().is_up_to_date())
         return current and not (self.exists() and compat.was_damaged(self))
 
 
 def adopt_plain(nodes: Iterable[Node]) -> None:
-    """Make SCons's own builders make an output again that is not what they made."""
+    """Make SCons's own builders rebuild modified outputs."""
     for node in nodes:
         compat.adopt(node, PlainOutput)
 
 
 class Output(PlainOutput):
-    """A file that an action of this tool, or a link of its outputs, makes."""
+    """The output of an action of this tool, or a link of its outputs."""
 
     __slots__ = ()
 
     def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
-        """Return whether the children's content, or the action, is another one."""
+        """Return True if the action or the content of a dependency has changed."""
         return compat.content_changed(self, node, remember=allowcache)
 
     def retrieve_from_cache(self) -> bool:
-        """Fetch the file from a ``CacheDir``, if that has the one that was stored."""
+        """Fetch the file from a ``CacheDir`` if the entry matches its stored digest."""
         if not super().retrieve_from_cache():
             return False
         if not compat.does_execute() or self.nocache:
@@ -136,28 +135,28 @@ class PassOutput(Output):
     __slots__ = ()
 
     def is_up_to_date(self) -> bool:
-        """Check whether the manifest says that a compile would give this file again.
+        """Return True if, by the manifest, a compile would write this file again.
 
-        ``--tree=status`` also asks when SCons has released what the node was made of.
+        ``--tree=status`` also calls this after SCons has released the node's sources.
         """
         if self.released_target_info:
             return records_of(self).is_known_current
-        File.is_up_to_date(self)  # the children's signatures are then there to be stored
+        File.is_up_to_date(self)  # computes the dependencies' signatures, which are stored later
         return records_of(self).is_current()
 
     def explain(self) -> Any:
         """Return why the pass runs, for ``--debug=explain``."""
         reason = records_of(self).reason
         if not self.exists() or not reason or reason.startswith(COMMAND):
-            return super().explain()  # which shows both commands
+            return super().explain()  # shows both commands
         return f"rebuilding `{self}' because {reason}\n"
 
     def get_cachedir_bsig(self) -> str:
-        """Return the name of the result in a ``CacheDir``: of what was read, not of what may be."""
+        """Return the name of the result in a ``CacheDir``, derived from the files actually read."""
         return records_of(self).result_name()
 
     def retrieve_from_cache(self) -> bool:
-        """Fetch the result from a ``CacheDir`` that has one of just these inputs."""
+        """Fetch the result from a ``CacheDir`` if it has one of exactly these inputs."""
         if self.nocache or not self.is_derived():
             return False
         records = records_of(self)
@@ -171,14 +170,14 @@ class PassOutput(Output):
         return records_of(self).store(lambda: File.push_to_cache(self))
 
     def visited(self) -> None:
-        """Store the result where ``--cache-populate`` asks for it."""
+        """Store the result with ``--cache-populate``."""
         super().visited()
         if compat.cache_is_forced() and not self.nocache:
             records_of(self).store(lambda: None)
 
 
 def _note_of(node: Node) -> Path | None:
-    """Return the file beside a node's entry in the ``CacheDir`` that holds the entry's digest."""
+    """Return the file with the digest of a node's entry in the ``CacheDir``."""
     cache = node.get_build_env().get_CacheDir()
     return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None
 
@@ -196,6 +195,6 @@ def _digest(node: Node) -> str:
 
 
 def records_of(node: Node) -> PassRecords:
-    """Return what is known of a pass's output."""
+    """Return the records of a pass's output."""
     found: PassRecords = node.attributes.offload_records
     return found

@@ -1,14 +1,14 @@
-"""What is known of each pass's output: its manifest on disk, and those in a ``CacheDir``.
+"""The records of each pass's output: its manifest on disk, and those in a ``CacheDir``.
 
 ::
 
-                         is it current?  <-- .k.gfx906.co.manifest --> what it depends on
+                         is it current?  <-- .k.gfx906.co.manifest --> its dependencies
     k.gfx906.co  <------ fetch / store <---> CacheDir: <key>.manifest/<name>.json
                                                        <result>  (the file, as SCons keeps it)
 
-A ``CacheDir`` is looked up in two steps, as ccache and Bazel do it. The key of what is known
-before a compile names the manifests of all results that were ever made with it. The manifest
-whose inputs are as they are here names the result.
+A ``CacheDir`` lookup has two steps, as in ccache and Bazel. The key, known before the compile,
+selects the manifests of all results stored with it. The manifest whose inputs are unchanged names
+the result.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ if TYPE_CHECKING:
 
 
 def _is_unwritten(folder: str) -> bool:
-    """Return whether this build writes nothing to a folder: SCons knows none of its files."""
+    """Return True if this build writes nothing to a folder: SCons knows none of its files."""
     return is_of_system(folder) or not compat.builds_in(folder)
 
 
 _PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
-"""Results of one key that are looked at, the newest first; more only cost time."""
+"""Limit of results examined for one key, newest first; more only cost time."""
 _FOLDER = "the folder of the build"
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
@@ -76,27 +76,27 @@ _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
 
 def depfile_of(node: Node) -> str:
-    """Name the depfile of a node, relative to the top folder; it exists while it compiles."""
+    """Return a node's depfile, relative to the top folder; it exists only during a compile."""
     return f"{node.get_internal_path()}.d"
 
 
 def _without_top(contents: bytes, node: Node) -> bytes:
-    """Return the signature of a command without the build's folder as a prefix that is mapped.
+    """Return a command's signature with the build's folder, as a mapped prefix, replaced by ".".
 
-    The compile replaces it, so that other checkouts have the same output; where it does not, the
-    key names the folder (`PassRecords._tells_folder`).
+    The compile replaces it, so that other checkouts have the same output; otherwise the key
+    contains the folder (`PassRecords._tells_folder`).
     """
     top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
     return re.sub(_PREFIX_MAP % top, rb"\1.=", contents)
 
 
 def _text_of(contents: bytes) -> str:
-    """Return the digest of a signature, and what people can read of it."""
+    """Return the digest and the readable part of a signature."""
     return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
 class PassRecords:
-    """The manifest of one output, and the decisions that it serves."""
+    """The manifest of one output, and the decisions based on it."""
 
     __slots__ = (
         *("_assembler_reads", "_before", "_is_whole", "_key_before", "_node"),
@@ -119,20 +119,20 @@ class PassRecords:
         self.command = command
         """The variable with the command line."""
         self.folders = include_folders(all_words(words))
-        """Where flags say that headers are."""
+        """The header folders in the flags."""
         self.reachable: list[str] = []
-        """The files that directives spell, from the source on."""
+        """The files that directives may name, transitively from the source."""
         self.is_fetched = False
-        """Whether a ``CacheDir`` gave the output in this build."""
+        """Whether a ``CacheDir`` provided the output in this build."""
         self.is_known_current = False
-        """The last decision: of `is_current`, or because the output was made or fetched since."""
+        """The last decision: of `is_current`, or True after a compile or fetch."""
         self.reason = ""
         """Why the pass runs."""
         self.untold = ""
-        """The file for which the assembler may have read others, which nobody knows."""
+        """The file due to which the assembler may have read unknown files."""
         self._node = node
         self.words = words
-        """The flags, those of the user included."""
+        """The flags, including the user's."""
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
         self._start: Start | None = None
@@ -145,7 +145,7 @@ class PassRecords:
     # -- what it is made of -------------------------------------------------------------
 
     def key(self) -> dict[str, str]:
-        """Return everything that is known before the compile, as digests, by what it is."""
+        """Return the digests of all dependencies known before the compile, by description."""
         node = self._node
         source = node.sources[0]
         values = []
@@ -157,7 +157,7 @@ class PassRecords:
         for child in (*node.sources[1:], *node.depends):
             if not isinstance(child, Base) or child.isdir():
                 values.append(child.get_csig())
-            elif _path(child).startswith("/"):  # a library of an installation, wherever it is
+            elif _path(child).startswith("/"):  # a library of an installation, at any location
                 values.append(_PRINTS.digest(_path(child)))
             else:
                 key[f"'{child}'"] = _PRINTS.digest(_path(child))
@@ -172,14 +172,14 @@ class PassRecords:
         if processor:
             key["the processor of this machine"] = digest_of_parts(processor)
         if self._tells_folder(key):
-            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang believes it
+            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
             key[_FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return key
 
     def _tells_folder(self, key: Mapping[str, str]) -> bool:
-        """Return whether the working directory is in the output of a pass with a `key`.
+        """Return True if the output of a pass with this `key` contains the working directory.
 
-        The last pass with this key has had the same command for the front end.
+        The last pass with this key had the same front-end command.
         """
         record = self._load()
         if record is not None:
@@ -193,20 +193,20 @@ class PassRecords:
         return self._told[1]
 
     def identity(self) -> str:
-        """Return what changes when a file that the pass reads is replaced by another.
+        """Return a digest that changes when a file that the pass reads is replaced.
 
-        Where it has read nothing yet, it may read any file that its directives spell.
+        Before its first compile, these are all files that its directives may name.
         """
         names = self.stored_inputs() or self.reachable
         return digest_of_parts([identity(name) for name in names])
 
     def stored_inputs(self) -> list[str] | None:
-        """Return the names of the files that the last compile has read; None if none is known."""
+        """Return the names of the files that the last compile read; None if unknown."""
         record = self._load()
         return list(record.inputs) if record is not None else None
 
     def known_nodes(self) -> list[Any]:
-        """Return the nodes of the files of the project that the last compile has read."""
+        """Return the nodes of the project's files that the last compile read."""
         record = self._load()
         if record is None:
             return []
@@ -218,7 +218,7 @@ class PassRecords:
         return compiler_queries.nodes_of(self._node, inputs)
 
     def renew_copies(self) -> None:
-        """Copy again what the last compile has read and is another file now."""
+        """Update changed copies of files that the last compile read."""
         if compat.is_interactive():
             self._forget_last_build()
             compiler_queries.renew_copies(self._node, self.stored_inputs() or (), _PRINTS)
@@ -237,7 +237,7 @@ class PassRecords:
     # -- decisions ------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Return whether the output is what a compile would give now."""
+        """Return True if a compile would write the same output now."""
         self.is_known_current = self._decide()
         return self.is_known_current
 
@@ -280,9 +280,9 @@ class PassRecords:
     # -- a compile -------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Note when the compile begins, and remove what an earlier one has left."""
+        """Record the start of the compile, and remove an earlier manifest."""
         node = self._node
-        with suppress(OSError):  # a half-written one must not be taken for this one's
+        with suppress(OSError):  # a half-written one must not pass for this compile's
             Path(manifest_path(_path(node))).unlink(missing_ok=True)
         files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
         expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
@@ -298,13 +298,13 @@ class PassRecords:
         self._is_whole = record is not None and record.key == key and is_whole
 
     def _folders_expected(self, files: Iterable[str]) -> list[str]:
-        """Return the folders in which the compile will look, as far as they are known before."""
+        """Return the folders that the compile will search, as far as known beforehand."""
         record = self._load()
         looked = record.lookups.folders if record is not None else ()
         return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
 
     def finish(self) -> None:
-        """Record what the compile has read and made.
+        """Record what the compile has read and written.
 
         :raises FileError: it wrote no depfile, or the record cannot be written.
         :raises CompilerError: its depfile does not name the source.
@@ -348,7 +348,7 @@ class PassRecords:
         return reads_of(read, folders, self.words, _PRINTS)
 
     def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
-        """Return the folders of the record before; none where the compiler must be asked for them.
+        """Return the folders of the record before, or () if the compiler must be queried.
 
         The same command has the same search path, and the same files are in the same folders.
         """
@@ -373,24 +373,24 @@ class PassRecords:
     # -- the two stages of a device pass ----------------------------------------------------
 
     def begin_stages(self, stages: Stages) -> None:
-        """Begin the stages of the pass that is about to run; `begin` has looked at the output."""
+        """Start the stages of a pass, after `begin` has checked the output."""
         stages.begin(self._before, self.words, is_whole=self._is_whole)
         self._stages = stages
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the pass has found its bitcode as it was, and left the output as it is."""
+        """Whether the pass found its bitcode unchanged, and kept the output."""
         return self._stages is not None and self._stages.is_cut_off
 
     @property
     def front_end_seconds(self) -> float:
-        """What the front end took, where the pass had two stages."""
+        """The time of the front end, if the pass had two stages."""
         return self._stages.front_end_seconds if self._stages is not None else 0.0
 
     # -- CacheDir ----------------------------------------------------------------------------
 
     def result_name(self) -> str:
-        """Return the name of the result in a ``CacheDir``; one that is nowhere if it has none."""
+        """Return the result's name in a ``CacheDir``; without a result, one that has no entry."""
         record = self._load()
         if record is None or not record.output:
             return digest_of_parts(["none", self._node.get_internal_path()])
@@ -399,13 +399,14 @@ class PassRecords:
     def fetch(self, retrieve: Callable[[], Any]) -> bool:
         """Fetch the output by `retrieve`, if there is a result of these inputs.
 
-        A file in the cache that is not what was stored is not taken.
+        It rejects a cached file whose digest differs from the stored one.
         """
         cache = self._cache()
         if cache is None:
             return False
         record = self._find(cache)
-        self._record = record or _NO_RESULT  # not the one on disk, whose result may be there
+        # The record on disk may name another result in the cache.
+        self._record = record or _NO_RESULT
         is_there = retrieve()
         self._record = record
         if not is_there or record is None:
@@ -425,7 +426,7 @@ class PassRecords:
         return True
 
     def store(self, push: Callable[[], Any]) -> Any:
-        """Store the output by `push`, and its record, if it is sure what it was made of."""
+        """Store the output by `push`, and its record, if its dependencies are certain."""
         cache, record = self._cache(), self._load()
         if cache is None or record is None or not record.output or compat.cache_is_readonly():
             return None
@@ -437,7 +438,7 @@ class PassRecords:
             return None
         pushed = push()
         file = self._folder(cache, record.key) / f"{record.name}.json"
-        with suppress(OSError, OffloadError):  # a full disk, say: as SCons's own cache
+        with suppress(OSError, OffloadError):  # e.g. a full disk: ignored as in SCons's own cache
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 write_record(str(file), record._replace(why=""), _PRINTS, None)
@@ -445,7 +446,7 @@ class PassRecords:
 
     def _cache(self) -> Any:
         if self._writes_more:
-            return None  # a cache has the one output alone
+            return None  # a cache entry holds only one output
         cache = self._node.get_build_env().get_CacheDir()
         return cache if cache.is_enabled() else None
 
@@ -488,15 +489,15 @@ class PassRecords:
 
 
 def prints_now() -> Fingerprints:
-    """Return what is known of files, for who has to look at them now."""
+    """Return the known fingerprints of files, checked anew."""
     return _PRINTS.looking_now()
 
 
 def _knows_none(folders: Iterable[str]) -> bool:
-    """Return whether SCons knows no folder of some."""
+    """Return True if SCons knows none of the folders."""
     return not any(map(compat.builds_in, folders))
 
 
 def _path(node: Node) -> str:
-    """Return the name of the file that a node stands for: here, or in a Repository."""
+    """Return the name of a node's file: here, or in a Repository."""
     return str(node.rfile().get_internal_path())

@@ -1,12 +1,12 @@
-"""What SCons must know of a pass before it runs: what it depended on, and what must be made first.
+"""Scanner for passes: their previous dependencies, and the headers that must be built first.
 
-Whether a pass is current, its manifest says (`pass_state`). SCons itself needs to know two things:
+The manifest decides whether a pass is current (`pass_state`). SCons itself needs two lists:
 
-- the files of the project that the pass has read last, so that those which the build makes are
-  made before it is decided, and so that ``--tree`` and ``--debug=explain`` show them;
-- headers that the build makes and that the pass *may* read now. They are made before it, and are no
-  dependencies before they have been read. These are all derived files that a directive of the
-  source, or of a header that it may reach, spells in any way: one too many is only made earlier.
+- the project's files that the pass read last. SCons builds the generated ones before the decision,
+  and ``--tree`` and ``--debug=explain`` show them;
+- generated headers that the pass *may* read now. They are built first, and become dependencies only
+  when read. They are all derived files that a directive of the source, or of a reachable header,
+  may name; a superfluous one is only built earlier.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SPELLED = re.compile(r"\"([^\"\n]+)\"|<([^<>\n]+)>")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 _spelled: dict[tuple[Any, tuple[Any, ...]], tuple[str, list[Any]]] = {}
-"""For each file and search path: the file's signature, and the nodes that its directives spell."""
+"""For each file and search path: the file's signature, and the nodes that its directives name."""
 
 
 def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
-    # SCons would remember this answer on the node; it can be another one after a
-    # generated header has been built.
+    # SCons caches this result on the node, but it can change after a generated header has been
+    # built.
     compat.forget_scan(node)
     records = records_of(node)
     records.renew_copies()
@@ -54,7 +54,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
 
 
 def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield the nodes that words of the command may stand for: of ``-include``, or of macros."""
+    """Yield the nodes that arguments of the command may name: of ``-include``, or in macros."""
     for word in words:
         names = [word, *(a or b for a, b in _SPELLED.findall(word))]
         for name in names:
@@ -65,7 +65,7 @@ def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Ite
 
 
 def reachable_files(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
-    """Return `begin` and all files that their directives spell, and those of these, ..."""
+    """Return `begin` and all files that their directives name, transitively."""
     seen = dict.fromkeys(begin)
     waiting = list(seen)
     while waiting:
@@ -96,7 +96,7 @@ def _read(file: Node, path: tuple[Any, ...]) -> Iterator[Any]:
     for version in (text, _COMMENT.sub(" ", text)):
         for line in _DIRECTIVE.findall(version):
             names.update((a or b, None) for a, b in _SPELLED.findall(line))
-    # In each folder, as any may be the one: with a variant_dir, this also puts the copy there.
+    # Search each folder, as any may have it; with a variant_dir, this also copies the file there.
     for name in names:
         for folder in dict.fromkeys((file.dir, *path)):
             found = find_file(name.strip(), (folder,))
@@ -111,5 +111,5 @@ DEPENDENCY_SCANNER = SCons.Scanner.ScannerBase(
     path_function=compat.header_folders,
 )
 
-# For C and C++ sources, SCons's own scanner would add what no pass, or another one, reads.
+# For C and C++ sources, SCons's own scanner would add files that the pass does not read.
 NO_SCANNER = SCons.Scanner.ScannerBase(lambda *_: [], name="OffloadNoScanner")
