@@ -1,12 +1,11 @@
 """The compilation database: one entry per source and target, the host's first, and the headers.
 
-Source: the JSON Compilation Database Format Specification. Tools that take the first entry
-of a file (clangd) so see the host's code; others can choose a target's. With
-``OFFLOAD_CLANGD_ARCH`` each source has the entry of that target alone, or of the host where it has
-no pass for the target.
+Source: the JSON Compilation Database Format Specification. Tools that use the first entry of a file
+(clangd) thus see the host's code; others can choose a target's. With ``OFFLOAD_CLANGD_ARCH`` each
+source has only that target's entry, or the host's if it has no pass for the target.
 
-A header has the entry of the first source that may reach it, with the header in the source's place.
-clangd would guess the language of a header by its name, and miss that of a ``.h`` of HIP code.
+A header has the entry of the first source that may reach it, with its own name instead. clangd
+would guess a header's language by its name, and fail for a ``.h`` of HIP code.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
 _WITHOUT = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
-"""A launcher is not a compiler, and reading code writes no depfile."""
+"""A launcher is not a compiler, and indexers write no depfile."""
 
 
 def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:
@@ -49,12 +48,12 @@ def database_node(env: Environment, target: str | None) -> Node:
     passes.keep_commands()
     node: Node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
     env.Depends(node, compat.LateValue("all compile commands", lambda: _signed(passes, env)))
-    env.NoCache(node)  # it names this checkout's folder
+    env.NoCache(node)  # it contains this checkout's folder
     return node
 
 
 def _signed(passes: DeclaredPasses, env: Environment) -> str:
-    """Return what each node's own signature has of its command, and the headers' names."""
+    """Return a digest of all commands, as in the nodes' signatures, and of the headers' names."""
     parts = [f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes]
     parts += [env.subst("$OFFLOAD_CLANGD_ARCH"), *(str(name) for name, _ in _headers(passes, env))]
     return str(SCons.Util.hash_signature("\n".join(parts)))
@@ -85,12 +84,12 @@ def _write(path: str, env: Environment) -> None:
 
 
 def _reads_source(declared: DeclaredPass) -> bool:
-    """Return whether a pass reads its source: an OpenMP host object is made of the host IR."""
+    """Return True if a pass reads its source: an OpenMP host object reads the host IR."""
     return declared.source in declared.node.sources[:1]
 
 
 def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[DeclaredPass]:
-    """Return the pass of each source for the target that is wanted, or else the first.
+    """Return each source's pass for the target `wanted`, or else its first.
 
     :raises SCons.Errors.BuildError: no pass is for that target.
     """

@@ -1,4 +1,4 @@
-"""The page of ``offload-tool report`` as a node: sizes and kernels of what a build makes."""
+"""The page of ``offload-tool report`` as a node: sizes and kernels of a build's outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
 _PACKAGES = str(Path(__file__).parents[3])
-"""Where this package is: a project may have a copy that is not installed."""
+"""The folder of this package: a project may contain an uninstalled copy."""
 _REPORT = SCons.Builder.Builder(
     action=SCons.Action.Action("$OFFLOADREPORTCOM", "$OFFLOADREPORTCOMSTR")
 )
@@ -31,9 +31,9 @@ _REPORT = SCons.Builder.Builder(
 def report_node(env: Environment, target: str | None, sources: list[Node]) -> Node:
     """Declare the page about `sources`: files of any sort with device images.
 
-    It is made by a program of its own, so that `scons` needs neither plotly nor its memory.
+    A separate program writes it, so that `scons` loads neither plotly nor its data.
 
-    :raises UsageError: ``OFFLOAD_REPORT_BEFORE`` has not one file for each source.
+    :raises UsageError: ``OFFLOAD_REPORT_BEFORE`` does not list one file for each source.
     """
     given = SCons.Util.flatten([env["OFFLOAD_REPORT_BEFORE"] or []])
     before: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
@@ -62,16 +62,16 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
 
 @functools.cache
 def _maker() -> str:
-    """Return a digest of what makes the page: this package, which reads the images, and plotly.
+    """Return a digest of the page's generator: this package, which reads the images, and plotly.
 
-    It takes longer than all else here, and is asked for when it is decided about the page.
+    It is slow, and computed only when SCons decides about the page.
     """
-    from importlib import metadata  # loads forty modules more, which other builds do not need
+    from importlib import metadata  # loads forty further modules, which other builds do not need
 
     digest = hashlib.sha256()
     for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
         if file.is_file() and file.suffix != ".pyc":
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-    with suppress(metadata.PackageNotFoundError):  # which is said when the page is to be made
+    with suppress(metadata.PackageNotFoundError):  # the report itself prints the error
         digest.update(metadata.version("plotly").encode())
     return digest.hexdigest()

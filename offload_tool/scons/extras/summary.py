@@ -1,4 +1,4 @@
-"""The summary at the end of a build, and its progress: on request, by target ID."""
+"""The optional summary at the end of a build, and its progress, by target ID."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of a pass that this run looked at."""
+    """The outcome of a pass in this run."""
 
     output: str
     source: str
@@ -46,13 +46,13 @@ class _Outcome:
     """One of `_COLUMNS`."""
     seconds: float
     front_end_seconds: float
-    """0 where the front end and the backend were one job."""
+    """0 if the front end and the backend were one job."""
     why: str
-    """Why it ran; empty where it did not."""
+    """Why it ran; empty if it did not."""
 
 
 def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., Any]:
-    """Return a SPAWN function that also notes how long the command of a pass takes."""
+    """Return a SPAWN function that also measures the time of a pass's command."""
     declared.seconds = 0.0
 
     def run(*arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., An
 
 
 def ask_for_summary(env: Environment) -> None:
-    """Print the summary when SCons ends, and write it where ``OFFLOAD_SUMMARY`` names a file."""
+    """Print the summary when SCons ends; write it to the file of ``OFFLOAD_SUMMARY``, if any."""
     passes = declared_passes(env)
     if env["OFFLOAD_SUMMARY"] is not True:
         passes.summary_file = env.File(env["OFFLOAD_SUMMARY"]).get_abspath()
@@ -134,7 +134,7 @@ def _write(path: str, done: list[_Outcome], critical: list[DeclaredPass]) -> Non
 
 
 def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
-    """Return the passes, each a source of the next, that take the longest together."""
+    """Return the chain of dependent passes that takes the longest."""
 
     def chain(declared: DeclaredPass) -> list[DeclaredPass]:
         before = filter(None, map(passes.get, declared.node.sources))
@@ -162,7 +162,7 @@ def _print_untold(passes: DeclaredPasses) -> None:
 
 
 def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
-    """Return what became of the passes that this run looked at."""
+    """Return the outcomes of the passes that this run checked."""
     found = []
     for declared in passes:
         outcome = _STATES.get(declared.node.get_state())

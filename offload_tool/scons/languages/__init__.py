@@ -1,1 +1,1 @@
-"""What HIP, CUDA, OpenMP and kpack archives need beside the common graph."""
+"""Additions to the common graph for HIP, CUDA, OpenMP and kpack archives."""

@@ -1,4 +1,4 @@
-"""What becomes of CUDA's device code.
+"""The nodes of CUDA's device code.
 
 For one source and two target IDs::
 
@@ -8,8 +8,8 @@ For one source and two target IDs::
              |                    +---------------------+                +-- add.o -- program
              +-- add.host.o ---------------------------------------------+
 
-With relocatable device code, the cubins of all sources are linked first, once per target ID.
-The PTX goes along, for a later device to link by itself::
+With relocatable device code, the cubins of all sources are linked first, once per target ID. The
+program also gets the PTX, which the CUDA driver links for later devices::
 
     a.cu -- a.sm_80.rdc.ptx -- a.sm_80.rdc.cubin --+
          |                                         +-- prog.sm_80.cubin -- prog.fatbin --+
@@ -18,8 +18,8 @@ The PTX goes along, for a later device to link by itself::
          +-- b.rdc.fatbin (PTX of all target IDs) ----------------------------+          |
                                                             prog.registration.o ---------+
 
-Host objects of clang's old offload driver have a place for the last one themselves, so that it
-is put there, as nvcc does; with the cubins in objects that are made for others.
+Host objects of clang's old offload driver embed ``b.rdc.fatbin`` themselves, as with nvcc. Objects
+for the links of others also embed the cubins.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
 _COMPILE_ONLY = "--compile-only  "
-"""What the driver tells its assembler of PTX that it is to link: as nvcc writes it."""
+"""The driver's options for the assembler of PTX to be linked, spelled as by nvcc."""
 _EMBED_CUDA = NodeBuilder(actions.EMBED_CUDA)
 _EMBED_LINKED_CUDA = NodeBuilder(actions.EMBED_LINKED_CUDA)
 _FATBIN = NodeBuilder(actions.FATBIN)
@@ -56,7 +56,7 @@ _REGISTER_CUDA = NodeBuilder(actions.REGISTER_CUDA)
 def cuda_object(
     env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
 ) -> Node:
-    """Declare the host object of a CUDA source with its fat binary in it."""
+    """Declare the host object of a CUDA source that embeds its fat binary."""
     unit, host = with_host(env, unit, shared=shared)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
     return complete_object(env, names, host, _fatbin(env, unit.files(env, ".fatbin"), images))
@@ -77,7 +77,7 @@ def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **optio
 
 
 def _cubin(env: Environment, unit: Unit, ptx: Node, *, rdc: bool = False) -> list[Node]:
-    """Declare the cubin of a PTX module, where there is a ptxas."""
+    """Declare the cubin of a PTX module, if there is a ptxas."""
     ptxas = readers.ptxas(env)
     if ptxas is None:
         return []
@@ -98,7 +98,7 @@ def assembled(
 ) -> Node:
     """Declare the cubin of a PTX module, for sources of `kind`.
 
-    `flags` are those for ptxas: by default, what the driver makes of those of the compile.
+    `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
     """
     device = ptx.attributes.offload_device
     check_ptxas(ptxas, device.target_id)
@@ -126,7 +126,7 @@ def _driver_flags(
     env: Environment,
     for_signature: bool,
 ) -> list[str]:
-    """Return what the driver tells its ptxas, by the flags with which the PTX was compiled."""
+    """Return the driver's flags for ptxas, from the flags with which the PTX was compiled."""
     return [*compiler_queries.ptxas_flags(source[0])]
 
 
@@ -135,15 +135,15 @@ def _driver_flags(
 
 @dataclass
 class RelocatableCuda:
-    """What is made of one source, for a link of several."""
+    """The nodes of one source, for a link of several."""
 
     unit: Unit
     host: Node
     modules: list[Node]
-    """A cubin for each target ID; its PTX, where there is no ptxas."""
+    """A cubin for each target ID, or the PTX if there is no ptxas."""
     ptx: list[Node]
     has_entries: bool
-    """Whether the new offload driver made the host object, which is complete then."""
+    """Whether the new offload driver made the host object, which is then complete."""
 
     def ptx_fatbin(self, env: Environment) -> Node:
         """Declare the fat binary of the PTX."""
@@ -159,7 +159,7 @@ class RelocatableCuda:
 
 
 def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> RelocatableCuda:
-    """Declare what a link of several sources takes of one."""
+    """Declare one source's inputs of a link of several sources."""
     unit, host = with_host(env, unit, shared=shared)
     ptx = device_nodes(env, unit)
     cubins = [node for each in ptx for node in _cubin(env, unit, each, rdc=True)]
@@ -168,12 +168,12 @@ def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> R
 
 @dataclass
 class LinkedCuda:
-    """What goes into the host link beside the host objects of the sources."""
+    """Inputs of the host link other than the host objects of the sources."""
 
     sources: list[Node] = field(default_factory=list)
-    """The fat binaries of sources whose host objects have no place for them."""
+    """The fat binaries of sources whose host objects reserve no space for them."""
     queries: list[Node] = field(default_factory=list)
-    """Host files that call for the registration of their modules by name, or may do so."""
+    """Host files that may call a registration function for their modules by name."""
 
 
 def linked_objects(
@@ -183,7 +183,7 @@ def linked_objects(
     devices: Iterable[CompileTarget],
     inputs: Callable[[CompileTarget], list[Any]],
 ) -> list[Node]:
-    """Declare the device links of a program, and the objects by which it has their results."""
+    """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
 
     linker = _linker(env)
@@ -215,7 +215,7 @@ def linked_objects(
 
 
 def _linker(env: Environment) -> NvLinker | None:
-    """Find the device linker; none is needed without ptxas, as the driver links PTX itself."""
+    """Return the device linker; None without ptxas, as the CUDA driver links PTX itself."""
     from offload_tool.nvidia.nvlink import no_nvlink
 
     if readers.ptxas(env) is None:

@@ -1,4 +1,4 @@
-"""What becomes of device code: bundles, linked images, packages, and objects that hold them.
+"""The nodes of device code: bundles, linked images, packages, and objects that hold them.
 
 For one HIP source and two target IDs::
 
@@ -8,21 +8,21 @@ For one HIP source and two target IDs::
                 |                                                          |
                 +-- saxpy.host.o ------------------------------------------+
 
-Each arrow is one action with one output. The host object is joined with the device
-images at the very end, so neither side waits for, or is rebuilt because of, the other.
-``saxpy.fatbin.o`` is an archive of one object, which the linker takes where the host object asks
-for it: a source without kernels and device variables has no bundle in the program, as from clang.
-With relocatable device code, and with OpenMP, what is made of all sources is linked first,
-once per device (`cuda` has CUDA)::
+Each arrow is one action with one output. The host object is joined with the device images at the
+very end, so neither side waits for, or is rebuilt because of, the other. ``saxpy.fatbin.o`` is an
+archive of one object, which the linker extracts if the host object refers to it: a source without
+kernels and device variables has no bundle in the program, as with clang.
+
+With relocatable device code, and with OpenMP, the code of all sources is linked first, once per
+device (see `cuda` for CUDA)::
 
     a.hip -- a.gfx906.bc --+
                            +-- prog.gfx906.co --+
     b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o --+-- program
                               prog.gfx90a.co ---+          prog.registration.o ---+
 
-`kpack` has what ``OFFLOAD_KPACK`` makes in the place of bundles.
-
-`prog.registration.o` registers what host objects of clang's new offload driver only list.
+`kpack` declares the archives of ``OFFLOAD_KPACK``, which replace bundles. `prog.registration.o`
+registers the entries that host objects of clang's new offload driver only list.
 """
 
 from __future__ import annotations
@@ -71,25 +71,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class Linked:
-    """What a host link takes: objects, and whether they need OpenMP's runtimes."""
+    """The inputs of a host link: objects, and whether they need OpenMP's runtimes."""
 
     objects: list[Node] = field(default_factory=list)
     needs_openmp: bool = False
     codes: list[PackedCode] = field(default_factory=list)
-    """Code objects that are in archives apart from the link's result."""
+    """Code objects in archives, separate from the link's output."""
     wraps: bool = False
-    """Whether the call that registers wrappers is to be wrapped."""
+    """Whether the link must wrap the call that registers wrappers."""
     marked: dict[Node, Node] = field(default_factory=dict)
     """For each library whose wrappers must be changed, the copy of it that is linked."""
 
 
 @dataclass
 class GivenCode:
-    """The offload code that a user gives to one link."""
+    """The offload code that a user passes to one link."""
 
     units: list[Unit]
     objects: list[Node]
-    """Those of OffloadObject whose device code is yet to be linked."""
+    """Objects of OffloadObject with unlinked device code."""
     device_code: list[Node]
     """Bitcode, and device-specific archives, of one target each."""
     libraries: list[Node]
@@ -99,7 +99,7 @@ class GivenCode:
 def linkable_nodes(
     env: Environment, stem: Stem, owner: Owner, given: GivenCode, *, shared: bool = False
 ) -> Linked:
-    """Declare what the link of one program or shared library needs of its offload code.
+    """Declare the inputs of a program's or shared library's link from its offload code.
 
     The names of images of several sources begin with `stem`.
     """
@@ -138,7 +138,7 @@ def linkable_nodes(
 def _add_cuda(
     env: Environment, linked: Linked, parts: dict[str, Parts], unit: Unit, *, shared: bool
 ) -> None:
-    """Add a source of CUDA code to what is linked; relocatable code to what is linked together."""
+    """Add a CUDA source to the host link, or to a device link if relocatable."""
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
     if not readers.is_relocatable(env, unit):
         linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
@@ -159,7 +159,7 @@ def _add_cuda(
 def _add_given_code(
     env: Environment, parts: dict[str, Parts], stem: Stem, given: GivenCode
 ) -> None:
-    """Add what is given as objects, libraries and device code, not as sources."""
+    """Add code passed as objects, libraries and device code instead of sources."""
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
         _add_given(parts, modules[0].attributes.offload_kind, node, modules)
@@ -172,7 +172,7 @@ def _add_given_code(
 
 
 def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> list[Node]:
-    """Declare the link of each device, and the objects by which a program has what they give."""
+    """Declare the link of each device, and the objects that embed their results."""
     devices = readers.devices(env, kind)
     if kind == "cuda":
         return linked_objects(env, named, part.cuda, devices, part.of)
@@ -188,7 +188,7 @@ def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> lis
 
 
 def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Node]) -> None:
-    """Add an object or library and its device code; it may be of another build."""
+    """Add an object or library and its device code, possibly from another build."""
     part = parts.setdefault(kind, Parts())
     part.add(node, modules)
     if kind != "cuda":
@@ -203,7 +203,7 @@ def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Nod
 def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
     """Return a library's device code: modules, or one archive per target ID.
 
-    Of a library from elsewhere it goes to the program's folder.
+    Archives of an external library go to the program's folder.
     """
     modules: list[Node] = getattr(library.attributes, "offload_device_nodes", [])
     if modules:
@@ -219,13 +219,13 @@ _EMBED_PACKAGE = NodeBuilder(actions.EMBED_PACKAGE)
 def object_node(
     env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False, group: str = ""
 ) -> Node:
-    """Declare the one object that has both host code and device code of a source.
+    """Declare a source's object with both host code and device code.
 
-    It gets the first of `names` that is free. `group` is what ``OFFLOAD_KPACK=True`` stands for.
+    It gets the first free name of `names`. `group` is the group for ``OFFLOAD_KPACK=True``.
 
-    HIP and CUDA: a complete object. With relocatable device code, and with OpenMP, an
-    object from which a later device link takes its part: an object bundle, or one with a
-    section ``.llvm.offloading``.
+    HIP and CUDA: a complete object. With relocatable device code, and with OpenMP, an object from
+    which a later device link takes its part: an object bundle, or one with a section
+    ``.llvm.offloading``.
     """
     packing = packing_of(env, group or unit.name)
     if packing is not None:
@@ -250,7 +250,7 @@ def object_node(
 def _relocatable_cuda_object(
     env: Environment, code: RelocatableCuda, names: Iterable[Node]
 ) -> Node:
-    """Declare the object of a CUDA source whose device code is yet to be linked.
+    """Declare the object of a CUDA source with unlinked device code.
 
     It has a section ``.llvm.offloading``, or ``__nv_relfatbin``.
     """
@@ -264,9 +264,9 @@ def _relocatable_cuda_object(
 
 
 def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
-    """Declare the object of a source for an archive that is taken apart: OpenMP's is a bundle.
+    """Declare the object of a source for a heterogeneous archive; OpenMP's is a bundle.
 
-    It gets the first of `names` that is free.
+    It gets the first free name of `names`.
     """
     if unit.kind != "openmp":
         return object_node(env, unit, names)
@@ -277,7 +277,7 @@ def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
 def _object_with_package(
     env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
 ) -> Node:
-    """Declare the object with relocatable code in a section, as the new offload driver has it."""
+    """Declare the object with relocatable code in a section, as of the new offload driver."""
     package = package_node(env, unit.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     spec = readers.spec()
     made = declared(_EMBED_PACKAGE, env, names, [host, package], _OFFLOAD_SPEC=spec)

@@ -1,4 +1,4 @@
-"""Device code apart from the host: what ``OFFLOAD_KPACK`` makes of a program or library.
+"""Device code in separate kpack archives: ``OFFLOAD_KPACK``.
 
 ::
 
@@ -9,14 +9,15 @@
             |   a.kpackref -- a.fatbin.o -+
             +-- a.host.o ---- a.kpack.o --+-- program
 
-The program waits for the archives, but depends on none: a code object that changes, or a target
-that is added, is a matter of one archive. Each source has a key of its own, so that neither the
-order of sources nor which targets the others have means anything. Host objects of ``-flto`` cannot
-be changed; there a call that the link wraps does at start what is done to the others here.
-What is linked has one more marker, for AMD's tools, which look for one in `.rocm_kpack_ref`.
+The archives are prerequisites of the program, not dependencies: a changed code object, or a new
+target, affects only one archive. Each source has its own key, so that neither the order of sources
+nor the targets of others have an effect. Host objects of ``-flto`` cannot be modified; there the
+link wraps a call, which makes the same change at startup.
 
-SCons leaves the outputs of nodes that are gone. Of other code that is litter; an archive is found
-by its name, with the code that it was made of. So the build names those that it makes no more.
+The linked file has one more marker, for AMD's tools, which search `.rocm_kpack_ref`.
+
+SCons leaves the outputs of removed nodes. Other code is then unused, but programs find an archive
+by its name, with outdated code. Therefore the build reports archives that it no longer makes.
 """
 
 from __future__ import annotations
@@ -70,17 +71,17 @@ _MARKER = NodeBuilder(actions.MARKER)
 
 @frozen
 class Packing:
-    """What ``OFFLOAD_KPACK`` and the variables beside it say."""
+    """The values of ``OFFLOAD_KPACK`` and related variables."""
 
     group: str
     paths: tuple[str, ...]
-    """Of archives, from the program's folder on; they are written to the first."""
+    """Archives, relative to the program's folder; the build writes to the first."""
     scheme: str
     interface: bool
-    """Whether keys have a digest of the kernels' interface in them."""
+    """Whether keys contain a digest of the kernels' interface."""
 
     def archive(self, device: CompileTarget) -> str:
-        """Return the path of the archive for a device, from the program's folder on."""
+        """Return the path of a device's archive, relative to the program's folder."""
         return self.paths[0].replace(PLACEHOLDER, device.name, 1)
 
 
@@ -96,7 +97,7 @@ class PackedCode:
 
 @dataclass
 class _Contents:
-    """What an archive node holds."""
+    """The content of an archive node."""
 
     packing: Packing
     device: CompileTarget
@@ -117,9 +118,9 @@ class _Contents:
 
 
 def packing_of(env: Environment, name: str) -> Packing | None:
-    """Read the variables, for what is called `name`; None where nothing is to be apart.
+    """Read the variables for the output `name`; return None if they are off.
 
-    :raises UsageError: one of them cannot be used.
+    :raises UsageError: one of them is invalid.
     """
     given = env["OFFLOAD_KPACK"]
     if not given:
@@ -143,9 +144,9 @@ def packing_of(env: Environment, name: str) -> Packing | None:
 
 
 def check_kind(unit: Unit) -> None:
-    """Refuse sources whose runtimes know no archives.
+    """Check that a source's runtime supports archives.
 
-    :raises UsageError: it is one.
+    :raises UsageError: it does not.
     """
     if unit.kind != "hip":
         raise UsageError(
@@ -155,16 +156,16 @@ def check_kind(unit: Unit) -> None:
 
 
 def uses_lto(env: Environment) -> bool:
-    """Return whether host objects are bitcode."""
+    """Return True if host objects are bitcode."""
     words = readers.substituted(env, "$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
     given = [word for word in words if word.startswith(("-flto", "-fno-lto"))]
     return bool(given) and given[-1] != "-fno-lto"
 
 
 def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
-    """Return the name under which a source's code objects are in archives.
+    """Return the name of a source's code objects in archives.
 
-    It is that of the source's outputs, of another one where these go by other names.
+    It is that of the source's outputs, or unique if these have alternative names.
     """
     name = unit.name
     if unit.owner is not None:
@@ -175,9 +176,9 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
 
 
 def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> Node:
-    """Declare the copy of a host object, or a library, whose wrappers are for markers.
+    """Declare the copy of a host object or library whose wrappers refer to markers.
 
-    Of a library from elsewhere it goes to `folder`.
+    The copy of an external library goes to `folder`.
     """
     stem, suffix = SCons.Util.splitext(host.name)
     outside = folder is not None and not host.is_under(env.fs.Top)
@@ -188,15 +189,15 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
 def marker_node(
     env: Environment, names: Iterable[Node], packing: Packing, kernel_name: str, codes: list[Node]
 ) -> Node:
-    """Declare the file with a marker, which knows of code objects no more than the interface."""
+    """Declare the file with a marker, which depends on no more than the kernels' interface."""
     spec = readers.spec(kernel_name=kernel_name, paths=packing.paths, interface=packing.interface)
     return declared(_MARKER, env, names, codes if packing.interface else [], _OFFLOAD_SPEC=spec)
 
 
 def codes_of(nodes: Iterable[Any]) -> list[PackedCode]:
-    """Return what objects and static libraries have apart from them, for what they are linked into.
+    """Return the separate code of objects and static libraries, for the output of their link.
 
-    A shared library finds its archives by itself, from its own folder on.
+    A shared library finds its own archives, relative to its folder.
     """
     found: list[PackedCode] = []
     for node in nodes:
@@ -205,7 +206,7 @@ def codes_of(nodes: Iterable[Any]) -> list[PackedCode]:
 
 
 def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -> None:
-    """Make a program, library or object wait for the archives that it looks for.
+    """Make archives prerequisites of the program, library or object that loads them.
 
     :raises UsageError: two code objects would have one key in one archive.
     """
@@ -274,13 +275,13 @@ def _spec_of(
     env: Environment,
     for_signature: bool,
 ) -> str:
-    """Return what an archive is made of, which is known when all SConscripts have been read."""
+    """Return the archive's content, which is complete after all SConscripts were read."""
     contents: _Contents = target[0].attributes.offload_kpack_contents
     return contents.text().replace("$", "$$")
 
 
 def packed_files(node: Any) -> tuple[Packing, str, list[tuple[str, str]]]:
-    """Return what the action of an archive needs: its target ID, and names and paths of code."""
+    """Return an archive's packing, its target ID, and the names and paths of its code."""
     contents: _Contents = node.attributes.offload_kpack_contents
     codes = [(name, str(code)) for name, code in contents.codes.items()]
     return contents.packing, contents.device.name, codes
@@ -304,7 +305,7 @@ def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[
 
 
 def add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, host: Node) -> None:
-    """Add a source whose code objects are apart to a link."""
+    """Add a source with separate code objects to a link."""
     codes, marker = _packed_parts(env, packing, unit)
     linked.codes += codes
     linked.wraps |= uses_lto(env)
@@ -314,7 +315,7 @@ def add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, h
 def packed_object(
     env: Environment, packing: Packing, unit: Unit, names: Iterable[Node], host: Node
 ) -> Node:
-    """Declare the object of a source whose code objects are apart.
+    """Declare the object of a source with separate code objects.
 
     :raises UsageError: it would be bitcode.
     """
@@ -338,7 +339,7 @@ def packed_links(
     linked: Linked,
     given: GivenCode,
 ) -> list[Node]:
-    """Declare the link of each device, and what makes a program look for its result."""
+    """Declare the link of each device, and the objects through which a program finds them."""
     images = [
         link_node(env, named, "hip", device, part.of(device))
         for device in readers.devices(env, "hip")
@@ -363,9 +364,9 @@ def packed_links(
 def tools_marker(
     env: Environment, stem: Stem, owner: Owner, codes: list[PackedCode], *, shared: bool
 ) -> Node:
-    """Declare the object with the marker of a program or library, which tools look for.
+    """Declare the object with a program's or library's marker for tools.
 
-    It says where archives are, and knows of no code object.
+    It contains the paths of archives, and depends on no code object.
     """
     named = partial(files_beside, env, stem, owner=owner)
     paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
@@ -380,16 +381,16 @@ def tools_marker(
 
 
 def wrapped_call(env: Environment, named: Names) -> Node:
-    """Declare the object with the call that is wrapped around the one that registers."""
+    """Declare the object with the wrapper of the registration call."""
     return compiled_c(env, named(".wrapped$OBJSUFFIX"), WRAP_SOURCE)
 
 
 _IN_NO_PROCESSOR = frozenset("_.")
-"""Of GPUs whose code is in archives."""
+"""Characters that no processor with code in archives has in its name."""
 
 
 class _Leftovers:
-    """Where archives are made, and which ones."""
+    """The archives of this build, and their folders."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, str], None] = {}
@@ -402,7 +403,7 @@ class _Leftovers:
         self._made.add(archive.get_abspath())
 
     def _tell(self) -> None:
-        if not compat.has_read_all():  # what is made is not known
+        if not compat.has_read_all():  # the list of outputs is not complete
             return
         for path in sorted(set(self._found())):
             print(  # noqa: T201 - as SCons says what it does
@@ -421,9 +422,9 @@ class _Leftovers:
 
 
 def _is_target_id(name: str) -> bool:
-    """Return whether a name is one: ``demo_x_gfx906`` is of another group than ``demo``.
+    """Return True if a name is a target ID: ``demo_x_gfx906`` is of another group than ``demo``.
 
-    So is ``demo_gfx906_gfx90a``: of processors that are not known, there is none with such a name.
+    So is ``demo_gfx906_gfx90a``: no unknown processor has such a name.
     """
     try:
         return (
@@ -435,8 +436,8 @@ def _is_target_id(name: str) -> bool:
 
 
 def watch_archive(env: Environment, folder: Folder, path: str, archive: Node) -> None:
-    """Print at the end of the build which files are called as an archive of another target.
+    """Print at the end of the build which files look like archives of other targets.
 
-    `path` is where the archives of all targets are, with a placeholder, from `folder` on.
+    `path` is that of all targets' archives, with a placeholder, relative to `folder`.
     """
     compat.of_build(env, _Leftovers).watch(folder, path, archive)
