@@ -1,7 +1,7 @@
-"""The one door to what SCons does not promise: each private name that this package uses.
+"""All uses of SCons's private names by this package.
 
-They are looked for when this module is loaded, so that a version of SCons that lacks one is
-refused by name, and not half-way through a build. Known to have all: SCons 4.6 to 4.11.
+Importing this module checks for them. A version of SCons that lacks one is rejected with its name,
+instead of failing during a build. SCons 4.6 to 4.11 have all.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ for _owner, *_names in _NEEDED:
 
 
 def adopt(node: Any, node_class: type) -> None:
-    """Make a file node one of a class of ours, as SCons does with entries that become files."""
-    if type(node) is SCons.Node.FS.Entry:  # nobody has asked yet what it is
+    """Assign one of our classes to a file node, as SCons does with entries that become files."""
+    if type(node) is SCons.Node.FS.Entry:  # SCons has not determined its type yet
         node.disambiguate()
     if type(node) is SCons.Node.FS.File or issubclass(node_class, type(node)):
         node.__class__ = node_class
 
 
 def adopt_input(node: Any, node_class: type) -> None:
-    """Make a file that a target is made of one of a class of ours.
+    """Assign one of our classes to a dependency of a target.
 
-    SCons may have asked before what it holds: that went by its time of modification alone.
+    If SCons has already computed its signature, that relied on the modification time alone.
     """
     if type(node) not in {SCons.Node.FS.Entry, SCons.Node.FS.File}:
         return
-    adopt(node.srcnode(), node_class)  # SCons wants one class for a copy and its original
+    adopt(node.srcnode(), node_class)  # SCons needs one class for a copy and its original
     adopt(node, node_class)
     known = node.get_ninfo()
     if hasattr(known, "csig"):
@@ -91,24 +91,24 @@ def adopt_input(node: Any, node_class: type) -> None:
 
 
 def _look(node: Any) -> tuple[int, ...]:
-    found = node.rfile().stat()  # which SCons has asked anyway
+    found = node.rfile().stat()  # cached: SCons needs it anyway
     return () if found is None else tuple(look_of(found))
 
 
 def note_look(node: Any) -> None:
-    """Make SCons store a file's stat() in the place of its size, which it does not use."""
+    """Make SCons store a file's stat() in the unused field for its size."""
     node.get_ninfo().size = _look(node)
 
 
 def has_stored_look(node: Any) -> bool:
-    """Return True where a file has the look that SCons has stored of it."""
+    """Return True if a file's stat() equals the one that SCons has stored."""
     return bool(getattr(node.get_stored_info().ninfo, "size", None) == _look(node))
 
 
 def has_other_content(node: Any, before: Any) -> bool:
-    """Return True where a file's content is not the one of `before`, as far as that is stored.
+    """Return True if a file's content differs from `before`, as far as that is stored.
 
-    The content's digest is kept in any case, to be stored.
+    Also store the content's digest in its node.
     """
     then = getattr(before, "csig", None)
     if then and getattr(before, "size", None) == _look(node):
@@ -120,14 +120,14 @@ def has_other_content(node: Any, before: Any) -> bool:
 def add_source(node: Any, source: Node) -> None:
     """Add a source to a node that has a builder.
 
-    (The executor's own method compares it with each of them, for each source.)
+    (The executor's own method takes quadratic time.)
     """
     node.add_source([source])
     node.get_executor().get_sources().append(source)
 
 
 def replace_implicit(node: Any, nodes: list[Node]) -> None:
-    """Replace what a scan has found of a node that was built."""
+    """Replace the implicit dependencies of a node that was built."""
     node.implicit = nodes
     node.implicit_set = set(nodes)
     node._children_reset()
@@ -135,7 +135,7 @@ def replace_implicit(node: Any, nodes: list[Node]) -> None:
 
 
 def copy_again(node: Any) -> None:
-    """Renew a file in a variant folder that is a copy; remove it where its source is gone."""
+    """Update a file copied to a variant folder; remove it if its source is gone."""
     node.linked = False
     node.srcnode().clear()
     node.clear()
@@ -143,20 +143,20 @@ def copy_again(node: Any) -> None:
 
 
 def was_scanned(node: Any) -> bool:
-    """Return True where SCons has looked for what a node depends on."""
+    """Return True if SCons has scanned a node for dependencies."""
     return node.implicit is not None
 
 
 def forget_scan(node: Any) -> None:
-    """Forget what the scanner of a node said: it may say something else later."""
+    """Discard the cached scan of a node, whose result may change."""
     node._memo.pop("get_found_includes", None)
 
 
 def content_changed(node: Any, against: Any = None, *, remember: bool = False) -> bool:
-    """Return whether a derived file is of other content of its children than it was.
+    """Return True if the content of a derived file's dependencies has changed.
 
-    As `SCons.Node.Node.changed`, with content for each child, whatever Decider is set.
-    `against` is the node whose stored information counts: `node`, or its file in a Repository.
+    This is `SCons.Node.Node.changed` with digests for each child, whatever the Decider. `against`
+    is the node with the stored information: `node`, or its file in a Repository.
     """
     if against is None and "changed" in node._memo:
         return bool(node._memo["changed"])
@@ -173,7 +173,7 @@ def _content_changed(node: Any, against: Any) -> bool:
     differs = len(children) != len(before)
     before += [None] * (len(children) - len(before))
     for child, known in zip(children, before, strict=False):
-        # Each child is looked at, so that its signature is there when this is stored.
+        # No early exit: each child's signature must be computed before it is stored.
         if child.get_csig() != getattr(known, "csig", None):
             differs = True
     contents = node.get_executor().get_contents()
@@ -181,10 +181,10 @@ def _content_changed(node: Any, against: Any) -> bool:
 
 
 def other_was_built(node: Any, against: Any = None) -> bool:
-    """Return whether a child that was made in this run is of other content than the one before.
+    """Return True if a child built in this run has other content than before.
 
-    Deciders that go by time do not tell: SCons compares whole seconds. To be asked before them,
-    for they may take over what was stored as the child's own signature.
+    Deciders that compare times miss that, since SCons stores whole seconds. Call this before them:
+    they may overwrite the child's signature with the stored one.
     """
     info = (against or node).get_stored_info().binfo
     before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
@@ -196,10 +196,10 @@ def other_was_built(node: Any, against: Any = None) -> bool:
 
 
 def was_damaged(node: Any) -> bool:
-    """Check whether a derived file is no longer what SCons has stored of it.
+    """Return True if a derived file differs from what SCons has stored.
 
-    Its time does not tell: SCons stores whole seconds. Of a file that this run has built, SCons
-    keeps what was stored before.
+    Its time is not sufficient: SCons stores whole seconds. For a file built in this run, SCons
+    still has the earlier information.
     """
     if node.get_state() == SCons.Node.executed and does_execute():
         return False
@@ -213,9 +213,10 @@ def include_flags(
     env: Environment,
     for_signature: bool,
 ) -> list[Any]:
-    """Return the flags of ``CPPPATH``, each one word whatever its folder is called.
+    """Return the flags of ``CPPPATH``, each one argument whatever the name of its folder.
 
-    As SCons's ``$_CPPINCFLAGS``, but part of signatures: the search path decides what is found.
+    Unlike SCons's ``$_CPPINCFLAGS``, they are part of signatures: the search path decides the
+    result.
     """
     folders = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
     found = (
@@ -248,13 +249,13 @@ def header_folders(
 
 
 def _header_map(fs: FileSystem, name: Any, base: Any) -> list[Any]:
-    """Return the file in the place of a folder, which clang takes for a header map."""
+    """Return the file with a folder's name, which clang takes for a header map."""
     node: Any = fs.Entry(name, base) if isinstance(name, str) else name
     return [file for file in (node, node.srcnode()) if file.isfile()][:1]
 
 
 def folder_is_known(fs: FileSystem, name: str) -> bool:
-    """Check whether SCons has a node for a folder; without one, it builds nothing there."""
+    """Return True if SCons has a node for a folder; otherwise it builds nothing there."""
     try:
         return folder_node(fs, name, create=False) is not None
     except SCons.Errors.UserError:
@@ -287,9 +288,9 @@ _FILE_FOR_FOLDER = re.compile(
 
 @contextmanager
 def refusing_folders_for_files() -> Iterator[None]:
-    """Raise what SCons raises for a file's name that a folder has, as an error of the user's.
+    """Convert SCons's errors on clashes of file and folder names to errors of the user's.
 
-    :raises UsageError: a folder has the name of a file that is wanted, or a file that of a folder.
+    :raises UsageError: a folder has the name of a needed file, or a file that of a folder.
     """
     try:
         yield
@@ -310,7 +311,7 @@ def refusing_folders_for_files() -> Iterator[None]:
 
 
 def builds_in(folder: str) -> bool:
-    """Return whether this process may build something in a folder: it has a node for that."""
+    """Return True if this process may build something in a folder: it has a node."""
     return folder_is_known(SCons.Node.FS.get_default_fs(), folder)
 
 
@@ -324,47 +325,47 @@ def libs_by_name(env: Any) -> list[Any]:
 
 
 def cache_is_forced() -> bool:
-    """Return whether ``--cache-populate`` was given."""
+    """Return True with ``--cache-populate``."""
     return bool(SCons.CacheDir.cache_force)
 
 
 def cache_is_readonly() -> bool:
-    """Return whether ``--cache-readonly`` was given."""
+    """Return True with ``--cache-readonly``."""
     return bool(SCons.CacheDir.cache_readonly)
 
 
 def is_interactive() -> bool:
-    """Return whether this process may build several times: ``--interactive``."""
+    """Return True if this process may build several times: ``--interactive``."""
     return bool(SCons.Node.interactive)
 
 
 def does_execute() -> bool:
-    """Return whether actions do something: not with ``-n``."""
+    """Return True if actions run: not with ``-n``."""
     return bool(SCons.Action.execute_actions)
 
 
 def keep_command(node: Any) -> None:
-    """Make SCons keep how a node is made when it is done."""
+    """Make SCons keep a node's command after the build."""
     node.attributes.keep_targetinfo = True
 
 
 def contents(node: Any) -> bytes:
-    """Return what SCons signs of how a node is made."""
+    """Return the bytes that SCons signs for a node's command."""
     return bytes(node.get_executor().get_contents())
 
 
 def all_sources(node: Any) -> list[Any]:
-    """Return the sources of how a node is made."""
+    """Return the sources of a node's command."""
     return list(node.get_executor().get_all_sources())
 
 
 def waits_for(node: Any) -> list[Any]:
-    """Return what has to be made before a node, and is not a dependency of it."""
+    """Return a node's prerequisites, which are no dependencies."""
     return list(node.prerequisites or ())
 
 
 def known_inputs(node: Any) -> list[Any]:
-    """Return all that a node was found to depend on, or has to wait for."""
+    """Return all known dependencies and prerequisites of a node."""
     return [
         *(node.implicit or ()),
         *waits_for(node),
@@ -374,37 +375,36 @@ def known_inputs(node: Any) -> list[Any]:
 
 
 class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
-    """A value that is looked at when every SConscript has been read."""
+    """A value that is computed after all SConscripts were read."""
 
     def __init__(self, name: str, sign: Callable[[], str]) -> None:
         super().__init__(name)
         self._sign = sign
 
     def get_csig(self) -> str:
-        """Return what `sign` gives now, a digest."""
+        """Return the current digest from `sign`."""
         self.get_ninfo().csig = csig = self._sign()
         return csig
 
 
 def look_up_also(lookup: Callable[..., Any]) -> None:
-    """Make SCons ask `lookup` for names of its command line that nothing else knows."""
-    lookups = SCons.Node.arg2nodes_lookups  # an environment asks these, and so does its main
+    """Make SCons try `lookup` for names on its command line that nothing else resolves."""
+    lookups = SCons.Node.arg2nodes_lookups  # environments and SCons's main use this list
     if lookup not in lookups:
-        lookups.append(lookup)  # behind that of aliases: the user's own come first
+        lookups.append(lookup)  # after that of aliases, so that the user's have precedence
 
 
 def blame_caller(function: Any) -> None:
-    """Make SCons show what a function raises with the line of the SConscript that called it.
+    """Make SCons report a function's errors with the line of the SConscript that called it.
 
-    SCons takes the deepest line that is not in its own files for the user's mistake: with this
-    function counted as SCons's, that is the line.
+    SCons blames the deepest line outside of its own files. This counts the function as SCons's.
     """
     place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
     function.__code__ = function.__code__.replace(co_filename=place)
 
 
 def generates_ninja() -> bool:
-    """Return whether SCons's tool ``ninja`` has taken the build over: SCons then builds nothing."""
+    """Return True if SCons's tool ``ninja`` controls the build: SCons then builds nothing."""
     tool = sys.modules.get("SCons.Tool.ninja_tool")
     return getattr(tool, "NINJA_STATE", None) is not None
 
@@ -412,7 +412,7 @@ def generates_ninja() -> bool:
 def after_each_tool(call: Callable[[], None]) -> None:
     """Make SCons call a function whenever it has loaded a tool into an environment."""
     load = SCons.Tool.Tool.__call__
-    if hasattr(load, "offload_calls"):  # one environment has done this already
+    if hasattr(load, "offload_calls"):  # already done for another environment
         return
 
     @functools.wraps(load)
@@ -426,11 +426,11 @@ def after_each_tool(call: Callable[[], None]) -> None:
 
 
 _declared: list[Node] = []
-"""The first node of ours, if there is one."""
+"""The first node of ours, if any."""
 
 
 def check_builder_of_nodes(node: Node) -> None:
-    """Refuse a node that is being declared, if SCons's tool ``ninja`` is in use.
+    """Reject a node that is being declared, if SCons's tool ``ninja`` is in use.
 
     :raises UsageError: it is.
     """
@@ -441,13 +441,12 @@ def check_builder_of_nodes(node: Node) -> None:
 
 
 def refuse_ninja_tool() -> None:
-    """Refuse SCons's tool ``ninja`` also where it is loaded after nodes of ours were declared.
+    """Reject SCons's tool ``ninja`` even if it is loaded after nodes of ours were declared.
 
-    It takes the building over in every environment. Of an action that it does not know, its file
-    has neither the headers that were read nor anything else that a manifest decides by. A changed
-    header gave the old output, with exit status 0; nodes that were declared before were not built.
-
-    Source: SCons 4.11.1, ``SCons/Tool/ninja_tool``, read and run.
+    It takes control in every environment. For unknown actions, its build file lacks the headers
+    that were read and all else that a manifest checks. A changed header left the old output, with
+    exit status 0, and earlier nodes were not built. Source: SCons 4.11.1,
+    ``SCons/Tool/ninja_tool``, read and run.
     """
     blame_caller(_check_tool)
     after_each_tool(_check_tool)
@@ -468,11 +467,11 @@ def _message(node: Node) -> str:
 
 
 def tell_failures_from_cycles() -> None:
-    """Make SCons name no dependency cycle where something failed and there is no cycle.
+    """Stop SCons from reporting a dependency cycle after a failure if there is no cycle.
 
-    With ``-k``, a node that SCons comes upon twice before it finds that a child has failed stays
-    among those that it takes for a cycle in the end. Source: SCons 4.11.1, observed, with
-    five nodes of ``Command``.
+    With ``-k``, SCons may visit a node twice before it finds that a child failed; such a node stays
+    among those that it later reports as a cycle. Source: SCons 4.11.1, observed, with five nodes of
+    ``Command``.
     """
     look_for_cycles = SCons.Taskmaster.Taskmaster.cleanup
     if hasattr(look_for_cycles, "offload_knows_failures"):
@@ -490,7 +489,7 @@ def tell_failures_from_cycles() -> None:
 
 
 def of_build(env: Environment, make: Callable[[], T]) -> T:
-    """Return what there is once in a build: it belongs to the file system that SCons builds in."""
+    """Return the build's single instance of `make`, stored on its SCons file system."""
     known: dict[Any, Any] = vars(env.fs).setdefault("offload_of_build", {})
     if make not in known:
         known[make] = make()
@@ -500,12 +499,13 @@ def of_build(env: Environment, make: Callable[[], T]) -> T:
 
 @contextmanager
 def at_top(env: Environment) -> Iterator[None]:
-    """Be in the folder in which SCons runs commands, not in that of the SConscript being read.
+    """Run in the folder in which SCons runs commands, not in that of the SConscript being read.
 
-    The compiler is queried in the folder where it runs. A relative name in its flags, in PATH or in
-    a variable of the shell then means the same in both, and in each SConscript.
-    SCons also spells nodes in variables as it does in commands: elsewhere `str(node)` is relative
-    to the SConscript. Names that are to become nodes are looked up before.
+    Compiler queries run in the compiler's working directory. A relative name in flags, in PATH or
+    in an environment variable then means the same in both, and in each SConscript.
+
+    SCons also spells nodes in variables as in commands: elsewhere `str(node)` is relative to the
+    SConscript. Convert names to nodes before entering.
     """
     fs, place = env.fs, os.getcwd()
     top, folder = fs.Top, fs.getcwd()
@@ -519,10 +519,10 @@ def at_top(env: Environment) -> Iterator[None]:
 
 
 def has_read_all() -> bool:
-    """Return whether every SConscript has been read: from then on SCons keeps nodes' names."""
+    """Return True if all SConscripts were read: SCons then caches nodes' names."""
     return bool(SCons.Node.FS.Save_Strings)
 
 
 def existing(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Return the nodes that are there, or that will be."""
+    """Return the nodes that exist or will be built."""
     return (node for node in nodes if node.has_builder() or node.rexists())

@@ -15,15 +15,15 @@ from offload_tool.scons.graph.aliases import look_up_target_ids
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
 
-# When Python ends it looks for garbage among all nodes: a tenth of a small build, in vain.
+# Skip Python's final garbage collection of all nodes: a tenth of a small build, to no effect.
 atexit.register(gc.freeze)
 
 
 def generate(env: Environment, **overrides: Any) -> None:
     """Add the Offload builders and variables to a construction environment.
 
-    Nothing is searched for, run or printed here: a compiler is looked for when the
-    first node that needs one is declared.
+    This neither searches, runs nor prints anything: the search for a compiler starts with the first
+    node that needs one.
     """
     readers.set_defaults(env, overrides)
     builders.add_builders(env)
@@ -34,5 +34,5 @@ def generate(env: Environment, **overrides: Any) -> None:
 
 
 def exists(env: Environment) -> bool:
-    """Return SCons that the tool can be loaded; which compiler there is shows later."""
+    """Return True: the tool can be loaded; the search for a compiler comes later."""
     return True

@@ -1,25 +1,23 @@
 """Precompiled headers (PCHs) of compiles: ``OFFLOAD_PCH``.
 
-A PCH is made by the first compile that needs it, in the folder ``.offload-pch``, and used by the
-others; see `offload_tool.pch.pch`. It is no node of the graph. As one, it would be made for
-compiles that a ``CacheDir`` then gives, and they would wait for it where they do not use it; so
-nothing that SCons decides or signs knows of it.
+The first compile that needs a PCH makes it in the folder ``.offload-pch``, and others use it; see
+`offload_tool.pch.pch`. It is not a node of the graph. Otherwise SCons would make it for compiles
+that hit a ``CacheDir``, and compiles that do not use it would wait. Therefore SCons's decisions and
+signatures ignore it.
 
-Compiles that differ in their target, their side, their language or their flags have different
-PCHs::
+Each target, side, language and set of flags has its own PCHs::
 
     a.hip --+                        .offload-pch/gfx906.hip.1c5e09a7b2d4f683.pch
     b.hip --+-- gfx906 ----------->
     c.hip --+-- gfx90a ----------->  .offload-pch/gfx90a.hip.77e02b91c35d4fa8.pch
             +-- host ------------->  .offload-pch/host.hip.e5d0c4b3a2918f67.pch
 
-The number is the digest of all that decides what is in one: the headers, the words of the command,
-the compiler, and variables that it reads.
+The number is a digest of the PCH's key: the headers, the arguments, the compiler, and the
+environment variables that it reads.
 
-Passes of one group have all words of their commands in common, but for source and output. Which of
-them share a PCH depends on their sources: on what each begins with (`include_prefix`). Of all that
-they could share, that is made which saves most reading: its users, less those that it takes to
-pay, times the bytes of its headers.
+The passes of a group have equal commands except for source and output. Their sources' leading
+includes decide which of them share a PCH (`include_prefix`). Among the possible PCHs, the one that
+saves the most reading is made: the users beyond break-even, times the bytes of its headers.
 """
 
 from __future__ import annotations
@@ -60,14 +58,14 @@ if TYPE_CHECKING:
 
 
 FEWEST_USERS = 3
-"""One for fewer would take longer to make than it saves."""
+"""With fewer users, making a PCH takes longer than it saves."""
 _SETS_OF_FLAGS = 4
-"""PCHs are kept for so many, such as those of debug and release builds."""
+"""Sets of flags whose PCHs are kept, for example of debug and release builds."""
 _UNDECIDED = (SCons.Node.no_state, SCons.Node.pending, SCons.Node.executing)
 
 
 class PchStatistics:
-    """How many compiles of a build were compiled with a PCH, and why others were not."""
+    """Counts a build's compiles with a PCH, and the reasons of those without."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -92,13 +90,13 @@ class PchStatistics:
 
 
 class Key(NamedTuple):
-    """What decides which passes may share PCHs: their commands and the headers that are wanted."""
+    """Identifies passes that may share PCHs: their commands and the requested headers."""
 
     target: str
     kind: str
     wanted: tuple[str, ...] | bool
     words: tuple[str, ...]
-    """All words but source, output and depfile, and all else that the compiler depends on."""
+    """All arguments but source, output and depfile, and the compiler's other dependencies."""
 
 
 class Group:
@@ -110,7 +108,7 @@ class Group:
         self._shares: dict[str, Candidate] = {}
 
     def shares(self, path: SearchPath) -> dict[str, Candidate]:
-        """Return the PCH that each source is to use, if there are enough for it."""
+        """Return the PCH that each source should use, if enough sources share it."""
         if not self._shares or compat.is_interactive():
             sources = dict.fromkeys(map(_source_file, self.nodes))
             found = {name: path.candidates(name).all for name in sources}
@@ -119,7 +117,7 @@ class Group:
         return self._shares
 
     def users_of(self, headers: Headers) -> int:
-        """Count the compiles that may yet be compiled with a PCH of these headers."""
+        """Return the number of pending compiles that may use a PCH of these headers."""
         users = {name for name, each in self._shares.items() if each.headers == headers}
         return sum(
             _source_file(node) in users and node.get_state() in _UNDECIDED for node in self.nodes
@@ -139,26 +137,26 @@ class Pchs:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.failed: set[str] = set()
         self.small: set[tuple[str, Headers]] = set()
-        """Kinds with headers that were found to be small, for one target."""
+        """Kinds with headers that turned out to be small for one target."""
         self.used: set[str] = set()
-        """The files that passes of this build were given."""
+        """The files used by passes of this build."""
 
     def once(
         self, like: tuple[Any, ...], find: Callable[[], tuple[str, ...]]
     ) -> Callable[[], tuple[str, ...]]:
-        """Return a function that returns what `find` does, once for all passes with `like`.
+        """Return a function that calls `find` once for all passes with equal `like`.
 
-        The first part of `like` is an environment, which is kept: no other one gets its ``id()``.
+        The first part of `like` is an environment; keeping it prevents reuse of its ``id()``.
         """
         env, *more = like
         return self._words.setdefault((id(env), *more), (env, cache(find)))[1]
 
     def declare(self, node: Node, find_key: Callable[[], Key]) -> None:
-        """Add a pass, whose key is read when the first pass runs: SConscripts may change flags."""
+        """Add a pass; the first run computes its key, since SConscripts may change flags."""
         self._declared[node] = find_key
 
     def groups_of(self, node: Node) -> tuple[Group, Group]:
-        """Return the passes with the key of a node, and those whose words may differ."""
+        """Return the passes with a node's key, and those that differ at most in arguments."""
         with self.lock:
             if len(self._keys) != len(self._declared):
                 self._keys = {each: find() for each, find in self._declared.items()}
@@ -170,20 +168,20 @@ class Pchs:
             return self._groups[key], self._groups[key._replace(words=())]
 
     def most_files(self, node: Node, path: SearchPath) -> int:
-        """Return how many PCHs of a node's target and kind are kept: for some sets of flags."""
+        """Return the maximum number of PCHs for a node's target and kind."""
         like = self._keys[node][:2]
         groups = [group for key, group in self._groups.items() if key[:2] == like and key.words]
         shares = ({each.headers for each in group.shares(path).values()} for group in groups)
         return _SETS_OF_FLAGS * sum(map(len, shares))
 
     def lock_of(self, file: str) -> threading.Lock:
-        """Return the lock under which a PCH is looked at and made."""
+        """Return the lock for checking and making a PCH."""
         with self.lock:
             return self._locks[file]
 
 
 def pch_statistics(env: Environment) -> PchStatistics:
-    """Return the statistics of the build that an environment is part of."""
+    """Return the statistics of an environment's build."""
     return compat.of_build(env, Pchs).statistics
 
 
@@ -194,8 +192,8 @@ def shared_headers(
 ) -> dict[str, Candidate]:
     """Return the PCH that each source shares with at least two others.
 
-    It is that of `wanted`; with True the one that saves most. `weigh` tells how many bytes headers
-    have.
+    It is that of `wanted`; with True the one that saves most. `weigh` returns the size of headers
+    in bytes.
     """
     shares: dict[str, Candidate] = {}
     while True:
@@ -216,7 +214,7 @@ def shared_headers(
 
 
 def _is_wanted(candidate: Candidate, wanted: tuple[str, ...] | bool) -> bool:
-    """Return whether a PCH is one that the user has asked for, by names of headers."""
+    """Return True if a PCH is one that the user has requested, by names of headers."""
     names = tuple(each[1:-1] for each in candidate.headers if each[0] == "<")
     return wanted in (True, names) or (bool(candidate.written) and wanted == (candidate.written,))
 
@@ -229,18 +227,18 @@ def _source_file(node: Node) -> str:
 
 PCH_FOLDER = ".offload-pch"
 SMALLEST = 256 << 10
-"""Bytes of headers, measured: to read 120,000 takes as long as to read their PCH."""
+"""Bytes of headers, measured: reading 120,000 takes as long as reading their PCH."""
 
 
 _CUSTOM = "custom compile command: $OFFLOADDEVICECOM or $OFFLOADHOSTCOM is not this tool's own"
 
 
 class Compile(NamedTuple):
-    """A compile that may use a PCH, as its command is."""
+    """A compile that may use a PCH, from its command."""
 
     source: str
     made: tuple[str, ...]
-    """The words without source, output and depfile, with which a PCH is made."""
+    """The arguments without source, output and depfile, with which a PCH is made."""
     command: list[str]
     """The whole command, without `launcher`."""
     variables: Mapping[str, str]
@@ -254,9 +252,9 @@ def pch_spawn(
 ) -> Spawn:
     """Return the SPAWN function of a pass that may use a PCH; `spawn` compiles without.
 
-    Passes with equal `like` have equal commands but for source and output.
+    Passes with equal `like` have equal commands except for source and output.
 
-    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
+    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is invalid.
     """
     wanted = _wanted(env)
     if not wanted:
@@ -279,9 +277,9 @@ def _wanted(env: Environment) -> tuple[str, ...] | bool:
 
 
 class _PchSpawn:
-    """The SPAWN function of a compile: with a PCH where that does, and without where not.
+    """The SPAWN function of a compile: with a PCH if possible, otherwise without.
 
-    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is not what it may be.
+    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is invalid.
     """
 
     def __init__(
@@ -293,7 +291,6 @@ class _PchSpawn:
         like: tuple[Any, ...],
         spawn: Spawn,
     ) -> None:
-        """Begin as `pch_spawn` does."""
         self._toolchain = readers.toolchain(env)
         self._name = job.device.filename if job.device is not None else "host"
         self._kind: str = job.kind
@@ -336,7 +333,7 @@ class _PchSpawn:
         return self._checked(plain) if is_checked else 0
 
     def _compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
-        """Return the pass as the command tells it, or why that is not understood."""
+        """Return the parsed command, or why it is not recognised."""
         launcher, node = [*self._launcher], self._node
         source = str(node.sources[0].rfile())
         if self._is_distributed:
@@ -351,17 +348,17 @@ class _PchSpawn:
         return Compile(source, tuple(made), words, variables, tuple(launcher), self._quietly)
 
     def _refuses(self, compiled: Compile) -> str:
-        """Return why its flags allow no PCH; "" where they do."""
+        """Return why the flags rule out a PCH; "" if they do not."""
         words = general_words(compiled.made, ())
         return reason_of_flags(self._kind, words, compiled.variables)
 
     def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-        """Return all that decides what a PCH of given headers is, for words without a source."""
+        """Return the key of a PCH of given headers, from arguments without a source."""
         heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
         return (*pch.words_without_source(made), self._toolchain.identity, *heeded)
 
     def _words_declared(self) -> tuple[str, ...]:
-        """Return what `_decides` does, before the command runs."""
+        """Return the result of `_decides` before the command runs."""
         words = words_of(self._node, self._command)
         variables = {name: str(value) for name, value in self._node.get_build_env()["ENV"].items()}
         return self._decides(words[:-3], variables)
@@ -372,7 +369,7 @@ class _PchSpawn:
         return plain()
 
     def _find(self, compiled: Compile) -> pch.UsablePch | str:
-        """Return the PCH for a compile, which is made if need be; or why there is none."""
+        """Return the PCH for a compile, made if necessary, or why there is none."""
         source = compiled.source
         group, any_flags = self._pchs.groups_of(self._node)
         recipe = self._recipe(compiled, (), group.wanted)
@@ -386,7 +383,7 @@ class _PchSpawn:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str):
             return found
-        # A PCH that is there was made after this question.
+        # An existing PCH has already passed this check.
         if refused := self._refuses(compiled):
             return refused
         with self._pchs.lock_of(recipe.file):
@@ -395,7 +392,7 @@ class _PchSpawn:
     def _recipe(
         self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
     ) -> pch.PchRecipe:
-        """Describe a PCH of some headers."""
+        """Return the recipe for a PCH of `headers`."""
         from offload_tool.manifest.output_state import Surroundings
 
         def surroundings() -> Surroundings:
@@ -439,7 +436,7 @@ class _PchSpawn:
         return found
 
     def _make_room(self, made: str, path: SearchPath) -> None:
-        """Remove the oldest PCHs of this target that no pass of this build was given."""
+        """Remove the oldest PCHs of this target that no pass of this build has used."""
         begin = made.rpartition(".pch")[0].rpartition(".")[0]
         with self._pchs.lock:
             used = {*self._pchs.used}
@@ -452,7 +449,7 @@ class _PchSpawn:
     def _checked(self, plain: Callable[[], int]) -> int:
         """Compile again without the PCH, and compare.
 
-        :raises BuildError: the result is another one.
+        :raises BuildError: the outputs differ.
         """
         output = self._node.get_internal_path()
         with open(output, "rb") as file:
@@ -477,7 +474,7 @@ def _made_at(file: Path) -> int:
 
 
 def _why_none(source: str, any_flags: Group, path: SearchPath) -> str:
-    """Return why a source shares no header with enough others, and what can be done."""
+    """Return why a source shares no header with enough others, and how to change that."""
     candidates = path.candidates(source)
     if not candidates.all:
         return (

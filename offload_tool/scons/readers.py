@@ -1,7 +1,7 @@
-"""The construction variables of the tool: their defaults, and reading them.
+"""The construction variables of the tool: defaults and parsing.
 
-What is wrong with a variable is an error where the SConscript is read, in the words of
-`offload_tool.errors`, shown by SCons with the SConscript's line.
+Invalid variables raise errors of `offload_tool.errors` while the SConscript is read, and SCons
+shows them with the SConscript's line.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment
 
-# Part of every in-process action's signature. Raise it when the bytes that we write for
-# the same inputs change, and only then: it rebuilds every user's bundles.
+# Part of every in-process action's signature. Increment it only if the bytes that we write for the
+# same inputs change: it rebuilds every user's bundles.
 FORMAT_VERSION = 3
 
 _COMPILE = (
@@ -74,7 +74,7 @@ _SHOWN_AS_NAMED = (
 
 _DEFAULTS: dict[str, Any] = {
     **{name: variable.default for name, variable in VARIABLES.items()},
-    # Commands and the messages shown in their place; an empty message shows the command.
+    # Commands and the messages shown instead; an empty message shows the command.
     "OFFLOADDEVICECOM": _COMPILE.format(flags="$OFFLOAD_FLAGS $_OFFLOAD_ARCH_FLAGS"),
     "OFFLOADDEVICECOMSTR": "$_OFFLOAD_LANGUAGE [$_OFFLOAD_TARGET_ID] $_OFFLOAD_SHOWN",
     "OFFLOADHOSTCOM": _COMPILE.format(flags="$_OFFLOAD_PIC_FLAGS $OFFLOAD_HOST_FLAGS"),
@@ -114,7 +114,7 @@ _DEFAULTS: dict[str, Any] = {
     "OFFLOADEMBEDSUFFIX": ".fatbin.o",
     "OFFLOADPACKAGESUFFIX": ".offload",
     "OFFLOADMARKERSUFFIX": ".kpackref",
-    # What the compile commands above take from SCons's own C tools, where those are not loaded.
+    # Variables of SCons's C tools that the compile commands above use, if those are not loaded.
     "CFLAGS": [],
     "LIBPREFIX": "lib",
     "LIBSUFFIX": ".a",
@@ -137,14 +137,14 @@ def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
 
 
 def spec(**values: Any) -> str:
-    """Return the text that stands for an in-process action's options in its signature."""
+    """Return the text that represents an in-process action's options in its signature."""
     return json.dumps({"format": FORMAT_VERSION, **values}, sort_keys=True)
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse variables that begin as ours do and are not.
+    """Reject unknown variables with our prefix.
 
-    :raises UsageError: there is one; the message says which one may be meant, or what replaced it.
+    :raises UsageError: there is one; the message suggests a similar name or the replacement.
     """
     for name in sorted(names):
         if name in REMOVED_VARIABLES:
@@ -157,7 +157,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
-    """Refuse variables of a builder call that nothing reads there.
+    """Reject variables of a builder call that nothing reads.
 
     :raises UsageError: one is another build system's; the message names ours.
     """
@@ -174,10 +174,10 @@ def _is_referred_to(env: Environment, name: str, overrides: dict[str, Any]) -> b
 
 
 def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
-    """Return ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order means nothing.
+    """Return ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order has no effect.
 
-    :raises TargetIDError: invalid or conflicting target IDs; all problems are listed.
-    :raises UsageError: none is given, or OFFLOAD_ARCH_FLAGS names one that is not built.
+    :raises TargetIDError: invalid or conflicting target IDs; the message lists all problems.
+    :raises UsageError: the list is empty, or OFFLOAD_ARCH_FLAGS names a target that is not built.
     """
     given = _given_targets(env)
     if NATIVE in given:
@@ -203,9 +203,9 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
 
 
 def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
-    """Return what ``all`` and ``all-major`` stand for, as CMake has them; other items as they are.
+    """Return the expansion of ``all`` and ``all-major``, as in CMake; return other items unchanged.
 
-    :raises UsageError: there is no ptxas to tell, or the sources are not CUDA's.
+    :raises UsageError: there is no ptxas to query, or the sources are not CUDA's.
     """
     if item not in cuda.ALL:
         return [item]
@@ -219,7 +219,7 @@ def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
 
 
 def knows_processor(env: Environment, target_id: TargetID) -> bool:
-    """Return whether a processor that the table lacks may be given: the compiler decides."""
+    """Return True if a processor missing in the table is allowed: the compiler decides."""
     if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
         return True
     try:
@@ -230,7 +230,7 @@ def knows_processor(env: Environment, target_id: TargetID) -> bool:
 
 
 def warn(env: Environment, text: str) -> None:
-    """Write a warning to standard error, once in a build."""
+    """Print a warning to standard error, once in a build."""
     compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show=_show_error)
 
 
@@ -246,16 +246,16 @@ def _given_targets(env: Environment) -> list[str]:
 def shared_suffix(env: Environment) -> str:
     """Return the suffix of objects for shared libraries.
 
-    The embedded compiler's link takes a file for an object by ``.o``, so not SCons's ``.os``.
+    The embedded compiler's link recognises objects by ``.o``, which rules out SCons's ``.os``.
     """
     given = str(env.subst("$SHOBJSUFFIX"))
     return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
 
 
 def is_relocatable(env: Environment, unit: Unit) -> bool:
-    """Return whether ``OFFLOAD_RDC`` asks for relocatable device code of a source.
+    """Return True if ``OFFLOAD_RDC`` applies to a source.
 
-    OpenMP's device code always is, and has no other form.
+    OpenMP's device code is always relocatable, so it does not apply there.
     """
     return env["OFFLOAD_RDC"] and not LANGUAGES[unit.kind].has_host_ir
 
@@ -264,12 +264,12 @@ _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
 
 
 def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
-    """Return the words of a text in which variables are replaced."""
+    """Return the arguments of a text after substitution of variables."""
     return [str(word) for line in env.subst_list(text, source=source) for word in line]
 
 
 def machine_flags(env: Environment) -> list[str]:
-    """Return those flags of host passes that may say for which machine they compile."""
+    """Return the flags of host passes that may set the target machine."""
     words = substituted(env, _HOST_FLAGS)
     return [
         word
@@ -279,7 +279,7 @@ def machine_flags(env: Environment) -> list[str]:
 
 
 def host_triple(env: Environment) -> str:
-    """Return the triple of host code: what the driver says of the flags of host passes."""
+    """Return the triple of host code, queried from the driver with the flags of host passes."""
     found, asked = toolchain(env), machine_flags(env)
     if not asked:
         return found.host_triple
@@ -291,9 +291,9 @@ def host_triple(env: Environment) -> str:
 
 
 def link_flags(env: Environment) -> list[str]:
-    """Return the flags of host compiles that the link of their objects needs.
+    """Return the flags of host compiles that the link also needs.
 
-    As a user of the compiler's driver would write them in both places.
+    A user of the compiler's driver would write them in both places.
     """
     there = substituted(env, "$LINKFLAGS $SHLINKFLAGS")
     words = dict.fromkeys(substituted(env, _HOST_FLAGS))
@@ -301,7 +301,7 @@ def link_flags(env: Environment) -> list[str]:
 
 
 def device_link_flags(env: Environment) -> list[str]:
-    """Return ``OFFLOAD_LINK_FLAGS``: what users add to the links of device code."""
+    """Return ``OFFLOAD_LINK_FLAGS``: the user's flags for links of device code."""
     return substituted(env, "$OFFLOAD_LINK_FLAGS")
 
 
@@ -323,9 +323,9 @@ def _flag_keys(device: CompileTarget) -> tuple[str, ...]:
 
 
 def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dict[str, list[Any]]:
-    """Read ``OFFLOAD_ARCH_FLAGS``; its keys become canonical.
+    """Return ``OFFLOAD_ARCH_FLAGS`` with canonical keys.
 
-    With what is `built`, other keys with processors that the table lacks are errors.
+    If `built` is given, other keys with processors missing in the table are errors.
 
     :raises TargetIDError: a key is not a target ID.
     """
@@ -346,8 +346,7 @@ _ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cu
 def archive_format(env: Environment, kind: str) -> str:
     """Return ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
 
-    :raises UsageError: it is none of the formats of this offload kind, or one that the compiler
-        cannot make.
+    :raises UsageError: the offload kind has no such format, or the compiler cannot write it.
     """
     given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
     if given not in ("", *_ARCHIVE_FORMATS[kind]):
@@ -381,7 +380,7 @@ def bundle_type(env: Environment, default: str) -> str:
 
 
 def unbundling(env: Environment, *, archive: bool = False) -> dict[str, bool]:
-    """Return the options of taking bundles, or archives of them, apart, of those that are set."""
+    """Return the options that are set for unbundling, also of archives."""
     variables = {
         "allow_missing": "OFFLOAD_ALLOW_MISSING_BUNDLES",
         "hip_openmp": "OFFLOAD_HIP_OPENMP_COMPATIBLE",
@@ -391,11 +390,11 @@ def unbundling(env: Environment, *, archive: bool = False) -> dict[str, bool]:
 
 
 def compression(env: Environment) -> tuple[str | int | None, ...]:
-    """Return how bundles are compressed: (method or None, level or None), and a version but 3.
+    """Return the compression of bundles: (method or None, level or None), and a version unless 3.
 
-    That is ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and ``OFFLOAD_COMPRESS_VERSION``,
-    or clang's variable for the version in the environment of commands. (The usual version is
-    left out, so that builds of before it could be set stay up to date.)
+    They come from ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and
+    ``OFFLOAD_COMPRESS_VERSION``, or clang's variable for the version in the environment of
+    commands. (Omitting the usual version keeps older builds up to date.)
 
     :raises UsageError: clang's variable is another version.
     """
@@ -417,18 +416,18 @@ _PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 
 
 class _Question(NamedTuple):
-    """All that decides which compiler is found: no name in it is relative to a SConscript."""
+    """The cache key of the search for a compiler, without names relative to a SConscript."""
 
     clang: str
     places: Places
     jobs: tuple[Job, ...]
     is_optional: bool
-    """Whether a compiler that cannot do the jobs will do, for lack of one that can."""
+    """Whether a compiler that cannot do the jobs is acceptable if there is no other."""
     shell: tuple[tuple[str, str], ...]
 
 
 def _is_new(text: str) -> bool:
-    """Return whether a text was not told on this machine before, since the package changed."""
+    """Return True if a text was not printed on this machine since the package changed."""
     from offload_tool.toolchain.disk_cache import cached_answer
 
     found: list[str] = []
@@ -437,7 +436,7 @@ def _is_new(text: str) -> bool:
 
 
 class _Toolchains:
-    """The compilers that a build has found, and said."""
+    """The compilers that a build has found and printed."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[_Question, bool], Toolchain] = {}
@@ -446,10 +445,10 @@ class _Toolchains:
     def find(
         self, question: _Question, given: Callable[[], tuple[str, ...]], *, lenient: bool
     ) -> Toolchain:
-        """Find the compiler that a question asks for, and say once which one it is.
+        """Return the compiler for `question`, and print it once.
 
-        `given` tells all flags of device passes, which may mend what a compiler lacks. With
-        `lenient`, a named compiler is used even if it lacks something all the same.
+        `given` returns all flags of device passes, which may compensate for a compiler's defects.
+        With `lenient`, a named compiler is used even if it still lacks something.
         """
         asked = (question, lenient)
         found = self._found.get(asked)
@@ -472,16 +471,16 @@ class _Toolchains:
         return found
 
     def announce(self, text: str, show: Callable[[str], None] = SCons.Util.display) -> None:
-        """Show a text, unless it was shown before."""
+        """Show a text once."""
         if text not in self._announced and not SCons.Script.GetOption("clean"):
             show(text)
         self._announced.add(text)
 
 
 def call(env: Environment, overrides: dict[str, Any]) -> Call:
-    """Return what a builder call with these overrides begins with.
+    """Return the environment of a builder call with these overrides.
 
-    :raises UsageError: a variable is called as ours are, and is none, or is not of its type.
+    :raises UsageError: a variable with our prefix is unknown, or has the wrong type.
     """
     check_overrides(env, overrides)
     # Names of files are relative to the SConscript's folder.
@@ -495,7 +494,7 @@ def _read(env: Environment) -> dict[str, Any]:
 
 
 def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
-    """Find the compiler for this environment, and say once which one it is.
+    """Return the compiler for this environment, and print it once.
 
     :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
     """
@@ -514,9 +513,9 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
 
 
 def _shell(env: Environment) -> dict[str, str]:
-    """Return the variables that say where something is installed: the commands', or the shell's.
+    """Return the variables with installation paths: the commands', or the shell's.
 
-    PATH, by which compilers are found, is the shell's; the loader's path is the commands'.
+    PATH, which locates compilers, is the shell's; the loader's path is the commands'.
     """
     given = env["ENV"]
     return {
@@ -534,7 +533,7 @@ def _question(env: Environment, places: Places) -> _Question:
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
         places,
         _jobs(env, kinds or _likely_kinds(env)),
-        not kinds,  # a link, say: with the compiler of the sources, where there is one
+        not kinds,  # e.g. a link: prefers the compiler of the sources
         tuple(_shell(env).items()),
     )
 
@@ -553,7 +552,7 @@ def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
 
 
 def _device_words(env: Environment) -> tuple[str, ...]:
-    """Return all flags that the user gives to device passes of C++.
+    """Return all user flags of C++ device passes.
 
     :raises UsageError: see `check_flags`.
     """
@@ -564,17 +563,16 @@ def _device_words(env: Environment) -> tuple[str, ...]:
 
 
 def launcher(env: Environment) -> list[str]:
-    """Return the words of ``OFFLOAD_LAUNCHER``, as they are in commands."""
+    """Return the arguments of ``OFFLOAD_LAUNCHER``, as in commands."""
     with compat.at_top(env):
         return choose_engine(env.subst("$OFFLOAD_LAUNCHER"), "")[0]
 
 
 def place(env: Environment, name: str) -> str:
-    """Return the absolute path of the folder that a variable names; empty where it names none.
+    """Return the absolute path of the folder in variable `name`; empty if it is not set.
 
-    A relative name is relative to the SConscript being read, ``#`` is the top folder. It is the
-    folder with the sources, where that SConscript has a variant folder; and that of a Repository
-    where there is none here.
+    A relative name is relative to the SConscript being read, ``#`` is the top folder. With a
+    variant folder, the path is in the source folder; if missing, it is in a Repository.
     """
     given = env[name]
     if not isinstance(given, SCons.Node.FS.Base):
@@ -593,7 +591,7 @@ def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
 
 
 def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
-    """Return the target IDs that the compiler must know; what is wrong with them, others say."""
+    """Return the target IDs that the compiler must know; invalid ones are reported elsewhere."""
     given = [name for name in _given_targets(env) if name != NATIVE]
     try:
         found = parse_targets(given, kind, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
@@ -604,13 +602,13 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
 
 
 def _likely_kinds(env: Environment) -> list[str]:
-    """Return the kind of sources that an environment is for, as far as it tells."""
+    """Return the likely kinds of an environment's sources."""
     given = env.subst("$OFFLOAD_KIND").lower()
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 
 def ptxas(env: Environment) -> Ptxas | None:
-    """Find NVIDIA's assembler: ``OFFLOAD_PTXAS``, that of the toolkit in use, or another one.
+    """Return NVIDIA's assembler: ``OFFLOAD_PTXAS``, the toolkit's, or any other, in this order.
 
     :raises CompilerError: the one named cannot be run.
     """
@@ -620,7 +618,7 @@ def ptxas(env: Environment) -> Ptxas | None:
 
 
 def nvlink(env: Environment) -> NvLinker | None:
-    """Find NVIDIA's device linker: ``OFFLOAD_NVLINK``, that of the toolkit in use, or another one.
+    """Return NVIDIA's device linker: ``OFFLOAD_NVLINK``, then the toolkit's, then any other.
 
     :raises CompilerError: the one named cannot be run.
     """
@@ -633,12 +631,12 @@ def nvlink(env: Environment) -> NvLinker | None:
 
 
 def result_variables(env: Environment) -> dict[str, str]:
-    """Return the variables in ``env['ENV']`` that change what compiles make."""
+    """Return the variables in ``env['ENV']`` that affect compiles' outputs."""
     return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
 
 
 def add_environment(env: Environment, nodes: Any) -> None:
-    """Make compiles depend on the variables in ``env['ENV']`` that change their result."""
+    """Make compiles depend on the variables in ``env['ENV']`` that affect their outputs."""
     found = once(env, "variables that are heeded", lambda: result_variables(env))
     if found:
         for node in nodes:
@@ -648,8 +646,8 @@ def add_environment(env: Environment, nodes: Any) -> None:
 def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     """Return the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
 
-    By default those that the compiler brings for such a device; none if it brings none. Names are
-    absolute, or relative to the top folder.
+    The default is the compiler's runtime for the device, if any. Names are absolute, or relative to
+    the top folder.
     """
     given = env["OFFLOAD_DEVICE_RUNTIME"]
     if given is not None:
@@ -660,9 +658,9 @@ def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
 
 
 def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
-    """Return `device_runtimes`; OpenMP images for a GPU do not link without.
+    """Return `device_runtimes`, without which OpenMP images for a GPU do not link.
 
-    :raises CompilerError: there are none, and nothing says that none are wanted.
+    :raises CompilerError: there are none, although the link needs them.
     """
     found = device_runtimes(env, device)
     excused = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None

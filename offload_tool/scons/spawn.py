@@ -1,9 +1,9 @@
-"""How the commands of this tool are run: without a shell, and maybe by another machine.
+"""SPAWN functions of this tool's commands: without a shell, possibly on another machine.
 
-SCons runs every command through ``SPAWN``, which is in no signature. Ours is given words that
-SCons has quoted, and splits them as a shell would, but runs no shell. What ``OFFLOAD_DIST`` or
-``OFFLOAD_LAUNCHER`` run and what fails for the engine's reasons is run again on this machine,
-once, and said.
+SCons runs every command through ``SPAWN``, which is in no signature. These functions split
+arguments quoted by SCons as a shell would, but run no shell. A command that fails in
+``OFFLOAD_DIST`` or ``OFFLOAD_LAUNCHER`` for the engine's own reasons runs once more on this
+machine, with a message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _program_words(
     env: Environment,
     for_signature: bool,
 ) -> list[str]:
-    """Return the words before the flags; they are in no signature, and not worked out for one."""
+    """Return the arguments before the flags; empty for signatures, which exclude them."""
     if for_signature:
         return []
     return ["$OFFLOAD_LAUNCHER", "$_OFFLOAD_CLANG", "$_OFFLOAD_LOCAL_FLAGS"]
@@ -60,7 +60,7 @@ def _program_words(
 def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the variables through which command lines name the compiler and linkers.
 
-    `program` are the words with which the command begins, where they are not the compiler's.
+    `program` are the first arguments of the command, if they are not the compiler's.
     """
     found = readers.toolchain(env)
     return {
@@ -69,10 +69,10 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
         "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
         "_OFFLOAD_LLD": list(found.lld),
         "_OFFLOAD_IDENTITY": found.identity,
-        # No shell, to which SCons's own would leave the names of folders, and `...` in others.
+        # SCons's own function would leave folders' names, and backquotes in others, to a shell.
         "ESCAPE": shlex.quote,
         "SPAWN": command_spawn(program or found.clang),
-        # The compiler is told apart by what it says of itself, not by its path or bytes.
+        # The compiler's own version output identifies it, not its path or bytes.
         "IMPLICIT_COMMAND_DEPENDENCIES": False,
         "ENV": {**env["ENV"], **dict(found.environment)},
     }
@@ -81,7 +81,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
 def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     """Return the SPAWN function of device compiles.
 
-    :raises UsageError: OFFLOAD_DIST names no usable folder, or stands beside a launcher.
+    :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
     launcher, folder = choose_engine(env.subst("$OFFLOAD_LAUNCHER"), env.subst("$OFFLOAD_DIST"))
@@ -103,7 +103,7 @@ def host_spawn(env: Environment) -> Callable[..., int]:
 
 
 class DirectSpawn:
-    """The SPAWN function of passes that are run without the driver, where that can be."""
+    """The SPAWN function of passes that run without the driver, if possible."""
 
     def __init__(self, clang: tuple[str, ...]) -> None:
         from offload_tool.run.driverless import DirectPasses
@@ -113,7 +113,7 @@ class DirectSpawn:
         self._stages: Stages | None = None
 
     def in_stages(self, stages: Stages) -> DirectSpawn:
-        """Return the like of it for one pass, which is run in stages."""
+        """Return a copy for one pass, which runs in stages."""
         made = copy.copy(self)
         made._stages = stages
         return made
@@ -122,7 +122,7 @@ class DirectSpawn:
         self, shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]
     ) -> int:
         """Run the command of a pass, as SCons's SPAWN."""
-        # Between the builds of one process, another compiler may be installed.
+        # Between the builds of one process, the user may install another compiler.
         command, stages = split_words(words), self._stages
         done = None if compat.is_interactive() else self._passes.run(command, env, stages)
         if done is not None:
@@ -135,14 +135,14 @@ class DirectSpawn:
         return status
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
-        """Run a command and say nothing; see `DirectPasses.run_quietly`."""
+        """Run a command without output; see `DirectPasses.run_quietly`."""
         if compat.is_interactive():
             return None
         return self._passes.run_quietly(command, environment, self._stages)
 
 
 def without_leftovers(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
-    """Return the SPAWN function of a pass that removes its depfile where it fails."""
+    """Return the SPAWN function of a pass that removes its depfile on failure."""
 
     def run(*arguments: Any) -> int:
         status = spawn(*arguments)
@@ -158,10 +158,10 @@ def with_cut_off(
     node: Any,
     accelerated: Callable[[Callable[..., int]], Callable[..., int]],
 ) -> Callable[..., int]:
-    """Return the SPAWN function of a device pass that stops where its bitcode is as it was.
+    """Return the SPAWN function of a device pass that stops if its bitcode is unchanged.
 
-    `accelerated` makes a quicker SPAWN function of one. The output stays there until the bitcode
-    is another one, and goes where the compile fails.
+    `accelerated` wraps a SPAWN function in a faster one. The output stays until the bitcode
+    changes, and is removed if the compile fails.
     """
     from offload_tool.run.cut_off import Stages
 
@@ -240,7 +240,7 @@ def _spawn_of(folder: str) -> Callable[..., int]:
 
 
 class _Once:
-    """Begins a session when the first compile runs: not where there is nothing to compile."""
+    """Starts a session with the first compile, if there is any."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -248,7 +248,7 @@ class _Once:
         self._begun = False
 
     def wait(self) -> None:
-        """Begin, or wait until another thread has."""
+        """Start the session, or wait until another thread has."""
         with self._lock:
             if not self._begun:
                 _say(self._session.begin())
@@ -278,9 +278,9 @@ def _say(lines: list[str]) -> None:
 
 
 _LONGEST_WORD = 120_000
-"""Bytes; Linux takes no argument of 128 KiB or more (``MAX_ARG_STRLEN``)."""
+"""Bytes; Linux rejects arguments of 128 KiB or more (``MAX_ARG_STRLEN``)."""
 _LONGEST_COMMAND = 1_000_000
-"""Bytes; Linux takes 2 MiB of arguments and variables with the usual limit of the stack."""
+"""Bytes; Linux allows 2 MiB of arguments and variables with the usual stack limit."""
 _CANNOT_RUN = 127
 _OPERATORS = frozenset({"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
 _PLAIN = re.compile(r"'(?P<quoted>[^']*)'|[^\s'\"\\]+")
@@ -290,8 +290,8 @@ _EXPANSION = re.compile(r"`|\$[({A-Za-z_]")
 def command_spawn(program: Sequence[str]) -> Callable[..., int]:
     """Return the SPAWN function of commands that begin with `program`.
 
-    No shell is between: what a file is called can never be a command. A command that is too long
-    for the system is given to the program in a response file.
+    It uses no shell: no file name can become a command. A command that is too long for the system
+    goes into a response file.
     """
     return _with_program(tuple(program))
 
@@ -305,7 +305,7 @@ def _with_program(program: tuple[str, ...]) -> Callable[..., int]:
 
 
 def run_words(command: list[str], program: int, variables: dict[str, str]) -> int:
-    """Run a command, of which `program` words name the program; return its exit status."""
+    """Run a command whose first `program` arguments name the program; return its exit status."""
     with shortened(command, program) as short:
         try:
             return subprocess.call(short, env=variables)
@@ -315,9 +315,9 @@ def run_words(command: list[str], program: int, variables: dict[str, str]) -> in
 
 
 def split_words(parts: list[str]) -> list[str]:
-    """Split a command as a shell does; refuse what only a shell could do with it.
+    """Split a command as a shell does; reject constructs that need a shell.
 
-    :raises BuildError: a quote is not closed, or an operator or expansion of shells is there.
+    :raises BuildError: an unclosed quote, or an operator or expansion of shells.
     """
     words: list[str] = []
     pending = ""
@@ -328,11 +328,11 @@ def split_words(parts: list[str]) -> list[str]:
                 "it, or set the variable from Python (env.ParseConfig, os.environ)"
             )
         plain = None if pending else _PLAIN.fullmatch(part)
-        if plain is not None:  # shlex takes seconds for a word of 100 KB
+        if plain is not None:  # shlex takes seconds for an argument of 100 KB
             words.append(part if plain["quoted"] is None else plain["quoted"])
             continue
         pending = f"{pending} {part}" if pending else part
-        with suppress(ValueError):  # a quote that a later part closes
+        with suppress(ValueError):  # a later part closes the quote
             words += shlex.split(pending)
             pending = ""
     if pending:
@@ -344,7 +344,7 @@ def split_words(parts: list[str]) -> list[str]:
 
 @contextmanager
 def shortened(command: list[str], program: int) -> Iterator[list[str]]:
-    """Yield a command that the system can run: its options are in a file where they are many."""
+    """Yield a command that the system can run: with a response file if it is too long."""
     sizes = [len(os.fsencode(word)) + 1 for word in command]
     if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
         yield command

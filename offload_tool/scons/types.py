@@ -1,7 +1,7 @@
-"""What this package uses of SCons's environments and nodes, for type checkers.
+"""The parts of SCons's environments and nodes that this package uses, for type checkers.
 
-SCons has no types. These are the parts of its public interface that are used here, as its manual
-and its sources document them; what it does not promise is used in `compat` alone.
+SCons has no types. These are parts of its public interface, as in its manual and sources; only
+`compat` uses private ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Node(Protocol):
     """A file of the build; values and aliases are nodes as well."""
 
     attributes: Any
-    """Where whoever likes may keep what belongs to a node."""
+    """Free for any code to attach data to a node."""
     name: str
     dir: Folder
     fs: FileSystem

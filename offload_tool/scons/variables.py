@@ -1,7 +1,7 @@
-"""The construction variables of users: the table of their types and defaults, and its one reader.
+"""The users' construction variables: the table of their types and defaults, and their parser.
 
-A builder call reads all of them once, so that everything behind it finds a value of the type. A
-boolean is True or False there, whatever text a command line or a file of variables had for it.
+A builder call parses all of them once, so that all further code finds values of the right type. A
+boolean is then True or False, whatever its text on a command line or in a file of variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Reader = Callable[[Environment, Any], Any]
 
 _WRONG = object()
-"""What a reader returns for a value that is not of its type."""
+"""A reader's result for a value of the wrong type."""
 
 
 class Variable(NamedTuple):
@@ -32,7 +32,7 @@ class Variable(NamedTuple):
     expected: str
     """The type, for messages and for the reference."""
     read: Reader
-    """Returns a value as its type; `_WRONG` for what is not of it."""
+    """Returns a value converted to its type; `_WRONG` for others."""
 
 
 def _boolean_or(other: Reader) -> Reader:
@@ -116,7 +116,7 @@ def _integer(least: int | None = None, *, optional: bool = False) -> Reader:
 
 
 def _one_of(*values: Any) -> Reader:
-    """Read one of some values, by its text; None where it is empty."""
+    """Return a reader of one of `values`, by text; None if empty."""
     by_text = {str(value): value for value in values}
 
     def read(env: Environment, given: Any) -> Any:
@@ -205,7 +205,7 @@ VARIABLES: dict[str, Variable] = {
 REMOVED_VARIABLES = {
     "OFFLOAD_RESIDENT": "leave it out: device passes run without the driver by default",
 }
-"""Variables that are gone, and what to do instead."""
+"""Removed variables, and their replacements."""
 OTHERS_VARIABLES = {
     **dict.fromkeys(
         (
@@ -222,13 +222,13 @@ OTHERS_VARIABLES = {
     **dict.fromkeys(("ROCM_PATH", "HIP_PATH"), "OFFLOAD_ROCM_PATH"),
     **dict.fromkeys(("HIPCC", "NVCC", "HIPCXX", "CUDACXX"), "OFFLOAD_CLANG"),
 }
-"""What other build systems and tools call ours."""
+"""The names of our variables in other build systems and tools."""
 
 
 def read_variables(env: Environment) -> dict[str, Any]:
-    """Return the variables that the types spell in another way than they are given.
+    """Return the variables whose parsed value differs from the given one.
 
-    :raises UsageError: one is not of its type.
+    :raises UsageError: one has the wrong type.
     """
     read = {}
     for name, variable in VARIABLES.items():
