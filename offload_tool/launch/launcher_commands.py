@@ -208,7 +208,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
 def reading_only(
     job: DriverJob, depfile: str, action: str = "-Eonly", output: str = os.devnull
 ) -> list[str]:
-    """Return the command that only lists what a front end reads."""
+    """Return the command that only lists a front end's inputs, which a launcher may omit."""
     words = [action if word in _ACTIONS else word for word in job.words]
     at = words.index("-o")
     words[at + 1] = output

@@ -14,7 +14,7 @@ target, affects only one archive. Each source has its own key, so that neither t
 nor the targets of others have an effect. Host objects of ``-flto`` cannot be modified; there the
 link wraps a call, which makes the same change at startup.
 
-The linked file has one more marker, for AMD's tools, which search `.rocm_kpack_ref`.
+The linked file has one more marker, for AMD's tools, which read the section `.rocm_kpack_ref`.
 
 SCons leaves the outputs of removed nodes. Other code is then unused, but programs find an archive
 by its name, with outdated code. Therefore the build reports archives that it no longer makes.
