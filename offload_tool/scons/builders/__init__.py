@@ -1,7 +1,7 @@
 """The builders: methods of a construction environment that return ordinary SCons nodes.
 
-`objects`, `containers`, `libraries` and `programs` declare the nodes. This module parses users'
-arguments, and reports errors with the SConscript's line.
+`objects`, `containers` and `programs` declare the nodes. This module parses users' arguments, and
+reports errors with the SConscript's line.
 """
 
 from __future__ import annotations

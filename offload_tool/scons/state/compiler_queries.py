@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def files_read(node: Node, command: str) -> list[str]:
-    """Return the files that the compile of a node has read: see `reading.files_read`.
+    """Return the files that the compile of a node has read: see `inputs.files_read`.
 
     :raises CompilerError: the source is not among the files.
     """
