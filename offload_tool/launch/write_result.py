@@ -40,8 +40,7 @@ _VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
 _NOTHING = "/dev/null"
 PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")
 """The file embedded at first: of an unusual size, and too long for an optimizer to copy it. It is
-the
-same in all runs, so that a compiler cache recognises the host pass."""
+the same in all runs, so that a compiler cache recognises the host pass."""
 _NAME = re.compile(rb"(?:\\[\s\S]|\$\$|[^\s\\])+")
 _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")

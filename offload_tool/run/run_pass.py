@@ -11,8 +11,8 @@ For build tools that run one command per output::
 After an error, output, depfile and stamp are removed. A run that a signal interrupts leaves all of
 them unchanged: see `output_backup`. For the manifest see `output_state`.
 
-The depfile also lists the compiler, so that build tools that compare times rebuild after it
-changed.
+The depfile also lists the compiler, so that build tools that compare times rebuild after a
+change.
 
 Modules that are needed only after the compile are imported while the compiler works.
 """
@@ -70,8 +70,7 @@ class Outputs(NamedTuple):
     """A Makefile rule with the output's dependencies, spelled as the compiler does."""
     stamp: str | None = None
     """An empty file that each run writes, for build tools that compare times. It is then the target
-    of
-    the rule, and never older than a dependency."""
+    of the rule, and never older than a dependency."""
 
 
 def run_pass(
