@@ -281,7 +281,7 @@ class Asked:
 def match_images(
     path: StrPath, device: Device, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Match]:
-    """Yield a match for each container in the file, folder or zip file at `path`.
+    """Yield the match of `device` for each container in the file, folder or zip at `path`.
 
     Containers without device images are left out. `skipped` is called as for `iter_images`.
 
