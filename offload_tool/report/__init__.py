@@ -1,10 +1,10 @@
-"""The page of ``offload-tool report``: one HTML file, with all that it needs in it.
+"""The page of ``offload-tool report``: a single self-contained HTML file.
 
-Styles, scripts and the plotting library are in the page, and its Content-Security-Policy
-lets a browser fetch nothing, and take only the scripts and styles whose hashes it names. Sizes
-and sums are complete without scripts; these make tables sortable, draw the picture, and show the
-tables of all kernels and changes, which are data in the page. Nothing in it depends on the time or
-the machine: equal inputs give equal bytes.
+Styles, scripts and the plotting library are in the page. Its Content-Security-Policy forbids
+downloads, and allows only the scripts and styles with the listed hashes. Sizes and sums are
+complete without scripts. Scripts make tables sortable, draw the picture, and show the tables of all
+kernels and changes, which are data in the page. The page does not depend on the time or the
+machine: equal inputs give equal bytes.
 """
 
 from __future__ import annotations
@@ -49,36 +49,36 @@ _SCRIPTS = (
 )
 _STYLE = re.compile("<style>(.*?)</style>")
 _SHEET = re.compile(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)')
-"""The styles of plotly's maps, which it makes unless an element has this name."""
+"""The styles of plotly's maps, which plotly inserts unless an element has this name."""
 _MOST_NOTES = 100
-"""Lines; more are said by their number."""
+"""Number of lines to print; the rest are counted."""
 
 
 @dataclass
 class Content:
-    """What a page is about."""
+    """The content of a page."""
 
     paths: Sequence[str]
-    """What the user named."""
+    """The paths that the user gave."""
     sizes: SizeReport
     problems: Sequence[OffloadError] = ()
-    """Files that could not be read."""
+    """Errors of unreadable files."""
     intermediates: Sequence[str] = ()
-    """Files that are not counted, as later files of the build have their images."""
+    """Files not counted, because later files of the build contain their images."""
     kernels: KernelColumns = field(default_factory=KernelColumns)
     unread: Sequence[str] = ()
-    """Why images list no kernels, or none that could be read."""
+    """Reasons why images list no kernels, or have unreadable ones."""
     before: Sequence[str] = ()
-    """What they are compared with."""
+    """The paths of the older build."""
     changes: Comparison | None = None
     uncompared: Sequence[str] = ()
-    """Of what only the size could be compared, and why."""
+    """Files and images compared only by size, with reasons."""
     names: Mapping[str, str] | None = None
-    """Demangles those of all kernels."""
+    """Demangled names of all kernels."""
 
 
 def render_page(content: Content, *, library: str) -> Iterator[str]:
-    """Yield the page, in HTML, piece by piece; `library` is the source of plotly.js."""
+    """Yield the HTML page piece by piece; `library` is the source of plotly.js."""
     report = content.sizes
     colors = colors_of(report)
     first = inline(part("first.js"))
@@ -87,7 +87,7 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
     every = (first, script, plotly) if plotly else (first, script)
     scripts = " ".join(f"'sha256-{digest(code)}'" for code in every)
     style = part("page.css")
-    # plotly.js makes an empty element, and its rules by calls, which no policy forbids.
+    # plotly.js inserts an empty style element, and its rules by calls, which policies allow.
     allowed = (style, "", *_STYLE.findall(part("picture.html")))
     styles = " ".join(f"'sha256-{digest(code)}'" for code in allowed)
     policy = f"default-src 'none'; script-src {scripts}; style-src {styles}"
@@ -131,14 +131,14 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
         yield data_script("strings", list(strings.texts))
     for name in _SHEET.findall(plotly):
         yield f'<template id="{name}"></template>\n'
-    if plotly:  # sizes.js runs it when the picture is seen: that takes half a second
+    if plotly:  # sizes.js runs it when the picture becomes visible: that takes half a second
         yield f'<script type="text/plain" id="plotly">{plotly}</script>\n'
     yield f"<script>{script}</script>\n"
     yield "</body>\n</html>\n"
 
 
 def _links(content: Content) -> str:
-    """Return the way from view to view, where there are several."""
+    """Return links between the views, if there are several."""
     views = [("sizes", "Sizes")]
     if _has_kernels(content):
         views.append(("kernels", f"Kernels ({len(content.kernels):,})"))

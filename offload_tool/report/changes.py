@@ -1,7 +1,7 @@
-"""The view of changes: what ``diff`` says of two builds, with the targets as a table.
+"""The view of changes: the comparison of ``diff``, with the targets as a table.
 
-The data of the kernels, in columns as in `kernels`: `library`, `target`, `change`, and `before`
-and `after`, whose `name` is null where there is no such kernel.
+The kernels are data in columns as in `kernels`: `library`, `target`, `change`, and `before` and
+`after`, whose `name` is null if that build lacks the kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_KERNEL = Kernel("")
 
 
 def change_data(found: Comparison, strings: Strings) -> dict[str, object]:
-    """Return the data without its strings."""
+    """Return the data; texts go to `strings`."""
     rows = found.kernels
     return {
         **{
@@ -56,7 +56,7 @@ def _side(
 
 
 def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
-    """Return the table of targets, and the first rows of kernels for those without scripts."""
+    """Return the table of targets, and the first kernel rows for readers without scripts."""
     if found.is_equal:
         return "<p>Nothing changed.</p>\n"
     parts = [f"<p>{_counted(found.targets, 'target')} {_counted(found.kernels, 'kernel')}</p>\n"]

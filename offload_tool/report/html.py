@@ -1,4 +1,4 @@
-"""Pieces of HTML. All text of others goes through `text_of`, all data through `data_script`."""
+"""HTML helpers. All foreign text goes through `text_of`, all data through `data_script`."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from offload_tool.util.escape import printable
 
 
 def part(name: str) -> str:
-    """Return a file of this package."""
+    """Return the text of a file in this package."""
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
 def inline(script: str) -> str:
-    """Make sure that a script cannot end its element; both forms mean the same in a string."""
+    """Escape end tags in a script, so that it cannot end its element; strings keep their value."""
     return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
 def digest(script: str) -> str:
-    """Return the hash by which a Content-Security-Policy knows a script."""
+    """Return a script's hash for the Content-Security-Policy."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def data_script(name: str, data: object) -> str:
-    """Return an element of JSON that cannot end it; no browser runs it."""
+    """Return a JSON element, which the data cannot end and browsers do not run."""
     text = json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
 def text_of(text: str) -> str:
-    """Escape `text` for HTML; what cannot be printed is shown as Python writes it."""
+    """Escape `text` for HTML; unprintable characters become Python escapes."""
     return escape(printable(text))
 
 
 def breakable(text: str) -> str:
-    """Return escaped text with places where a long path may be broken."""
+    """Return escaped text with break opportunities for long paths."""
     return text.replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
 def readable(size: int) -> str:
-    """Return bytes in the largest unit of which there is one."""
+    """Return a number of bytes in the largest unit that gives at least 1."""
     value, unit = float(size), "bytes"
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -54,22 +54,22 @@ def readable(size: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share."""
+    """Return a share in percent."""
     return f"{part / whole if whole else 0:.1%}"
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a number of things."""
+    """Return a count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def as_class(name: str) -> str:
-    """Return the attribute, if there is a class."""
+    """Return a class attribute; "" without a class."""
     return f' class="{name}"' if name else ""
 
 
 def number_cell(value: int) -> str:
-    """Return a cell that scripts sort by its number."""
+    """Return a table cell with its number for sorting."""
     return f'<td class="number" data-value="{value}">{value:,}</td>'
 
 
@@ -90,7 +90,7 @@ def plain_table(
 ) -> str:
     """Return a section with a table.
 
-    `columns` are titles and classes: of text, or ``number``, or ``signed`` for differences.
+    `columns` are (title, class); a class is that of text, ``number``, or ``signed`` (differences).
     """
     heads = "".join(
         f'<th scope="col"{as_class(kind.replace("signed", "number"))}>{text_of(head)}</th>'
@@ -113,7 +113,7 @@ def plain_table(
 def framed_table(
     name: str, level: int, title: str, caption: str, heads: str, rows: Iterable[str], foot: str = ""
 ) -> str:
-    """Return a section with a table, whose parts are HTML; `level` is that of its heading."""
+    """Return a section with a table from HTML parts; `level` is the heading's."""
     return (
         "<section>\n"
         f'<h{level} id="{name}-title">{title}</h{level}>\n'

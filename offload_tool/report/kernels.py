@@ -1,11 +1,11 @@
 """The view of kernels: sums that need no scripts, and all kernels as data.
 
-The data, in columns; a column of one value is that value alone:
+The data is in columns; a column with one distinct value is stored as that value:
 
     strings     each name, path and number as text, once; the columns of text have its indices
     images      `KEYS_OF_PLACE` of ``list --json``, with `library` and the number of `kernels`
-    kernels     those of the images one after the other: `name` and numbers, null where unknown
-    demangled   the names as C++ has them, by their indices; for the table of changes, too
+    kernels     the kernels of all images in order: `name` and numbers, null where unknown
+    demangled   demangled C++ names by index, also for the table of changes
 
 The keys are those of ``list --kernels --json``.
 """
@@ -31,26 +31,26 @@ from offload_tool.report.sizes import short_names
 from offload_tool.util.escape import printable
 
 TITLES = {**{field: title for title, field in COLUMNS.items()}, WAVES_PER_SIMD: WAVES}
-"""Of the columns of numbers."""
+"""Titles of the numeric columns."""
 _LONGEST = 10_000
-"""Characters of a name; the longest of cuBLAS have 4,263 when they are demangled."""
+"""Characters of a name; the longest demangled names of cuBLAS have 4,263."""
 _TOP = 20
-"""Rows of the tables for those who have no scripts."""
+"""Rows of the tables for readers without scripts."""
 
 
 class Strings:
-    """Texts that data refers to by their numbers."""
+    """Texts, to which data refers by number."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
 
     def number(self, text: str | None) -> int | None:
-        """Return the number of a text, as it may be shown."""
+        """Return the number of a text, in the form of `shown_name`."""
         return None if text is None else self.texts.setdefault(shown_name(text), len(self.texts))
 
 
 def shown_name(name: str) -> str:
-    """Return a name as it may be shown; of a very long one, the beginning and a digest."""
+    """Return a printable name; for a very long one, the beginning and a digest."""
     if len(name) <= _LONGEST:
         return printable(name)
     state = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -58,7 +58,7 @@ def shown_name(name: str) -> str:
 
 
 def one_or_all(column: Sequence[object]) -> object:
-    """Return a column, or what all of its entries are."""
+    """Return a column, or its value if all entries are equal."""
     first = column[0] if column else None
     if all(value is first or value == first for value in column):
         return first
@@ -66,7 +66,7 @@ def one_or_all(column: Sequence[object]) -> object:
 
 
 def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
-    """Return the data without its strings."""
+    """Return the data; texts go to `strings`."""
     numbers = [strings.number(name) for name in columns.names]
     images: dict[str, object] = {
         key: one_or_all([_value(getattr(image, key), strings) for image in columns.images])
@@ -91,7 +91,7 @@ def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
 
 
 def demangled_texts(names: Mapping[str, str], strings: Strings) -> dict[str, str]:
-    """Return what `names` demangles, by the numbers of the names."""
+    """Return the demangled `names`, by the numbers of the mangled ones."""
     return {
         str(strings.number(name)): shown_name(text) for name, text in names.items() if text != name
     }
@@ -110,7 +110,7 @@ def _label(image: DeviceImage) -> str:
 
 
 def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> str:
-    """Return the tables of sums, and the first rows of all kernels for those without scripts."""
+    """Return the tables of sums, and the first kernel rows for readers without scripts."""
     if not len(columns):
         return ""
     texts = [shown_name(names[name] if names else name) for name in columns.names]
@@ -138,7 +138,7 @@ def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> st
 
 
 def _starts(columns: KernelColumns) -> list[int]:
-    """Return the number of each kernel's image."""
+    """Return the index of each kernel's image."""
     return [at for at, count in enumerate(columns.counts) for _ in range(count)]
 
 
@@ -154,7 +154,7 @@ def _sums(
     title: str,
     group: Callable[[DeviceImage], str],
 ) -> str:
-    """Return a table of what the kernels of each target ID, or library, add up to."""
+    """Return a table with sums over the kernels of each target ID, or library."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     size, scratch = columns.numbers["code_size"], columns.numbers["scratch"]
     start = 0

@@ -22,11 +22,11 @@ from offload_tool.report.html import (
 )
 from offload_tool.util.escape import printable
 
-_TILES = 500  # more cannot be told apart, and a browser takes seconds to draw them
+_TILES = 500  # more are indistinguishable, and a browser takes seconds to draw them
 
 _REST = "smaller ones"  # than those tiles
 
-# White text on each is readable (4.5:1), and each stands out from the page in both schemes.
+# White text on each is readable (4.5:1), and each contrasts with the page in both schemes.
 _COLORS = (
     *("#2f6fae", "#a85b12", "#2c7d4f", "#b0407f", "#6a5ac0", "#7d6f14"),
     *("#157a80", "#b64a3e", "#5b7420", "#8a4fb0", "#4a6f8f", "#8c6239"),
@@ -34,18 +34,18 @@ _COLORS = (
 
 
 def colors_of(report: SizeReport) -> dict[str, str]:
-    """Return each target ID its colour."""
+    """Return the colour of each target ID."""
     return {row.target: _COLORS[index % len(_COLORS)] for index, row in enumerate(report.targets)}
 
 
 def size_tables(report: SizeReport, colors: dict[str, str]) -> str:
-    """Return all tables that have rows."""
+    """Return all non-empty tables."""
     return "".join(_table(table, report) for table in _tables(report, colors) if table.rows)
 
 
 def totals_of(report: SizeReport) -> str:
-    """Return the sums, for a list of descriptions."""
-    is_smaller = report.stored < report.size  # else padding and tables count: see the notes
+    """Return the sums as items of a description list."""
+    is_smaller = report.stored < report.size  # else padding and tables dominate: see the notes
     part = f" ({percent(report.stored, report.size)})" if is_smaller else ""
     sizes = [("Uncompressed", report.size), (f"In the files{part}", report.stored)]
     counts = [
@@ -65,7 +65,7 @@ def _total(label: str, value: str, exact: str) -> str:
 
 
 def picture_summary(report: SizeReport) -> str:
-    """Return the picture in a sentence, for those who do not see it."""
+    """Return a sentence that describes the picture, for readers who cannot see it."""
     largest = ", ".join(
         f"{row.target} {percent(row.size, report.size)}" for row in report.targets[:3]
     )
@@ -76,7 +76,7 @@ def picture_summary(report: SizeReport) -> str:
 
 
 def picture_data(report: SizeReport, colors: dict[str, str]) -> str:
-    """Return the data of the picture as an element."""
+    """Return an element with the data of the picture."""
     cells = fold_smallest(report.cells, _TILES)
     places = short_names({(cell.file, cell.member) for cell in cells})
     files = short_names({(cell.file, None) for cell in cells})
@@ -99,7 +99,7 @@ def picture_data(report: SizeReport, colors: dict[str, str]) -> str:
 
 
 def short_names(places: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], str]:
-    """Name each (file, member) by the last part of its path, or by all where two end alike."""
+    """Return the last part of each (file, member) path; the whole path if it is ambiguous."""
     lasts = {place: PurePath(place[1] or place[0]).name for place in places}
     count = Counter(lasts.values())
     return {
@@ -117,7 +117,7 @@ def short_names(places: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str
 
 
 def notes_of(report: SizeReport) -> str:
-    """Return what the numbers mean."""
+    """Return notes that explain the numbers."""
     notes = ["Uncompressed: what a device loads. In the files: what is stored of it there."]
     if any(row.container == "compressed-bundle" for row in report.containers):
         notes.append("Images compressed together are given parts in proportion to their sizes.")
@@ -136,14 +136,14 @@ def notes_of(report: SizeReport) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table: by what, its columns, and one row of cells for each row of the report."""
+    """A table: its grouping, its columns, and one row of cells for each row of the report."""
 
     id: str
     title: str
     columns: Sequence[tuple[str, Callable[[Any], str | int | None]]]
     rows: Sequence[Any]
     swatch: Callable[[Any], str] | None = None
-    """Gives the colour before the first cell."""
+    """Returns the colour before the first cell."""
 
 
 def _tables(report: SizeReport, colors: dict[str, str]) -> list[_Table]:
@@ -186,7 +186,7 @@ def _tables(report: SizeReport, colors: dict[str, str]) -> list[_Table]:
     ]
 
 
-_NUMBERS = ("Containers", "Number")  # columns of numbers, beside the sums that each table has
+_NUMBERS = ("Containers", "Number")  # numeric columns, in addition to each table's sums
 _SUMS = ("Images", "Uncompressed", "Share", "In the files")
 _CLASSES = {"File": "name", "Member": "name", "Target ID": "name", "Share": "share"}
 
@@ -231,7 +231,7 @@ def _row(table: _Table, row: Any, report: SizeReport, largest: int) -> str:
 
 
 def _sum_cells(images: int, size: int, stored: int, whole: int, largest: int = 0) -> str:
-    """Return the cells of `_SUMS`; with `largest`, a bar that is full at that size."""
+    """Return the cells of `_SUMS`; with `largest`, a bar whose full length is that size."""
     filled = f'<rect width="{100 * size / largest:.1f}" height="12"/>' if largest else ""
     bar = (
         '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
