@@ -1,7 +1,7 @@
 """GPU offload bundles: target IDs, bundle entry IDs, and the files that hold device images.
 
-The operations of the command line and of the SCons tool, in-process. Reading is lazy:
-files are mapped, and opening a large one reads its header.
+In-process operations for the command line and the SCons tool. Reading is lazy: files are mapped,
+and opening a large file reads only its header.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.unpackage import ImageFilter, extract_images
     from offload_tool.operations.wrap import wrap_images
 
-# Imported on first use: a command that only bundles does not load an ELF reader.
+# Imported on first use: a command that only bundles does not load the ELF reader.
 _NAMES = {
     "errors": (
         "CodeObjectError",
@@ -164,7 +164,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker shall miss what is not there
+if not TYPE_CHECKING:  # type checkers must report unknown names
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

@@ -6,14 +6,14 @@ import signal
 import sys
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until the command line has its own handlers, Ctrl-C ends the process without a traceback.
+    # Until the command line installs its handlers, Ctrl-C ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from offload_tool.cli import main
 
-# What a run makes of a file lives until it ends: looking for garbage every 700 objects is in vain.
+# Objects of a run live until it ends: a garbage collection every 700 objects finds nothing.
 gc.set_threshold(100_000, 20, 20)
-# Nor at all there is when Python ends: that takes as long as loading twenty modules.
+# A collection at exit finds nothing either, and takes as long as loading twenty modules.
 atexit.register(gc.freeze)
 
 if __name__ == "__main__":
