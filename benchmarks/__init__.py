@@ -1,1 +1,1 @@
-"""Benchmarks against LLVM 22: ``python -m benchmarks``, from the repository's top."""
+"""Benchmarks against LLVM 22: ``python -m benchmarks``, from the repository's root."""

@@ -1,9 +1,9 @@
-"""``python -m benchmarks [NAME...]``: rows of the table of aims, against LLVM 22 in the same run.
+"""``python -m benchmarks [NAME...]``: measure rows of the table of aims against LLVM 22.
 
-Names are those of the modules here (``archive``, say); without one, all of them run, but for
-``ggml FOLDER``, which measures a real project and needs HIP.
-Needs LLVM 22's clang-offload-bundler and libraries, and 4 GB in the temporary folder. On a
-machine that does nothing else it takes some minutes.
+Names are those of the modules here, such as ``archive``. Without a name, all benchmarks run except
+``ggml FOLDER``, which measures a real project and needs HIP. Requires LLVM 22's
+clang-offload-bundler and libraries, and 4 GB in the temporary folder. On an idle machine, it takes
+some minutes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ BENCHMARKS = {
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks of these names; all, if there are none."""
-    # An installed package has its modules compiled; without this, each call might compile them.
+    """Run the named benchmarks, or all."""
+    # An installed package has compiled modules; without this, each call might compile them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if names[:1] == ["ggml"]:
         return ggml.main(names[1:])

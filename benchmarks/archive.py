@@ -1,7 +1,7 @@
-"""One heterogeneous device archive to 8 device-specific ones: row 5 of the table of aims.
+"""Unbundle one heterogeneous device archive into 8 device-specific ones: row 5 of the aims.
 
 The code objects are ELF files with symbols, so that each archive gets a symbol index; their
-sizes differ from member to member, as those of real ones do.
+sizes differ from member to member, as in real archives.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from offload_tool.formats.objects.ar import NewMember, plan_archive
 TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 IDS = [str(BundleEntryID.parse(f"hip-amdgcn-amd-amdhsa--{name}")) for name in TARGETS]
 SIZE = 52_500
-"""Bytes of a code object, on average: 1000 members of 8 make 420 MB."""
+"""Average bytes of a code object: 1000 members with 8 make 420 MB."""
 SMALL = 2_500
 LARGE = 500_000
 MANY = 1_000_000
-"""Members, each a bundle of one image of 16 bytes."""
+"""Number of members; each is a bundle of one 16-byte image."""
 KERNELS = 8
 OURS = [sys.executable, "-m", "offload_tool", "bundler"]
 
 
 def _code_object(folder: Path, clang: str, target: str, size: int) -> bytes:
-    """Assemble an object of KERNELS functions that has about `size` bytes."""
+    """Assemble an object with KERNELS functions and about `size` bytes."""
     noise = folder / "noise"
     noise.write_bytes(random.Random(target).randbytes((size - 1100) // KERNELS))
     source = folder / "code.s"
@@ -43,7 +43,7 @@ def _code_object(folder: Path, clang: str, target: str, size: int) -> bytes:
 
 
 def _write_hda(path: Path, count: int, images: list[bytes]) -> None:
-    """Write an archive of `count` bundles of the images; each has some more bytes at its end."""
+    """Write an archive of `count` bundles of the images, padded to different sizes."""
     chance = random.Random(count)
     plans = [
         plan_bundle(
@@ -63,14 +63,14 @@ def _write_hda(path: Path, count: int, images: list[bytes]) -> None:
 
 
 def main(folder: Path, llvm: str) -> None:
-    """Measure and print the row, and how the time grows with the number of members."""
+    """Measure and print the row, and the growth of time with the number of members."""
     clang = str(Path(llvm).with_name("clang"))
     hda = folder / "hda.a"
     outputs = [f"-output={name}.a" for name in TARGETS]
     arguments = ["-type=a", "-unbundle", f"-targets={','.join(IDS)}", f"-input={hda}", *outputs]
     for count, size in ((100, LARGE), (1000, SIZE), (1000, SMALL), (5000, SMALL), (20000, SMALL)):
         _write_hda(hda, count, [_code_object(folder, clang, t, size) for t in TARGETS])
-        # LLVM by itself: what runs after it is slowed by the memory that it leaves to be freed.
+        # LLVM runs alone: the memory that it frees at exit slows the next process.
         (theirs,) = compare([[llvm, *arguments]], folder, runs=3)
         commands = [["cp", hda, "copy.a"], [*OURS, *arguments]]
         copied, ours = compare(commands, folder, runs=9)

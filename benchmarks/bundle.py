@@ -1,6 +1,6 @@
 """Bundling and unbundling: rows 1, 2, 3 and 6 of the table of aims.
 
-The same work by clang-offload-bundler 22 and by this package, in turn on one machine.
+clang-offload-bundler 22 and this package do the same work, alternately on one machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _row(name: str, figures: dict[str, Figures], ratio_to: str) -> None:
 
 
 def main(folder: Path, llvm: str) -> None:
-    """Measure and print all rows; files are made in `folder`."""
+    """Measure and print all rows; input files go to `folder`."""
     _small(folder, llvm)
     _large(folder, llvm)
     _many(folder, llvm)

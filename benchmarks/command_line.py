@@ -1,4 +1,4 @@
-"""What the command line needs beside the work: starts of the drop-ins, a table of many images."""
+"""Overhead of the command line: start-up of the drop-ins, a table of many images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGE = ["-o", "out.pkg", "--image=file=image,triple=amdgcn-amd-amdhsa,arch=gf
 
 
 def main(folder: Path, llvm: str) -> None:
-    """Measure and print: processor time of each command, and the aim."""
+    """Measure and print each command's processor time, and the aim."""
     folder = folder / "command_line"
     folder.mkdir()
     (folder / "image").write_bytes(bytes(1000))

@@ -1,10 +1,10 @@
-"""``offload-tool compile``: what a call costs beside clang, and a first build beside SCons.
+"""``offload-tool compile``: cost of a call compared with clang, of a first build with SCons.
 
-A call compiles where a source is new (there is no manifest), or changed (there is one, which is
-read in vain), or is current.
+The call finds a new source (without a manifest), a changed one (the manifest is read in vain),
+or a current one.
 
-Pairs of commands are run in turn; reported is the best run of each, wall time and processor
-time, since whatever else a machine does only makes a run slower.
+Pairs of commands alternate. The report shows wall and processor time of the best run of each,
+since other load on a machine only makes a run slower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compressing and decompressing 128 to 512 MB: rows of the table of aims.
+"""Compress and decompress 128 to 512 MB: rows of the table of aims.
 
-The images are machine code from the shared libraries of LLVM on this machine; ratios are
-ours to LLVM's, for whole processes.
+The images are machine code from the shared libraries of LLVM on this machine. Ratios are ours to
+LLVM's, for whole processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OURS = [sys.executable, "-m", "offload_tool", "bundler"]
 
 
 def library_code() -> bytes:
-    """Return machine code and its tables: the shared libraries of the LLVM versions here."""
+    """Return code and tables: the shared libraries of the installed LLVM versions."""
     libraries = sorted(Path("/usr/lib").glob("*/libLLVM*.so*[0-9]"), reverse=True)
     libraries += sorted(Path("/usr/lib").glob("*/libclang-cpp*.so*[0-9]"), reverse=True)
     code = b"".join(path.read_bytes() for path in libraries if not path.is_symlink())
@@ -51,18 +51,18 @@ def changed(image: bytes, seed: int) -> bytes:
 
 
 def related(code: bytes, size: int) -> Iterator[bytes]:
-    """Make images that differ in 1 % of their bytes."""
+    """Yield images that differ in 1 % of their bytes."""
     return (changed(code[:size], seed) for seed in range(4))
 
 
 def unrelated(code: bytes, size: int) -> Iterator[bytes]:
-    """Make images of different code."""
+    """Yield images of different code."""
     step = (len(code) - size) // 3
     return (code[index * step :][:size] for index in range(4))
 
 
 def noise(_code: bytes, size: int) -> Iterator[bytes]:
-    """Make images that cannot be compressed."""
+    """Yield incompressible images."""
     return (random.Random(seed).randbytes(size) for seed in range(4))
 
 
@@ -72,7 +72,7 @@ PACKED: tuple[tuple[Method, int], ...] = (
     ("zlib", 128),
     ("zlib", 512),
 )
-"""What is listed and taken apart: bundles of so many MB, of four related images."""
+"""Cases for listing and unbundling: sizes in MB of bundles with four related images."""
 CASES: dict[str, tuple[Callable[[bytes, int], Iterator[bytes]], int]] = {
     "related, 64 MiB each": (related, SIZE),
     "related, 60 MiB each": (related, 60 << 20),
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Callable[[bytes, int], Iterator[bytes]], int]] = {
 
 
 def main(folder: Path, llvm: str) -> None:
-    """Measure and print all cases; files are made in `folder`."""
+    """Measure and print all cases; input files go to `folder`."""
     for method, megabytes in PACKED:
         _in_another_process(_make_packed, method, megabytes, folder)
         _measure_packed(method, megabytes, folder, llvm)
@@ -92,7 +92,7 @@ def main(folder: Path, llvm: str) -> None:
 
 
 def _in_another_process(make: Callable[..., None], *arguments: object) -> None:
-    """Let files be made: what is measured here begins with this process's memory."""
+    """Create files in another process: measured peaks begin with this process's memory."""
     maker = multiprocessing.get_context("spawn").Process(target=make, args=arguments)
     maker.start()
     maker.join()
@@ -101,7 +101,7 @@ def _in_another_process(make: Callable[..., None], *arguments: object) -> None:
 
 
 def _make_packed(method: Method, megabytes: int, folder: Path) -> None:
-    """Write a compressed bundle; LLVM's program cannot be asked for zlib."""
+    """Write a compressed bundle; LLVM's program has no option for zlib."""
     images = list(related(library_code(), megabytes * 1_000_000 // len(IDS)))
     layout = plan_bundle([(name, len(i)) for name, i in zip(IDS, images, strict=True)])
     with replace_file(folder / "packed.ccob") as out:
@@ -154,7 +154,7 @@ def _measure(name: str, folder: Path, llvm: str) -> None:
         _print(f"{job} 256 MB, {name}", *compare(commands, folder, runs=3))
     size, reference_size = ((folder / f"{who}.ccob").stat().st_size for who in ("ours", "llvm"))
     print(f"  size: {size:,} against {reference_size:,} bytes: {size / reference_size:.3f} x LLVM")
-    # LLVM must read ours, or the figures mean nothing.
+    # LLVM must be able to read our output.
     read = [llvm, *common, "-unbundle", "-input=ours.ccob", *outputs]
     subprocess.run(read, cwd=folder, check=True)
     for index in range(4):

@@ -1,12 +1,12 @@
-"""A first build, and a later edit: clang's driver, the SCons tool, and that with ``OFFLOAD_PCH``.
+"""A first build and a rebuild after an edit, by clang's driver and SCons, with ``OFFLOAD_PCH``.
 
-Twelve sources that begin with the same headers are compiled for more and more targets: by the
-driver with all targets of a source at once, and by SCons. Reported is processor time, the making
-of precompiled headers and SCons itself included, and that of a build after one body was edited.
+Twelve sources with the same headers are compiled for a growing number of targets: by one driver
+call per source for all targets, and by SCons. The report shows processor time, including
+precompiled headers and SCons, and that of a rebuild after an edit of one function body.
 
-The headers are HIP's where ``OFFLOAD_BENCHMARK_ROCM`` names a ROCm folder (``OFFLOAD_CLANG`` its
-compiler), and else some of the C++ library's. Objects are compared: with precompiled headers they
-are the same bytes. ``OFFLOAD_BENCHMARK_PLOT`` names an SVG file for the picture.
+The headers are HIP's if ``OFFLOAD_BENCHMARK_ROCM`` names a ROCm folder (``OFFLOAD_CLANG`` its
+compiler), else some of the C++ library's. Objects must have equal bytes with and without
+precompiled headers. ``OFFLOAD_BENCHMARK_PLOT`` names an SVG file for the picture.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _write(folder: Path, sources: int, *, rocm: str) -> None:
 
 
 def _driver(folder: Path, sources: int, targets: Sequence[str], *, rocm: str) -> float:
-    """Compile each source for all targets by one call; return the seconds of all."""
+    """Compile each source for all targets by one call; return the total seconds."""
     clang = find_toolchain().clang
     flags = [f"--rocm-path={rocm}"] if rocm else _NO_ROCM
     words = [*clang, "-x", "hip", f"--offload-arch={','.join(targets)}", "-O2", *flags, "-c"]
@@ -77,7 +77,7 @@ def _driver(folder: Path, sources: int, targets: Sequence[str], *, rocm: str) ->
 def _scons(
     folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool
 ) -> tuple[float, float]:
-    """Build from nothing, and after an edit of one source; return the seconds of each."""
+    """Build from scratch, and after an edit of one source; return the seconds of each."""
     shutil.rmtree(folder / ".offload-pch", ignore_errors=True)
     for file in folder.iterdir():
         if file.suffix in (".co", ".o", ".hipfb", ".manifest", ".dblite"):

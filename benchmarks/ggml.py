@@ -1,18 +1,18 @@
 """``python -m benchmarks ggml FOLDER [SOURCES [TARGETS...]]``: a real project and five edits.
 
-FOLDER is a checkout of ggml, or its like of llama.cpp's; nothing is written there. Some sources of
-its HIP backend (6) are compiled for the first of 1, 2 and 4 targets, in a copy each:
+FOLDER is a checkout of ggml or llama.cpp's copy; nothing is written there. Some sources of its HIP
+backend (6) are compiled for 1, 2 and 4 targets, in a separate copy for each of:
 
-- by CMake's language HIP and Ninja, with the compiler alone, and behind ``offload-tool launch``;
-- by SCons without `OFFLOAD_PCH` and `OFFLOAD_CUTOFF`, with the cut-off, and with both.
+- CMake's language HIP and Ninja, with the compiler alone, and behind ``offload-tool launch``;
+- SCons without `OFFLOAD_PCH` and `OFFLOAD_CUTOFF`, with the cut-off, and with both.
 
-Then all copies get the same edits, one after the other. Behind each build the device code of all
-objects is compared with that of the compiler alone, for which Ninja has compiled again each source
-that reads the edited file. Whole objects are compared among CMake's, and among those of SCons,
-which a linker has put together. Reported are processor and wall seconds of all processes.
+Then all copies get the same edits in turn. After each build, the device code of all objects is
+compared with that of the compiler alone, for which Ninja recompiles each source that includes the
+edited file. Whole objects are compared separately within CMake's copies and within SCons's, which
+a linker has put together. The report shows processor and wall seconds of all processes.
 
-Needs ``cmake``, ``ninja``, the headers of HIP and their CMake files; `OFFLOAD_CLANG` names the
-compiler. Declarations stand in for the headers of hipBLAS where there are none.
+Requires ``cmake``, ``ninja``, the headers of HIP and their CMake files; `OFFLOAD_CLANG` names the
+compiler. Without hipBLAS, declarations replace its headers.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _SCONS_MODES = {
     "cut-off and PCH": (True, True),
 }
 _FIRST = ("driver", "SCons")
-"""Those with whose objects those of the next ones are compared."""
+"""Reference copies; later copies must have the same objects."""
 _HIPBLAS = """\
 #pragma once
 #include <hip/hip_runtime.h>
@@ -105,7 +105,7 @@ class _Edit(NamedTuple):
     file: str
     old: str
     new: str
-    """Both empty: `new` goes to the end."""
+    """If `old` is empty, `new` is appended."""
 
 
 _EDITS = (
@@ -121,7 +121,7 @@ _EDITS = (
 
 
 class _Copy:
-    """A copy of the sources, and how it is built."""
+    """A copy of the sources, and its build command."""
 
     def __init__(self, name: str, folder: Path, command: Sequence[str]) -> None:
         self.name = name
@@ -129,11 +129,11 @@ class _Copy:
         self._command = command
 
     def build(self) -> Figures:
-        """Build; return what that took."""
+        """Build; return the figures."""
         return run_process(self._command, self.folder)
 
     def objects(self) -> dict[str, Path]:
-        """Return the objects, by the name of the source."""
+        """Return the objects, by source name."""
         parts = ("host", "fatbin")
         found = {
             file.name.split(".")[0]: file
@@ -159,7 +159,7 @@ class _Copy:
         path.write_text(text.replace(edit.old, edit.new, 1) if edit.old else text + edit.new)
 
     def cut_off(self) -> str:
-        """Return how many of the device passes that ran have stopped behind the front end."""
+        """Return how many of the executed device passes stopped after the front end."""
         summary = self.folder / "summary.json"
         if not summary.exists():
             return ""

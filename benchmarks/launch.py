@@ -1,6 +1,6 @@
-"""``offload-tool launch`` beside the compiler alone: a split compile, and one that passes through.
+"""``offload-tool launch`` and the compiler alone: a split compile, and one that passes through.
 
-Wall time counts here, for what is measured is work side by side; so does the number of cores.
+Wall time counts, because the passes run in parallel; the number of cores matters, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KERNEL = "__global__ void kernel{0}(float *x) {{ x[{0}] = step<{1}>(x[{0}]); }}\
 
 
 def main(folder: Path, _: str) -> None:
-    """Print what both need."""
+    """Print the figures of both."""
     clang = shutil.which("clang++-22")
     script = shutil.which("offload-tool", path=str(Path(sys.executable).parent))
     assert clang

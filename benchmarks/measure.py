@@ -1,7 +1,7 @@
 """Measure whole processes: wall time, processor time and peak memory, in turn.
 
-Two commands that are compared run alternately, so that a machine whose speed drifts
-slows both. Reported are medians, and the ratio of the medians.
+Compared commands alternate, so that changes of a machine's speed affect both. Results are medians,
+and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Figures:
-    """Medians over several runs: seconds, and MiB of resident memory at its peak."""
+    """Medians over several runs: seconds, and peak resident memory in MiB."""
 
     wall: float
     cpu: float
@@ -39,15 +39,15 @@ wall = time.perf_counter() - start
 cpu = usage.ru_utime + usage.ru_stime
 print(os.waitstatus_to_exitcode(status), wall, cpu, usage.ru_maxrss / 1024)
 """
-"""Runs a command: a process's peak begins with what the one that starts it has, here 9 MiB."""
+"""Runs a command: a process's peak starts at that of its parent, 9 MiB here."""
 
 
 def run_process(
     command: Sequence[str | Path], folder: Path, environment: Mapping[str, str] | None = None
 ) -> Figures:
-    """Run one command; its output is thrown away. Processor time is that of all below it.
+    """Run one command without its output. Processor time includes all its child processes.
 
-    :raises subprocess.CalledProcessError: it failed.
+    :raises subprocess.CalledProcessError: the command failed.
     """
     words = [str(word) for word in command]
     runner = [sys.executable, "-I", "-S", "-c", _RUNNER, *words]
@@ -61,7 +61,7 @@ def run_process(
 
 
 def compare(commands: Sequence[Sequence[str | Path]], folder: Path, runs: int = 5) -> list[Figures]:
-    """Run the commands in turn, once uncounted and then `runs` times; return their medians."""
+    """Run the commands in turn, once as a warm-up and then `runs` times; return the medians."""
     for command in commands:
         run_process(command, folder)
     results: list[list[Figures]] = [[] for _ in commands]
@@ -72,7 +72,7 @@ def compare(commands: Sequence[Sequence[str | Path]], folder: Path, runs: int = 
 
 
 def time_call(call: Callable[[], object], runs: int = 5) -> float:
-    """Return the median seconds of a call in this process, after one uncounted."""
+    """Return the median seconds of a call in this process, after a warm-up."""
     call()
     seconds = []
     for _ in range(runs):

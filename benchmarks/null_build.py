@@ -1,10 +1,10 @@
-"""A build with nothing to do, and a first build, of many sources for many targets.
+"""A null build and a first build of many sources for many targets.
 
-The null build looks at each node and finds that it is up to date: beside it stands plain
-SCons with the same number of ``Object`` nodes, each of one source and one header as here.
-The tree is made by a stand-in for the compiler, so that it takes seconds; its depfiles are
-true. The first build, of fewer sources, has a real compiler, and beside it the driver with all
-targets at once, one process per source, with the same number of jobs.
+The null build checks that each node is up to date. It is compared with plain SCons with as many
+``Object`` nodes, each of one source and one header, too. A stand-in for the compiler makes the
+tree in seconds, with correct depfiles. The first build has fewer sources and a real compiler. It
+is compared with the driver, which compiles all targets of a source in one process, with the same
+number of jobs.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ __attribute__((global)) void k{number}(float* p, int n) {{
 }}
 """
 FIRST_BUILD_KERNELS = 40
-"""In each source: a compile for one target takes about half a second."""
+"""Per source: a compile for one target takes about half a second."""
 
 
 def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
-    """Measure and print: a null build beside plain SCons, a first one beside the driver."""
+    """Measure and print a null build against plain SCons, a first one against the driver."""
     folder = folder / "null_build"
     folder.mkdir()
     _null_build(folder, sources)
@@ -132,7 +132,7 @@ def _write_sources(folder: Path, sources: int, kernels: int = 1) -> None:
 
 
 def _write_stand_in(folder: Path, sources: int) -> None:
-    """Compile one source for real, and make the others' objects of it: their CUID differs."""
+    """Compile one source, and derive the other objects from its object: their CUIDs differ."""
     prepared = folder / "prepared"
     prepared.mkdir()
     (folder / "wait.c").write_text(LAUNCHER)
@@ -151,7 +151,7 @@ def _write_stand_in(folder: Path, sources: int) -> None:
 
 
 def _scons(script: str, *arguments: str) -> list[str]:
-    # Each script has its own record of what was built.
+    # Each script has its own database of built files.
     command = [sys.executable, "-m", "SCons", "-Q", "-f", script, *arguments]
     return ["env", f"PYTHONPATH={Path.cwd()}", *command]
 

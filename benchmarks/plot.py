@@ -1,6 +1,6 @@
 """The picture of first builds: processor seconds against the number of targets, as SVG.
 
-The same figures give the same bytes: Matplotlib is told the salt of its names, and no date.
+Equal figures give equal bytes: Matplotlib gets a fixed salt for its names, and no date.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading SConscripts of many sources for four targets, beside plain SCons with as many nodes.
+"""Read SConscripts of many sources for four targets, and plain SCons with as many nodes.
 
-``scons -h`` reads them and builds nothing. Once with one call of the builder for all sources, and
-once with a call for each; plain SCons has a call of ``Object`` for each node, as it must.
+``scons -h`` reads the scripts without building. One script has one builder call for all sources,
+the other a call for each source; plain SCons needs an ``Object`` call for each node.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ for number in range({sources}):
 
 
 def main(folder: Path, _llvm: str, sources: tuple[int, ...] = SOURCES) -> None:
-    """Measure and print: processor time and memory, and their ratios to plain SCons's."""
+    """Measure and print processor time and memory, and their ratios to plain SCons's."""
     folder = folder / "reading"
     folder.mkdir()
     for number in range(max(sources)):

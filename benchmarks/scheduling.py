@@ -1,8 +1,8 @@
-"""Device nodes spread over many machines: how much of a build is our own share of the work.
+"""Device nodes on many machines: the share of a build that is our own overhead.
 
-A stand-in for remote machines takes the place of the launcher: it waits and then copies an
-object that was compiled before. With J jobs, N nodes and a wait of W seconds, the ideal is
-W * N / J. The same is done with plain SCons ``Object`` nodes of the same number.
+A stand-in for remote machines replaces the launcher: it waits, then copies a precompiled object.
+With J jobs, N nodes and a wait of W seconds, the ideal is W * N / J. Plain SCons with the same
+number of ``Object`` nodes is measured, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx110
 SOURCES = 80
 WAIT = 2.0
 
-# Takes a compile command; finds the output, the depfile and which prepared object it wants.
+# Reads a compile command; finds the output, the depfile and the prepared object.
 LAUNCHER = r"""
 #include <stdio.h>
 #include <string.h>
@@ -119,14 +119,14 @@ def _time(folder: Path, jobs: int, wait: float, *arguments: str) -> tuple[float,
 
 
 def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
-    """Measure and print: wall time over the ideal, with 1, 16 and 64 jobs."""
+    """Measure and print wall time over the ideal, with 1, 16 and 64 jobs."""
     folder = folder / "scheduling"
     folder.mkdir()
     _prepare(folder, sources)
     nodes = sources * len(TARGETS)
     print(f"\n{nodes} device nodes on machines that take {WAIT:g} s for each")
     for jobs in (1, 16, 64):
-        # One job would take 20 minutes: its wait is as short as makes the same ideal.
+        # One job would take 20 minutes; a shorter wait gives the same ideal.
         wait = WAIT * jobs / 64
         ideal = wait * nodes / jobs
         ours, cpu = _time(folder, jobs, wait)

@@ -1,7 +1,7 @@
 """First builds of small sources for eight targets, where processes cost more than the code.
 
-The driver compiles all targets of a source in one call. Beside it: a build with the driver's
-passes, and one whose passes are without the driver (``OFFLOAD_DIRECT``), SCons's own time included.
+The driver compiles all targets of a source in one call. It is compared with builds by the driver's
+passes, and by passes without the driver (``OFFLOAD_DIRECT``), including SCons's own time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MADE = ("*.co", "*.hipfb", "*.manifest", ".*.manifest", ".sconsign*")
 
 
 def main(folder: Path, _llvm: str) -> None:
-    """Measure and print: processor time, and its ratio to the driver's."""
+    """Measure and print processor time, and its ratio to the driver's."""
     folder = folder / "small_sources"
     folder.mkdir()
     for number in range(max(SOURCES)):
