@@ -1,4 +1,4 @@
-"""Archives written by hand."""
+"""Handwritten archives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.formats.object_files import archive_bytes
 
 
 def thin_archive(path: Path, names: list[str]) -> Path:
-    """Write a thin archive of files that are named relative to its folder."""
+    """Write a thin archive of files, named relative to its folder."""
     table = "".join(f"{name}/\n" for name in names).encode()
     content = b"!<thin>\n" + b"%-48s%-10d`\n" % (b"//", len(table)) + table
     content += b"\n" * (len(table) & 1)
@@ -23,6 +23,6 @@ def thin_archive(path: Path, names: list[str]) -> Path:
 
 
 def archive_of(path: Path, members: dict[str, bytes]) -> Path:
-    """Write an archive of these contents, by the members' names."""
+    """Write an archive of {member name: content}."""
     path.write_bytes(archive_bytes([*members.items()]))
     return path

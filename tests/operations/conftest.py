@@ -1,4 +1,4 @@
-"""What several tests of operations take apart."""
+"""Fixtures shared by tests of operations."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ int hipLaunchKernel() { return 0; }
 int __hipPopCallConfiguration() { return 0; }
 int __hipPushCallConfiguration() { return 0; }
 """
-"""What a program needs besides `__hipRegisterFatBinary`, and does nothing here."""
+"""Functions that a program needs besides `__hipRegisterFatBinary`; they do nothing here."""
 SOURCE = """
 #define __global__ __attribute__((global))
 struct dim3 {{ unsigned x, y, z; }};
@@ -31,16 +31,16 @@ extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStr
 __global__ void kernel{n}(float *p) {{ for (int i = 0; i < {n} * 5; i++) p[i] += {n}; }}
 extern "C" int value{n}() {{ return {n}; }}
 """
-"""A HIP source, of the number `n`."""
+"""HIP source number `n`."""
 MAIN = """
 #include <stdio.h>
 int value1(void), value2(void), value3(void);
 int main(void) { printf("values %d\\n", value1() + value2() + value3()); return 0; }
 """
-"""Of the sources 1 to 3."""
+"""Target IDs of the sources 1 to 3."""
 
-# What the runtime is given for registration, read through the wrapper struct's pointer: for
-# each entry its ID, size, and the sum of its bytes; of a compressed bundle the size and sum.
+# Reads registrations through the wrapper struct's pointer. Prints each entry's ID, size, and sum
+# of bytes; for a compressed bundle, the size and sum.
 RUNTIME = (
     r"""
 #include <stdint.h>
@@ -113,17 +113,17 @@ def make_bundle(
 
 
 def code(target: str, size: int = 5000) -> bytes:
-    """Return content that tells from what it is."""
+    """Return content that differs for each name."""
     return (f"<{target}>".encode() * size)[:size]
 
 
 def load(library: Path, **environment: str) -> list[str]:
-    """Load a library with dlopen in a process of its own; return the lines it printed."""
+    """Load a library with dlopen in a separate process; return the lines that it prints."""
     return run([sys.executable, "-c", _LOAD, str(library)], **environment)
 
 
 def run(command: list[str], **environment: str) -> list[str]:
-    """Run a program; return the lines it printed."""
+    """Run a program; return the lines that it prints."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | environment
     )

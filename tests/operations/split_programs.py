@@ -1,4 +1,4 @@
-"""Small HIP programs to be split, and a runtime that says what they register."""
+"""Small HIP programs to split, and a runtime that prints their registrations."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import zstandard
 
 from tests.operations.fatbins import MAIN, SOURCE, UNASKED, load, run
 
-# Prints, for each wrapper: its magic, index, the file that it is in (as the loader finds it), and
-# the bytes that its pointer leads to.
+# Prints, for each wrapper: its magic, index, the file that contains it (as the loader finds it),
+# and the bytes at its pointer.
 RUNTIME = (
     r"""
 #include <stdint.h>
@@ -43,11 +43,11 @@ void **__hipRegisterFatBinary(const struct wrapper *w) {
     + UNASKED
 )
 TARGETS = {1: ("gfx942",), 2: ("gfx942", "gfx1100", "gfx90a:xnack+"), 3: ("gfx1100",)}
-"""Of each source: no two have the same, so that an index that is counted per target is wrong."""
+"""By source; all differ, so that an index counted per target is detected as wrong."""
 
 
 class Registered(NamedTuple):
-    """What a wrapper said when its program was started."""
+    """The values that a wrapper printed when its program started."""
 
     magic: str
     index: int
@@ -55,7 +55,7 @@ class Registered(NamedTuple):
     payload: bytes
 
     def code(self, target_id: str) -> bytes | None:
-        """Return the code object that the documented steps of the loader end at; None: none."""
+        """Return the code object that the loader's documented steps find; None if there is none."""
         unpacker = msgpack.Unpacker()
         unpacker.feed(self.payload)
         marker = unpacker.unpack()
@@ -68,7 +68,7 @@ class Registered(NamedTuple):
 
 
 def code_object(archive: bytes, key: str, target_id: str) -> bytes | None:
-    """Read an archive, by its documented layout alone."""
+    """Read an archive by its documented layout only."""
     table = msgpack.unpackb(archive[int.from_bytes(archive[8:16], "little") :])
     if target_id not in table["gfx_arches"]:
         return None
@@ -106,7 +106,7 @@ def build_objects(folder: Path, clang: str) -> Path:
 def link(
     build: Path, clang: str, out: Path, flags: Sequence[str], prefix: str = "k", more: str = ""
 ) -> Path:
-    """Link what `build_objects` made."""
+    """Link the objects of `build_objects`."""
     objects = [build / f"{prefix}{number}.o" for number in TARGETS] + [build / "runtime.o"]
     main = [] if "-shared" in flags else [build / "main.o"]
     subprocess.run([clang, *flags, *main, *objects, *more.split(), "-o", out], check=True)
@@ -114,7 +114,7 @@ def link(
 
 
 def registered(path: Path) -> list[Registered]:
-    """Run a program, or load a library; return what its wrappers said, in their order."""
+    """Run a program, or load a library; return what its wrappers print, in order."""
     is_program = "program" in path.name
     lines = run([str(path)]) if is_program else load(path)
     assert "values 6" in lines if is_program else "loaded" in lines
@@ -123,7 +123,7 @@ def registered(path: Path) -> list[Registered]:
 
 
 def make_wheel(path: Path, files: Mapping[str, bytes], *, metadata: bytes | None = None) -> Path:
-    """Write a wheel of `files`, as build backends do."""
+    """Write a wheel of `files` as build backends do."""
     name, version = path.name.split("-")[:2]
     info = f"{name}-{version}.dist-info"
     if metadata is None:
@@ -143,12 +143,12 @@ def make_wheel(path: Path, files: Mapping[str, bytes], *, metadata: bytes | None
 
 
 def hashed(data: bytes) -> str:
-    """Return a digest as RECORD has it."""
+    """Return a digest in RECORD's format."""
     return "sha256=" + urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
 
 
 def record_faults(path: Path) -> list[str]:
-    """Compare a wheel's RECORD with its files; return what is wrong."""
+    """Compare a wheel's RECORD with its files; return the differences."""
     with zipfile.ZipFile(path) as wheel:
         assert wheel.testzip() is None
         files = {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/")}

@@ -1,4 +1,4 @@
-"""Archives of files: llvm-ar's bytes, read by other archivers and linkers."""
+"""Archives of files: llvm-ar's bytes, readable by other archivers and linkers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture
 def objects(tmp_path: Path, llvm: Tool) -> Path:
-    """Make a folder of members: host objects, their object bundles, bitcode, and other files."""
+    """Return a folder of members: host objects, their object bundles, bitcode, and other files."""
     folder = tmp_path / "members"
     folder.mkdir()
     for name in ("first", "second"):
@@ -59,7 +59,7 @@ CHOICES = {
 @pytest.mark.llvm
 @pytest.mark.parametrize("names", CHOICES.values(), ids=CHOICES.keys())
 def test_same_bytes_as_llvm_ar(tmp_path: Path, objects: Path, llvm: Tool, names: list[str]) -> None:
-    """llvm-ar writes the same archive of the same files."""
+    """llvm-ar writes the same archive from the same files."""
     paths = [objects / name for name in names]
     create_archive([(path.name, path) for path in paths], tmp_path / "ours.a")
     run(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)
@@ -110,7 +110,7 @@ def test_linker_takes_object_bundles(
 
 @pytest.mark.llvm
 def test_device_archives_come_out(tmp_path: Path, objects: Path) -> None:
-    """The archive of bundles is a heterogeneous device archive: each target's images come out."""
+    """The archive of bundles is a heterogeneous device archive: unbundling finds each image."""
     hda, dsa = tmp_path / "hda.a", tmp_path / "dsa.a"
     create_archive([(name, objects / name) for name in ("first.o", "second.hipfb")], hda)
     unbundle_archive(hda, {BundleEntryID.parse(GPU + "gfx906"): dsa})
@@ -141,7 +141,7 @@ def test_equal_archive_is_left_untouched(tmp_path: Path) -> None:
 
 
 def test_contents_and_names_alone_decide(tmp_path: Path) -> None:
-    """Dates, permissions and places of the files do not get into the archive."""
+    """The archive does not contain dates, permissions or locations of the files."""
     one, two = member(tmp_path, "one"), member(tmp_path, "two")
     os.utime(two, (1, 1))
     two.chmod(0o700)
@@ -151,7 +151,7 @@ def test_contents_and_names_alone_decide(tmp_path: Path) -> None:
 
 
 def test_many_members(tmp_path: Path) -> None:
-    """The number of members is not bounded by the number of files that can be open."""
+    """The number of members is not limited by the number of open files."""
     path = member(tmp_path, "m")
     create_archive([(f"m{index}", path) for index in range(3000)], tmp_path / "out.a")
     data = memoryview((tmp_path / "out.a").read_bytes())
@@ -159,7 +159,7 @@ def test_many_members(tmp_path: Path) -> None:
 
 
 def test_output_is_one_of_the_members(tmp_path: Path) -> None:
-    """An archive may replace a file that it holds."""
+    """An archive may replace one of its input files."""
     path = member(tmp_path, "m", b"content")
     create_archive([("m", path), ("again", path)], path)
     assert path.read_bytes().count(b"content") == 2
@@ -182,7 +182,7 @@ def test_equal_names(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_members(tmp_path: Path) -> None:
-    """A missing file, a folder and a device are refused by name, and nothing is written."""
+    """A missing file, a folder and a device are rejected by name, and nothing is written."""
     for path, error in (("none", FileError), (tmp_path, FileError), ("/dev/null", UsageError)):
         with pytest.raises(error, match=f"'{path}': "):
             create_archive([("m", path)], tmp_path / "out.a")
@@ -190,7 +190,7 @@ def test_files_that_cannot_be_members(tmp_path: Path) -> None:
 
 
 def test_broken_symbol_table(tmp_path: Path) -> None:
-    """An ELF file whose section headers are cut off is refused with file and offset."""
+    """An ELF file with truncated section headers is rejected with file and offset."""
     header = bytearray(b"\x7fELF\2\1\1" + bytes(57))
     header[40:48] = (1 << 30).to_bytes(8, "little")
     header[58:62] = b"\x40\0\3\0"
@@ -201,7 +201,7 @@ def test_broken_symbol_table(tmp_path: Path) -> None:
 
 
 def test_unreadable_bitcode(tmp_path: Path) -> None:
-    """Bitcode that cannot be read becomes a member without symbols, with a warning, as in LLVM."""
+    """Unreadable bitcode becomes a member without symbols, with a warning, as in LLVM."""
     path = member(tmp_path, "m.bc", b"BC\xc0\xde" + b"\xff" * 60)
     warnings: list[str] = []
     create_archive([("m.bc", path)], tmp_path / "out.a", warn=warnings.append)
@@ -211,7 +211,7 @@ def test_unreadable_bitcode(tmp_path: Path) -> None:
 
 
 def test_member_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose size changes between the two looks at it is an error, not a broken archive."""
+    """A file whose size changes between two reads is an error, not a broken archive."""
     path = member(tmp_path, "m")
     monkeypatch.setattr(
         "offload_tool.operations.archive.plan_archive",

@@ -1,4 +1,4 @@
-"""Bundling and unbundling files: LLVM's bytes, and nothing half done."""
+"""Bundling and unbundling files: LLVM's bytes, and no partial outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def inputs(tmp_path: Path) -> dict[BundleEntryID, Path]:
 
 
 def test_round_trip(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
-    """What is bundled comes out again, each code object in its file."""
+    """Unbundling returns each bundled code object in its file."""
     bundle_files(list(inputs.items()), tmp_path / "bundle", alignment=4096)
     outputs = {entry_id: tmp_path / f"out{i}" for i, entry_id in enumerate(inputs)}
     unbundle_file(tmp_path / "bundle", outputs)
@@ -48,7 +48,7 @@ def test_round_trip(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
 def test_same_bytes_as_llvm(
     tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Callable[[str], str], alignment: int
 ) -> None:
-    """Our bundle has the bytes of clang-offload-bundler's, for any alignment and order."""
+    """Our bundle has the same bytes as clang-offload-bundler's, for any alignment and order."""
     for order in (list(inputs), list(reversed(inputs))):
         bundle_files([(i, inputs[i]) for i in order], tmp_path / "ours", alignment=alignment)
         run_llvm(
@@ -64,7 +64,7 @@ def test_same_bytes_as_llvm(
 def test_llvm_lists_and_unbundles_ours_and_we_theirs(
     tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Callable[[str], str]
 ) -> None:
-    """Each side reads the other's bundle and gives the same files."""
+    """Each program reads the other's bundle and extracts the same files."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     bundle_files(list(inputs.items()), ours, alignment=4096)
     listed = subprocess.run(
@@ -97,7 +97,7 @@ def run_llvm(
 
 
 def test_most_specific_compatible_entry(tmp_path: Path) -> None:
-    """A target is served by its exact entry, else by the most specific one that fits."""
+    """A target gets its exact entry, else the most specific compatible one."""
     for name in ("off", "on", "sramecc"):
         (tmp_path / name).write_text(name)
     items = [
@@ -111,7 +111,7 @@ def test_most_specific_compatible_entry(tmp_path: Path) -> None:
 
 
 def test_exact_entries_first(tmp_path: Path) -> None:
-    """An entry goes to the target with its very ID, whatever target is asked for before it."""
+    """An entry serves the target with the same ID, in whatever order targets are given."""
     (tmp_path / "in").write_text("image")
     bundle_files([(gpu("gfx906"), tmp_path / "in")], tmp_path / "bundle")
     outputs = {gpu("gfx906:xnack+"): tmp_path / "a", gpu("gfx906"): tmp_path / "b"}
@@ -120,7 +120,7 @@ def test_exact_entries_first(tmp_path: Path) -> None:
 
 
 def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
-    """A target that no entry serves is named, and no output at all is written."""
+    """The error names a target without an entry, and no output is written."""
     bundle_files(list(inputs.items()), tmp_path / "bundle")
     outputs = {gpu("gfx906"): tmp_path / "a", gpu("gfx942"): tmp_path / "b"}
     with pytest.raises(MissingEntriesError, match=r"no entry for .*gfx942; .*gfx906") as caught:
@@ -130,7 +130,7 @@ def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> N
 
 
 def test_corrupt_bundle(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
-    """A bundle that was cut short is refused, and no output is written."""
+    """A truncated bundle is rejected, and no output is written."""
     bundle_files(list(inputs.items()), tmp_path / "bundle")
     data = (tmp_path / "bundle").read_bytes()
     (tmp_path / "bundle").write_bytes(data[:-1])
@@ -151,7 +151,7 @@ def test_corrupt_bundle(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> No
 def test_refused_compositions(
     tmp_path: Path, inputs: dict[BundleEntryID, Path], targets: list[str], error: type
 ) -> None:
-    """Entries that no reader could choose between are refused; the old output stays."""
+    """Ambiguous entries are rejected; the old output stays."""
     (tmp_path / "bundle").write_text("old")
     files = list(inputs.values())
     items = [(BundleEntryID.parse(t), f) for t, f in zip(targets, files, strict=False)]
@@ -161,14 +161,14 @@ def test_refused_compositions(
 
 
 def test_missing_input(tmp_path: Path) -> None:
-    """An input that is not there is named, and no output is written."""
+    """The error names a missing input, and no output is written."""
     with pytest.raises(FileError, match=r"nowhere': No such file"):
         bundle_files([(HOST, None), (gpu("gfx906"), tmp_path / "nowhere")], tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
 
 
 def test_output_may_be_an_input(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
-    """Bundling over one of the inputs loses nothing."""
+    """Bundling to one of the inputs loses no data."""
     bundle_files(list(inputs.items()), tmp_path / "expected")
     bundle_files(list(inputs.items()), inputs[gpu("gfx1100")])
     assert inputs[gpu("gfx1100")].read_bytes() == (tmp_path / "expected").read_bytes()
@@ -194,7 +194,7 @@ def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
 
 
 def test_linked_file_is_told_from_a_bundle() -> None:
-    """Of a program, the error names the function for linked files."""
+    """For a linked program, the error names the function for linked files."""
     wanted = BundleEntryID.parse("hipv4-amdgcn-amd-amdhsa--gfx906")
     with pytest.raises(MissingEntriesError, match="linked files: offload_tool"):
         unbundle_file(sys.executable, {wanted: "none"})

@@ -1,4 +1,4 @@
-"""What is wrong with libraries, and what is not."""
+"""Faults of libraries, and correct libraries without faults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def faults(path: Path, *rules: Rule) -> list[str]:
 
 @pytest.mark.parametrize("compression", [None, Compression()], ids=["plain", "compressed"])
 def test_targets(compression: Compression | None, tmp_path: Path) -> None:
-    """Images count by the rules of the runtimes; each device without one is a fault."""
+    """Images count by the runtimes' rules; each device without one is a fault."""
     images = {HOST: b"", "gfx906": code("k"), "gfx9-4-generic": code("k"), "gfx90a:xnack+": b""}
     path = make_bundle(tmp_path / "b", images, compression=compression)
     assert faults(path, Rule(targets=targets("gfx906:xnack-", "gfx942", "gfx950"))) == []
@@ -44,12 +44,12 @@ def test_targets(compression: Compression | None, tmp_path: Path) -> None:
     assert faults(path, Rule(targets=targets("gfx1100", "sm_90", "gfx906", "gfx90a:xnack+"))) == [
         f"no image for gfx1100{present}",
         f"no image for sm_90{present}",
-        f"no image for gfx90a:xnack+{present}",  # it is empty, which is missing
+        f"no image for gfx90a:xnack+{present}",  # an empty image counts as missing
     ]
 
 
 def test_every_container(tmp_path: Path) -> None:
-    """Each container has to serve each device, but those with a host entry alone."""
+    """Each container must serve each device, except containers with a host entry only."""
     both = make_bundle(tmp_path / "1", {HOST: b"h", "gfx906": code("a"), "gfx90a": code("a")})
     one = make_bundle(tmp_path / "2", {HOST: b"h", "gfx906": code("b")})
     host = make_bundle(tmp_path / "3", {HOST: b"h"})
@@ -65,7 +65,7 @@ def test_every_container(tmp_path: Path) -> None:
 
 
 def test_offload_binaries_count_together(tmp_path: Path) -> None:
-    """Offload binaries hold an image each; those of one section serve the devices together."""
+    """Offload binaries hold one image each; all in a section serve the devices together."""
     images = []
     for name in ("gfx906", "gfx90a", "gfx906"):
         (tmp_path / f"{len(images)}").write_bytes(code("k"))
@@ -79,7 +79,7 @@ def test_offload_binaries_count_together(tmp_path: Path) -> None:
 
 
 def test_hidden(tmp_path: Path) -> None:
-    """Two images for one target with a kernel of one name are always a fault, others are none."""
+    """Two images for one target with a kernel of the same name are always a fault."""
     hip = "hip-amdgcn-amd-amdhsa--gfx906"
     path = make_bundle(tmp_path / "b", {"gfx906": code("a", "k"), hip: code("k", "b")})
     assert faults(path) == [
@@ -90,7 +90,7 @@ def test_hidden(tmp_path: Path) -> None:
 
 
 def test_same_kernels(tmp_path: Path) -> None:
-    """What an image lacks that another one has is named; with targets, of what these load."""
+    """Faults name the kernels that an image lacks; with targets, only loaded images count."""
     images = {"gfx906": code(*"abcdef"), "gfx908": code("a"), "gfx90a": code(*"abcdef", "z")}
     path = make_bundle(tmp_path / "b", images)
     assert faults(path, Rule(same_kernels=True)) == [
@@ -101,7 +101,7 @@ def test_same_kernels(tmp_path: Path) -> None:
 
 
 def test_spills(tmp_path: Path) -> None:
-    """Each kernel that spills is a fault; who does not say is told of."""
+    """Each kernel with spills is a fault; a note reports kernels without spill counts."""
     images = {"gfx906": code_object(metadata([QUIET, SPILLING])), "gfx90a": code("k")}
     path = make_bundle(tmp_path / "b", images)
     message = "bundle 0: gfx906 spills 1,200 VGPRs and 3 SGPRs in kernel 's'"
@@ -115,7 +115,7 @@ def test_spills(tmp_path: Path) -> None:
 
 
 def test_size(tmp_path: Path) -> None:
-    """The bytes of device images are limited as they are stored, without hosts and padding."""
+    """The limit applies to the stored bytes of device images, without hosts and padding."""
     images = {HOST: bytes(9999), "gfx906": bytes(300), "gfx90a": bytes(200)}
     path = make_bundle(tmp_path / "b", images)
     assert faults(path, Rule(max_size=500)) == []
@@ -125,7 +125,7 @@ def test_size(tmp_path: Path) -> None:
 
 
 def test_names(tmp_path: Path) -> None:
-    """Rules find libraries of folders, wheels and archives; what finds none is a fault."""
+    """Rules match libraries in folders, wheels and archives; a rule without a match is a fault."""
     folder = tmp_path / "folder"
     (folder / "lib").mkdir(parents=True)
     bundle = make_bundle(folder / "lib" / "x.so", {"gfx906": code("k")})
@@ -145,14 +145,14 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_nothing(tmp_path: Path) -> None:
-    """A folder without any library does not pass."""
+    """A folder without libraries is a fault."""
     assert [*check_libraries([tmp_path], [])] == [
         Fault(str(tmp_path), "there are no device images")
     ]
 
 
 def test_broken(tmp_path: Path) -> None:
-    """What cannot be read is told of, and all else is judged."""
+    """Unreadable files are reported, and all others are checked."""
     images = {"gfx906": code("k")[:-9], "gfx90a": code("k"), "gfx908": b"BC\xc0\xde"}
     make_bundle(tmp_path / "b", images)
     problems: list[OffloadError] = []
@@ -166,7 +166,7 @@ def test_broken(tmp_path: Path) -> None:
 
 
 def test_code_objects_of_a_folder(tmp_path: Path) -> None:
-    """Code objects of one target each are judged together; one that is named, by itself."""
+    """Single-target code objects are checked together; one given by its path, alone."""
     for name in ("gfx906", "gfx942"):
         (tmp_path / f"{name}.co").write_bytes(make_code_object(name))
     assert faults(tmp_path, Rule(targets=targets("gfx906", "gfx942"))) == []

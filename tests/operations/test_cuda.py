@@ -34,7 +34,7 @@ PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
 
 
 def cubin(processor: str, size: int = 9000, *, seed: int = 0) -> bytes:
-    """Return what looks like a cubin to a reader of headers: an ELF header, and anything."""
+    """Return a cubin for readers of headers: an ELF header and arbitrary bytes."""
     number = int("".join(filter(str.isdigit, processor)))
     header = bytearray(64)
     header[:9] = b"\x7fELF\x02\x01\x01\0\x08"
@@ -72,7 +72,7 @@ def contents(path: Path) -> list[tuple[str, bytes]]:
 ALL = ("sm_70", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_90")
 
 
-# -- fat binaries by themselves ----------------------------------------------------------
+# -- separate fat binaries ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["none", "default", "speed"])
@@ -88,7 +88,7 @@ ALL = ("sm_70", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_90")
     ],
 )
 def test_thin(mode: str, keep: list[str], stays: list[str], tmp_path: Path) -> None:
-    """What the devices load stays, byte for byte, and so does PTX."""
+    """Images that the devices load stay, byte for byte, and so does PTX."""
     path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
     path.write_bytes(fatbin(*ALL, mode=mode))
     report = thin_file(path, out, keep=[Device.parse(name) for name in keep])
@@ -98,7 +98,7 @@ def test_thin(mode: str, keep: list[str], stays: list[str], tmp_path: Path) -> N
 
 
 def test_thin_ptx(tmp_path: Path) -> None:
-    """Told so, PTX goes where a cubin is loaded, and stays where nothing else serves."""
+    """Without keep_ptx, PTX is removed if a cubin is loaded, and stays if nothing else fits."""
     path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
     path.write_bytes(fatbin(*ALL))
     thin_file(path, out, keep=[Device.parse("sm_86")], keep_ptx=False)
@@ -119,7 +119,7 @@ def test_several_of_one_processor(tmp_path: Path) -> None:
 
 
 def test_compressed_together(nvidia: Callable[[str], Path], tmp_path: Path) -> None:
-    """Images that share a payload stay together; what has none of them goes."""
+    """Images that share a payload stay together; entries without a kept image are removed."""
     command = [nvidia("fatbinary"), "-64", "-concat", "-compress-all", "--create=all.fatbin"]
     for name in ("sm_80", "sm_86"):
         (tmp_path / name).write_bytes(real_cubin(nvidia("ptxas"), tmp_path, name))
@@ -139,7 +139,7 @@ def test_compressed_together(nvidia: Callable[[str], Path], tmp_path: Path) -> N
 
 
 def test_match(tmp_path: Path) -> None:
-    """A device takes one image, and where there is none, each has its reason."""
+    """A device loads one image; if none fits, each image has its reason."""
     path = tmp_path / "all.fatbin"
     path.write_bytes(fatbin(*ALL))
     for device, image, rule in (
@@ -161,7 +161,7 @@ def test_match(tmp_path: Path) -> None:
 
 
 def test_merge(tmp_path: Path) -> None:
-    """Builds for different targets become what one build for all would have written."""
+    """Merged builds for different targets equal one build for all targets."""
     parts = [("sm_90", "compute_90"), ("sm_100",), ("sm_80", "compute_80")]
     paths = []
     for names in parts:
@@ -178,7 +178,7 @@ def test_merge(tmp_path: Path) -> None:
 # -- in programs and libraries -----------------------------------------------------------
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-# What is registered: a pointer to each fat binary, as in NVIDIA's own registration.
+# Registers a pointer to each fat binary, as NVIDIA's own registration does.
 LIBRARY = """
     .section {flags[0]}
     .balign 8
@@ -189,7 +189,7 @@ LIBRARY = """
 wrappers:
 {pointers}
 """
-# Prints where each pointer leads: the size there, and a hash of the fat binary.
+# Prints the size at each pointer, and a hash of the fat binary.
 LOADER = """
 import ctypes, hashlib, json, sys
 library, count = ctypes.CDLL(sys.argv[1]), int(sys.argv[2])
@@ -227,7 +227,7 @@ def shared_library(folder: Path, llvm: LLVM, images: list[bytes], section: str) 
 
 
 def registered(library: Path, count: int) -> list[str]:
-    """Load a library; return the hash of what each of its pointers leads to."""
+    """Load a library; return a hash of the fat binary at each of its pointers."""
     command = [sys.executable, "-c", LOADER, str(library), str(count)]
     found: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return found
@@ -241,7 +241,7 @@ def hashes(images: list[bytes]) -> list[str]:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_thin_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
-    """A thinned library loads, its pointers lead to the thinned fat binaries, and it is smaller."""
+    """A thinned library loads, is smaller, and points to the thinned fat binaries."""
     full = [fatbin(*ALL, size=40000, seed=n) for n in range(3)]
     wanted = [fatbin("sm_86", "compute_90", size=40000, seed=n) for n in range(3)]
     full.append(fatbin("sm_70", "sm_75"))
@@ -258,7 +258,7 @@ def test_thin_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
 
 
 def test_thin_object(llvm: LLVM, tmp_path: Path) -> None:
-    """A thinned object links, and the pointers of what is linked are right."""
+    """A thinned object links, and the pointers in the result are correct."""
     full = [fatbin(*ALL, seed=n) for n in range(2)]
     wanted = [fatbin("sm_80", "compute_90", seed=n) for n in range(2)]
     built = assemble(tmp_path, llvm, full, ".nv_fatbin", "x86_64-pc-linux-gnu")
@@ -270,7 +270,7 @@ def test_thin_object(llvm: LLVM, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_windows_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
-    """PE files have 8 characters of the section's name, and keep everything in its place."""
+    """PE files have 8 characters of the section's name, and all their offsets stay."""
     full = [fatbin(*ALL, seed=n) for n in range(3)]
     built = assemble(tmp_path, llvm, full, section, "x86_64-pc-windows-msvc")
     assert targets(built) == [*ALL] * 3
@@ -290,7 +290,7 @@ def test_windows_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
 
 
 def test_scattered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fat binaries in sections of other data are found, and left alone by thin, which says so."""
+    """Fat binaries in other data sections are found; thin keeps and reports them."""
     images = [fatbin("sm_80", "sm_86", seed=n) for n in range(3)]
     data = b"table of something".join([b"", *images, b"end"])
     known = fatbin("sm_80", "sm_86", "sm_90")

@@ -1,4 +1,4 @@
-"""What changed between two builds, and what did not."""
+"""Changes between two builds, and differences that do not count."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def changes(found: Comparison) -> list[tuple[str, str]]:
 @pytest.mark.llvm
 @pytest.mark.parametrize("flags", [("-g",), ("-fgpu-rdc", "-g", "-S", "-emit-llvm")])
 def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str], str]) -> None:
-    """Builds in folders of other names are equal, though their files are not."""
+    """Builds in folders of different names are equal, though their files differ."""
     one, other = build("a", *flags), build("a/much/longer/folder", *flags)
     assert one.read_bytes() != other.read_bytes()
-    if "-S" in flags:  # static kernels have hashes of paths in their names there
+    if "-S" in flags:  # names of static kernels contain hashes of paths
         for path in (one, other):
             text = path.rename(path.with_suffix(".ll"))
             command = [llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path)]
@@ -60,7 +60,7 @@ def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str
 
 @pytest.mark.llvm
 def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
-    """Stripped code is what it was; of stripped code, too, other instructions are a change."""
+    """Stripped and unstripped code are equal; in stripped code, too, other instructions count."""
     base, other = build("base"), build("other", more="5")
     stripped = {}
     for option in ("--strip-all", "--strip-sections"):
@@ -78,7 +78,7 @@ def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
 
 @pytest.mark.llvm
 def test_other_code(build: Build) -> None:
-    """A kernel with other instructions is a change of it; other data, one of the target."""
+    """Other instructions are a change of the kernel; other data, a change of the target."""
     base = build("base")
     grown = compare_builds(base, build("grown", more="p[i + 1] * p[i + 2] / 77"))
     (kernel,) = grown.kernels
@@ -99,7 +99,7 @@ def code(**kernels: int) -> bytes:
 
 
 def test_kernels(tmp_path: Path) -> None:
-    """Kernels of targets in both builds are compared; those of new ones came with the target."""
+    """Kernels of targets in both builds are compared; those of new targets are not listed."""
     old = make_bundle(tmp_path / "1", {HOST: b"h", "gfx906": code(a=8, b=8), "gfx908": code(a=8)})
     new = make_bundle(tmp_path / "2", {HOST: b"i", "gfx906": code(a=9, c=8), "gfx90a": code(a=8)})
     found = compare_builds(old, new)
@@ -113,7 +113,7 @@ def test_kernels(tmp_path: Path) -> None:
 
 
 def test_tolerance(tmp_path: Path) -> None:
-    """Numbers may differ by a share of what they were; from nothing, any number is a change."""
+    """Numbers may differ by a share of the old value; from zero, any number is a change."""
     old = make_bundle(tmp_path / "1", {"gfx906": code(a=100, b=0)})
     new = make_bundle(tmp_path / "2", {"gfx906": code(a=105, b=0)})
     assert changes(compare_builds(old, new, tolerance=4.9)) == [("changed", "a")]
@@ -124,7 +124,7 @@ def test_tolerance(tmp_path: Path) -> None:
 
 
 def test_kernels_of_one_name(tmp_path: Path) -> None:
-    """Of static kernels with one name, equal ones are no change, in whatever order they come."""
+    """Equal static kernels of one name are no change, in whatever order they occur."""
     one = [KERNEL | {".name": f"k.intern.{n:016x}", ".vgpr_count": n} for n in (1, 2, 3)]
     two = [KERNEL | {".name": f"k.intern.{n * 77:016x}", ".vgpr_count": n} for n in (3, 5, 1, 9)]
     old = make_bundle(tmp_path / "1", {"gfx906": code_object(metadata(one))})
@@ -136,7 +136,7 @@ def test_kernels_of_one_name(tmp_path: Path) -> None:
 
 
 def test_wheel_with_folder(tmp_path: Path) -> None:
-    """A wheel is equal to the folder that it was made of; libraries are found by their names."""
+    """A wheel equals the folder that it was made from; libraries are matched by name."""
     folder = tmp_path / "folder"
     (folder / "lib").mkdir(parents=True)
     make_bundle(folder / "lib/a.so", {"gfx906": code(a=1)})
@@ -154,7 +154,7 @@ def test_wheel_with_folder(tmp_path: Path) -> None:
 
 
 def test_ptx(tmp_path: Path) -> None:
-    """PTX is compared by its statements: comments, files and lines are none."""
+    """PTX is compared by statements: comments, files and lines do not count."""
     head, body = ".version 8.0\n.target sm_80\n.address_size 64\n", ".entry k() {\n\tret;\n}\n"
 
     def written(text: str) -> Path:
@@ -174,14 +174,14 @@ def test_ptx(tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
-    """That there is no image at all is told."""
+    """A build without any image is reported."""
     notes: list[str] = []
     assert compare_builds(tmp_path, tmp_path, notes=notes.append).is_equal
     assert notes == [f"'{tmp_path}': there are no device images"] * 2
 
 
 def test_no_kernels_and_broken(tmp_path: Path) -> None:
-    """Bitcode is compared by its size, and so is what is broken, both of which are told."""
+    """Bitcode and broken images are compared by size, and reported."""
     images = {"gfx906": b"BC\xc0\xde" + bytes(60), "gfx908": code(a=1)[:-3]}
     old = make_bundle(tmp_path / "1", images)
     new = make_bundle(tmp_path / "2", images | {"gfx906": b"BC\xc0\xde" + bytes(64)})
@@ -193,7 +193,7 @@ def test_no_kernels_and_broken(tmp_path: Path) -> None:
 
 
 def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of files with equal bytes no kernel is read; one other byte, and all are."""
+    """No kernel is read if the files are equal; with one different byte, all are."""
     read: list[object] = []
     monkeypatch.setattr(
         "offload_tool.operations.diff.kernels_of", lambda *given, **_: read.append(given)
@@ -212,7 +212,7 @@ def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_equal_files_without_images(tmp_path: Path) -> None:
-    """What cannot be read in equal files, and that there is no image, is told once."""
+    """In equal files, unreadable parts and the lack of images are reported once."""
     path = tmp_path / "wheel.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("broken.a", b"!<arch>\nbroken")

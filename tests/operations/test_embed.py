@@ -1,4 +1,4 @@
-"""Embedding in-process: which bundle host files ask for, and what is refused."""
+"""Embedding in-process: the bundles that host files refer to, and rejected inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 
 
 def asking(name: str) -> str:
-    """Return the module of a host object that asks for a bundle."""
+    """Return the module of a host object that refers to a bundle."""
     return (
         f'target triple = "{TRIPLE}"\n'
         f"@__hip_fatbin_{name} = external global i8\n@p = global ptr @__hip_fatbin_{name}\n"
@@ -35,7 +35,7 @@ def asking(name: str) -> str:
 
 @pytest.mark.llvm
 def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Objects, bitcode, and archives of both say which bundles they ask for; others nothing."""
+    """Objects, bitcode, and archives of both refer to bundles; other files to none."""
     one, two, other = tmp_path / "one.o", tmp_path / "two.bc", tmp_path / "other"
     one.write_bytes(compile_object(asking("aaaa"), TRIPLE))
     (tmp_path / "two.ll").write_text(asking("bbbb"))
@@ -52,7 +52,7 @@ def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 def test_nobody_asks(tmp_path: Path) -> None:
-    """Host objects of which none asks for a bundle get an object without it; other files none."""
+    """If no host object refers to a bundle, the output has none; other files are rejected."""
     host, bundle, out = (tmp_path / name for name in ("host.o", "bundle", "out.o"))
     host.write_bytes(make_elf())
     bundle.write_bytes(b"bundle")
@@ -82,9 +82,9 @@ def test_entries_in_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 def test_entries_that_nobody_registers(tmp_path: Path) -> None:
-    """Entries of the new driver are refused, unless an object that registers them is linked."""
+    """Entries of the new driver are rejected, unless an object that registers them is linked."""
     (tmp_path / "bundle").write_bytes(b"bundle")
-    entry = struct.pack("<8xHH44x", 1, 4)  # of version 1, for HIP
+    entry = struct.pack("<8xHH44x", 1, 4)  # version 1, for HIP
     (tmp_path / "new.o").write_bytes(make_elf("64le", {b"llvm_offload_entries": entry}))
     files = [tmp_path / "new.o"]
     assert read_host_files(files).has_entries
@@ -102,7 +102,7 @@ def test_entries_that_nobody_registers(tmp_path: Path) -> None:
 
 
 def test_cuda_without_a_place(tmp_path: Path) -> None:
-    """A CUDA host object without a place is copied, and refused if it has kernels."""
+    """A CUDA host object without a placeholder is copied, and rejected if it has kernels."""
     host, fatbin, out = (tmp_path / name for name in ("host.o", "fatbin", "out.o"))
     kernel = f'target triple = "{TRIPLE}"\n@_Z1__device_stub__kv = global i8 0\n'
     host.write_bytes(compile_object(kernel, TRIPLE))
@@ -119,7 +119,7 @@ def test_cuda_without_a_place(tmp_path: Path) -> None:
 
 
 def test_no_cuda_images(tmp_path: Path) -> None:
-    """A fat binary of no image is refused; nothing is written."""
+    """A fat binary without images is rejected; nothing is written."""
     with pytest.raises(UsageError, match="needs at least one image"):
         write_cuda_fatbin([], tmp_path / "out")
     assert not (tmp_path / "out").exists()

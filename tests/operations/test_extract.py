@@ -1,4 +1,4 @@
-"""Images as files: all or none, under names that are safe."""
+"""Images as files: all or none, with safe names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_all(tmp_path: Path, compression: Compression | None) -> None:
 
 
 def test_devices(tmp_path: Path) -> None:
-    """With devices, what each of them would load is written; a host by its entry ID."""
+    """With devices, each one's images are written; a host's by its entry ID."""
     path = make_bundle(tmp_path / "b", IMAGES)
     devices = [Device.parse("gfx906:xnack-"), Device.parse(HOST)]
     images = extract_device_images(path, tmp_path / "out", devices=devices)
@@ -48,7 +48,7 @@ def test_devices(tmp_path: Path) -> None:
 
 
 def test_device_without_image(tmp_path: Path) -> None:
-    """If one device has no image anywhere, nothing is written and the folder is not left."""
+    """If one device has no image anywhere, nothing is written and no folder remains."""
     path = make_bundle(tmp_path / "b", IMAGES)
     devices = [Device.parse("gfx906"), Device.parse("gfx90a")]
     with pytest.raises(NoImageError, match=r"no image for gfx90a; images found: hipv4-.*gfx906"):
@@ -65,7 +65,7 @@ def test_host_object(tmp_path: Path) -> None:
 
 
 def test_hostile_names(tmp_path: Path) -> None:
-    """IDs and members that look like paths cannot lead out of the folder or to each other."""
+    """IDs and members that look like paths cannot lead out of the folder or collide."""
     ids = [b"hip-a-b-c--../../x", b"hip-a-b-c--.._.._x", b"hip-a-b-c--/etc/x", b"hip-a-b-c--X\n\0"]
     ids += [b"hip-a-b-c--x\n\0", b"hip-a-b-c--" + b"y" * 1000]
     ids += [b"hip-a-b-c--q", b"hip-a-b-c--Q"]
@@ -89,7 +89,7 @@ def test_hostile_names(tmp_path: Path) -> None:
 
 
 def test_links_are_replaced(tmp_path: Path) -> None:
-    """A link in the folder is replaced, and its target left alone."""
+    """A link in the folder is replaced, and its target stays unchanged."""
     path = make_bundle(tmp_path / "b", {"gfx906": b"new"})
     (tmp_path / "out").mkdir()
     (tmp_path / "victim").write_bytes(b"old")
@@ -100,7 +100,7 @@ def test_links_are_replaced(tmp_path: Path) -> None:
 
 
 def test_folder_in_the_way(tmp_path: Path) -> None:
-    """A folder where an image belongs is an error, and nothing is written."""
+    """A folder with the name of an image is an error, and nothing is written."""
     path = make_bundle(tmp_path / "b", IMAGES)
     (tmp_path / "out" / f"b.0.{ID}gfx90a_xnack+.bc").mkdir(parents=True)
     with pytest.raises(FileError, match="is a folder"):
@@ -118,7 +118,7 @@ def test_broken_later(tmp_path: Path) -> None:
 
 
 def test_cuda(tmp_path: Path) -> None:
-    """PTX comes out without its NUL, and what is compressed is unpacked."""
+    """PTX is written without its NUL, and compressed images are unpacked."""
     path = tmp_path / "x.fatbin"
     path.write_bytes(cuda_fatbin())
     images = extract_device_images(path, tmp_path / "out")
@@ -128,7 +128,7 @@ def test_cuda(tmp_path: Path) -> None:
 
 
 def test_cuda_that_is_scrambled(tmp_path: Path) -> None:
-    """What NVIDIA alone can read is told of once, and not written as garbage."""
+    """Images that only NVIDIA can read are reported once, and not written."""
     path = tmp_path / "x.fatbin"
     data = bytearray(cuda_fatbin())
     data[CUBIN_AT + 40 : CUBIN_AT + 44] = (0x12011).to_bytes(4, "little")
@@ -144,7 +144,7 @@ def test_cuda_that_is_scrambled(tmp_path: Path) -> None:
 
 
 def test_damaged_cuda(tmp_path: Path) -> None:
-    """A damaged payload is refused with its offset in the member, and nothing is written."""
+    """A damaged payload is rejected with its offset in the member, and nothing is written."""
     data = bytearray(cuda_fatbin())
     data[CUBIN_AT + 64] ^= 0xFF
     (tmp_path / "m.fatbin").write_bytes(data)

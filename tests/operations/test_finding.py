@@ -1,4 +1,4 @@
-"""Containers in all the files where they occur, each written by hand or by LLVM 22."""
+"""Containers in all kinds of files, handwritten or by LLVM 22."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def archive(path: Path, *members: Path) -> Path:
 
 @pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
 def test_text(tmp_path: Path, file_type: str) -> None:
-    """A text bundle is known by its markers, whatever the comment, with text before it."""
+    """A text bundle is recognised by its markers, with any comment, and with text before it."""
     path = make_bundle(tmp_path / "b", {HOST: b"h\n", "gfx906": b"d\n"}, file_type=file_type)
     path.write_bytes(b"some text\n" + path.read_bytes())
     images = list_images(path)
@@ -67,7 +67,7 @@ def test_text(tmp_path: Path, file_type: str) -> None:
 
 
 def test_compressed(tmp_path: Path) -> None:
-    """Images of a compressed bundle have no offset; their parts add up to its size."""
+    """Images of a compressed bundle have no offset; their stored sizes add up to its size."""
     path = make_bundle(tmp_path / "b", IMAGES, compression=Compression())
     images = list_images(path)
     assert [i.target_id for i in images] == TARGETS
@@ -79,7 +79,7 @@ def test_compressed(tmp_path: Path) -> None:
 
 
 def test_compressed_text(tmp_path: Path) -> None:
-    """What was compressed can be a text bundle."""
+    """Compressed data can be a text bundle."""
     images = {HOST: b"h", "gfx906": b"dd"}
     path = make_bundle(tmp_path / "b", images, file_type="s", compression=Compression())
     assert [(i.target_id, i.size) for i in list_images(path)] == [("", 1), ("gfx906", 2)]
@@ -98,7 +98,7 @@ def test_object_bundle(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
 
 
 def test_archive(tmp_path: Path, bundle: Path) -> None:
-    """Members are named, offsets count from the archive's beginning, other members are skipped."""
+    """Members are named, offsets are those in the archive, and other members are skipped."""
     text = tmp_path / "readme"
     text.write_bytes(b"hello")
     path = archive(tmp_path / "lib.a", bundle, text)
@@ -109,14 +109,14 @@ def test_archive(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_nested_archive(tmp_path: Path, bundle: Path) -> None:
-    """An archive in an archive is looked into."""
+    """Images in an archive in an archive are found."""
     path = archive(tmp_path / "outer.a", archive(tmp_path / "inner.a", bundle))
     assert {i.member for i in list_images(path)} == {"inner.a(bundle)"}
     assert targets(path) == TARGETS
 
 
 def test_deep_nesting(tmp_path: Path, bundle: Path) -> None:
-    """Archives nested without end are refused."""
+    """Endlessly nested archives are rejected."""
     path = bundle
     for level in range(10):
         path = archive(tmp_path / f"{level}.a", path)
@@ -144,7 +144,7 @@ def test_nested_thin_archives(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_thin_archives_without_end(tmp_path: Path) -> None:
-    """Thin archives that lead back to themselves, by links too, are refused."""
+    """Thin archives that contain themselves, through links too, are rejected."""
     thin_archive(tmp_path / "b.a", ["link.a"])
     (tmp_path / "link.a").symlink_to("a.a")
     path = thin_archive(tmp_path / "a.a", ["b.a"])
@@ -154,7 +154,7 @@ def test_thin_archives_without_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fifo", "/dev/zero", "."])
 def test_members_that_are_no_files(tmp_path: Path, name: str) -> None:
-    """A thin archive's member that is a pipe, a device or a folder is refused by name."""
+    """A thin archive's member that is a pipe, a device or a folder is rejected by name."""
     os.mkfifo(tmp_path / "fifo")
     path = thin_archive(tmp_path / "thin.a", [name])
     with pytest.raises(FormatError, match="is not a regular file, as members must be"):
@@ -162,7 +162,7 @@ def test_members_that_are_no_files(tmp_path: Path, name: str) -> None:
 
 
 def test_too_deep_in_thin_archives(tmp_path: Path, bundle: Path) -> None:
-    """Thin archives one in the other are files one in the other, and have the same limit."""
+    """Nested thin archives are nested files, and have the same limit."""
     name = bundle.name
     for level in range(10):
         name = thin_archive(tmp_path / f"{level}.a", [name]).name
@@ -171,7 +171,7 @@ def test_too_deep_in_thin_archives(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_a_missing_member(tmp_path: Path) -> None:
-    """A member's file that is not there is an error that names it."""
+    """The error names a member's missing file."""
     path = archive(tmp_path / "outer.a", thin_archive(tmp_path / "thin.a", ["gone.o"]))
     with pytest.raises(FileError, match=r"gone.o': No such file"):
         list_images(path)
@@ -179,7 +179,7 @@ def test_a_missing_member(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_wheel(tmp_path: Path, bundle: Path, method: int) -> None:
-    """Files in a zip file are read, stored (with their offset) or packed (without)."""
+    """Files in a zip file are read, stored (with their offset) or compressed (without)."""
     path = tmp_path / "x.whl"
     with zipfile.ZipFile(path, "w", method) as wheel:
         wheel.writestr("pkg/__init__.py", "x = 1\n" * 1000)
@@ -197,7 +197,7 @@ def test_wheel(tmp_path: Path, bundle: Path, method: int) -> None:
 
 
 def test_packed_zip_in_zip(tmp_path: Path, bundle: Path) -> None:
-    """A zip file in a zip file is looked into."""
+    """Images in a zip file in a zip file are found."""
     with zipfile.ZipFile(tmp_path / "inner.zip", "w", zipfile.ZIP_DEFLATED) as inner:
         inner.write(bundle, "b")
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -207,7 +207,7 @@ def test_packed_zip_in_zip(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_folder(tmp_path: Path, bundle: Path) -> None:
-    """A folder's files come by their names; files without images and links are passed over."""
+    """A folder's files are read in the order of names, without links and files without images."""
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
     (folder / "b").write_bytes(bundle.read_bytes())
@@ -225,7 +225,7 @@ def test_folder(tmp_path: Path, bundle: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
 def test_broken_among_others(tmp_path: Path, bundle: Path, packed: bool) -> None:
-    """A broken file is told of, and everything else is listed."""
+    """A broken file is reported, and all others are listed."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a").write_bytes(bundle.read_bytes()[:-1])
@@ -248,7 +248,7 @@ def test_broken_among_others(tmp_path: Path, bundle: Path, packed: bool) -> None
 
 @pytest.mark.parametrize("damage", ["content", "directory", "header", "size"])
 def test_broken_zip(tmp_path: Path, bundle: Path, damage: str) -> None:
-    """A damaged zip file is an error of ours, never a traceback of its reader."""
+    """A damaged zip file raises our error, never one of its reader."""
     path = tmp_path / "x.zip"
     method = zipfile.ZIP_STORED if damage == "header" else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w", method) as archive:
@@ -259,7 +259,7 @@ def test_broken_zip(tmp_path: Path, bundle: Path, damage: str) -> None:
     elif damage == "directory":
         del data[-30:]
     elif damage == "header":
-        data[26:28] = b"\xff\xff"  # the length of a name that is longer than the file
+        data[26:28] = b"\xff\xff"  # a name length beyond the file
     else:
         at = data.index(b"PK\x01\x02") + 24
         data[at : at + 4] = struct.pack("<I", 0xFFFFFFF0)
@@ -293,14 +293,14 @@ def test_several_bundles_in_a_section(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_weak_coff_magic(tmp_path: Path) -> None:
-    """In a folder, a file that only begins like a COFF object is passed over."""
+    """In a folder, a file that merely begins like a COFF object is skipped."""
     (tmp_path / "icon.ico").write_bytes(bytes([0, 0, 1, 0, 1, 0]) + bytes(12) + b"\xff" * 300)
     assert list_images(tmp_path) == []
 
 
 @pytest.mark.llvm
 def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Offload binaries of LLVM are listed, as a file and in an object's section."""
+    """LLVM's offload binaries are listed, in a file and in an object's section."""
     (tmp_path / "a.bc").write_bytes(b"BC\xc0\xde" + bytes(100))
     (tmp_path / "b.o").write_bytes(code("b", 55))
     package = tmp_path / "package"
@@ -354,13 +354,13 @@ def test_cuda_fat_binary(tmp_path: Path) -> None:
 
 
 def test_ids_are_what_was_stored(tmp_path: Path) -> None:
-    """An ID is given as stored."""
+    """An ID is listed as stored."""
     path = make_bundle(tmp_path / "b", IMAGES)
     assert [i.id for i in list_images(path)] == [entry_id(target) for target in IMAGES]
 
 
 def test_host_object_without_its_fat_binary(tmp_path: Path) -> None:
-    """A CUDA host object that waits for its fat binary has no images, and is no broken file."""
+    """A CUDA host object with an empty placeholder has no images, and is not broken."""
     (tmp_path / "a.host.o").write_bytes(make_elf(extra={b".nv_fatbin": PLACEHOLDER}))
     assert list_images(tmp_path) == []
     with pytest.raises(NoContainerError):

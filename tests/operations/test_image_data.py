@@ -1,4 +1,4 @@
-"""The bytes of device images: the same as those that are extracted, wherever they are."""
+"""The bytes of device images equal the extracted files, in every kind of input."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def text(path: Path) -> Path:
 
 
 def packed_twice(path: Path) -> Path:
-    """Write an archive into a zip file whose members are deflated, with compressed bundles."""
+    """Write an archive into a compressed zip file member; it contains compressed bundles."""
     members = [("p.o", plain(path.with_name("p"))), ("c.o", compressed(path.with_name("c")))]
     archive = path.with_name("lib.a")
     create_archive(members, archive)
@@ -65,7 +65,7 @@ def packed_twice(path: Path) -> Path:
 
 
 def several(path: Path) -> Path:
-    """Write bundles one after the other, two of them compressed."""
+    """Write consecutive bundles, two of them compressed."""
     parts = [compressed(path.with_name("1")), plain(path.with_name("2")), path.with_name("1")]
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
     return path
@@ -86,7 +86,7 @@ MAKERS = [plain, compressed, object_bundle, text, packed_twice, several, same_id
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_same_as_extracted(tmp_path: Path, make: object) -> None:
-    """Read one after the other, each by itself, or extracted: the bytes are the same."""
+    """Images have the same bytes if read in sequence, separately, or extracted."""
     path = make(tmp_path / "input")  # type: ignore[operator]
     listed = list_images(path)
     in_turn = [(image, bytes(data)) for image, data in iter_image_data(path)]
@@ -110,14 +110,14 @@ def test_host_object(tmp_path: Path) -> None:
 
 
 def test_views_stay_valid(tmp_path: Path) -> None:
-    """Views can be used when the search has gone on, and when the block has ended."""
+    """Views stay valid after the search continues, and after the block ends."""
     views = [data for _, data in iter_image_data(packed_twice(tmp_path / "w.whl"))]
     again = [bytes(data) for _, data in iter_image_data(tmp_path / "w.whl")]
     assert [bytes(view) for view in views] == again
 
 
 def test_devices(tmp_path: Path) -> None:
-    """With devices, the images that these would load are given."""
+    """With devices, only the images that these would load are returned."""
     found = list(iter_image_data(compressed(tmp_path / "b"), devices=[Device.parse("gfx906")]))
     assert [bytes(data) for _, data in found] == [IMAGES["gfx906"]]
     assert found[0][0].loads[0][0] == "gfx906"
@@ -125,7 +125,7 @@ def test_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [plain, compressed], ids=["range", "compressed"])
 def test_changed_file(tmp_path: Path, make: object) -> None:
-    """A file that was replaced since it was listed is refused, not read as what it is not."""
+    """A file replaced after listing is rejected."""
     path = make(tmp_path / "b")  # type: ignore[operator]
     images = list_images(path)
     make_bundle(path, {"gfx1100": b"x"}, compression=Compression())
@@ -134,7 +134,7 @@ def test_changed_file(tmp_path: Path, make: object) -> None:
 
 
 def test_cuda(tmp_path: Path) -> None:
-    """What is compressed in a fat binary of CUDA is unpacked, and has no padding."""
+    """Compressed images in CUDA's fat binaries are unpacked, without padding."""
     path = tmp_path / "c.fatbin"
     path.write_bytes(cuda_fatbin())
     assert [bytes(data) for _, data in iter_image_data(path)] == [b".version 8.0", CUBIN]
@@ -143,7 +143,7 @@ def test_cuda(tmp_path: Path) -> None:
 
 
 def test_scrambled_by_nvidia(tmp_path: Path) -> None:
-    """What only NVIDIA's programs can unpack is not supported, which is not the same as broken."""
+    """Images that only NVIDIA's programs can unpack are unsupported, not broken."""
     path = tmp_path / "c.fatbin"
     content = bytearray(cuda_fatbin())
     content[CUBIN_AT + 40 : CUBIN_AT + 44] = (0x12011).to_bytes(4, "little")
@@ -162,7 +162,7 @@ def open_files() -> int:
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
-    """After the blocks, also one that an exception ends, no descriptor is left."""
+    """After the blocks, also after an exception, no descriptor is open."""
     path = packed_twice(tmp_path / "w.whl")
     images = list_images(path)
     before = open_files()
@@ -175,7 +175,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 
 def test_three_ways_of_no_use(tmp_path: Path) -> None:
-    """Broken, not supported and empty are told apart; all three are content that is of no use."""
+    """Broken, unsupported and empty files raise distinct errors; all are content errors."""
     data = bytearray(compressed(tmp_path / "b").read_bytes())
     newer, broken, empty = tmp_path / "newer", tmp_path / "broken", tmp_path / "empty.o"
     broken.write_bytes(data[:-5])
@@ -198,7 +198,7 @@ def test_three_ways_of_no_use(tmp_path: Path) -> None:
 
 
 def test_encrypted_member(tmp_path: Path) -> None:
-    """A zip member that is encrypted, or packed in an unknown way, is not supported."""
+    """A zip member that is encrypted, or compressed in an unknown way, is unsupported."""
     path = packed_twice(tmp_path / "w.whl")
     data = bytearray(path.read_bytes())
     at = data.find(b"PK\1\2")  # in the directory: flags at 8, method at 10
@@ -210,7 +210,7 @@ def test_encrypted_member(tmp_path: Path) -> None:
 
 
 def test_indexes_of_images(tmp_path: Path) -> None:
-    """Images are counted within their container, also where devices choose some of them."""
+    """Images are numbered within their container, even if devices select some of them."""
     path = several(tmp_path / "s")
     places = [(image.index, image.image_index) for image in list_images(path)]
     assert places == [(container, at) for container in range(3) for at in range(3)]
@@ -219,7 +219,7 @@ def test_indexes_of_images(tmp_path: Path) -> None:
 
 
 def test_host_entries_are_told_apart(tmp_path: Path) -> None:
-    """A loop over device images leaves out the host's, as the README has it."""
+    """A loop over device images skips the host's, as in the README."""
     images = [image for image, _ in iter_image_data(plain(tmp_path / "b"))]
     assert [image.is_host for image in images] == [image.kind == "host" for image in images]
     assert any(image.is_host for image in images)

@@ -1,4 +1,4 @@
-"""Joined programs, folders and wheels: what splitting has put apart is together again."""
+"""Joined programs, folders and wheels equal those before splitting."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def code(path: Path) -> list[dict[str, bytes]]:
 def test_there_and_back(
     name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path
 ) -> None:
-    """A joined file has the images that it had, loads with them, and can be stripped.
+    """A joined file has its old images, loads with them, and can be stripped.
 
-    A library can be split again; a program is refused, as its header table has moved before.
+    A library can be split again; a program is rejected, because its header table was moved.
     """
     path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name], prefix)
     split_file(path, tmp_path / "apart")
@@ -77,7 +77,7 @@ def test_there_and_back(
 
 
 def test_archives_from_elsewhere(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Archives can be given; without any, what is missing is told."""
+    """Archives can be given; without any, the missing ones are reported."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "apart")
     shutil.move(tmp_path / "apart/.kpack", tmp_path / "archives")
@@ -96,7 +96,7 @@ def test_archives_from_elsewhere(hip_objects: Path, llvm: Tool, tmp_path: Path) 
 
 
 def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """A folder, and parts to be laid over it, become the folder that it was."""
+    """A folder and parts to be laid over it become the original folder."""
     folder = tmp_path / "demo"
     (folder / "lib").mkdir(parents=True)
     link(hip_objects, llvm("clang"), folder / "lib/a.so", LINKS["library-lld"])
@@ -127,7 +127,7 @@ def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Markers and archives are where a folder has them, whatever an installer would move."""
+    """Markers and archives count by their paths in the folder, not by those after installation."""
     folder = tmp_path / "demo"
     library = folder / "demo-1.0.data/purelib/lib/a.so"
     library.parent.mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Pa
 
 
 def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """The wheel of a host and those of its code become the wheel that they were made of."""
+    """The wheel of a host and those of its code become the original wheel."""
     library = link(hip_objects, llvm("clang"), tmp_path / "a.so", LINKS["library-lld"])
     wheel = make_wheel(
         tmp_path / NAME, {"demo/a.so": library.read_bytes(), "demo/__init__.py": b"x = 1\n"}
@@ -166,7 +166,7 @@ def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_thinned_archives(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """A thinned tree is joined with what is left: units without code for it are told."""
+    """A thinned tree is joined with the remaining code; units without code are reported."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "apart")
     for name in ("gfx1100", "gfx90a:xnack+"):

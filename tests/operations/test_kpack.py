@@ -1,4 +1,4 @@
-"""What a program has whose device code is apart: archives, markers, wrappers, interfaces."""
+"""Parts of a program with separate device code: archives, markers, wrappers, interfaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOST = MARKED.replace(KPACKED, EMBEDDED)
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
-    """An archive has each file under its key, whatever their order is."""
+    """An archive has each file under its key, in any order of files."""
     contents = {"b#0": b"two" * 99, "a#0": b"one" * 99, "c#0": b"one" * 99}
     files = [CodeFile(key, "gfx942", tmp_path / key) for key in contents]
     for file in files:
@@ -43,11 +43,11 @@ def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
     assert {
         image.key: bytes(unpacked_kpack_image(data, found, image)) for image in found.images
     } == contents
-    assert len({image.offset for image in found.images}) == 2  # equal ones are stored once
+    assert len({image.offset for image in found.images}) == 2  # equal files are stored once
 
 
 def test_equal_archive_is_left(tmp_path: Path) -> None:
-    """An archive that has the very bytes keeps its time."""
+    """An archive that already has the same bytes keeps its modification time."""
     (tmp_path / "code").write_bytes(b"code")
     files, out = [CodeFile("a#0", "gfx942", tmp_path / "code")], tmp_path / "out.kpack"
     times = []
@@ -66,7 +66,7 @@ def test_marker_file(tmp_path: Path) -> None:
 
 
 def test_wrappers_are_for_markers(tmp_path: Path) -> None:
-    """Each wrapper's magic changes, in objects and in archives of them, and nothing else does."""
+    """Each wrapper's magic changes, in objects and in archives, and no other byte does."""
     host = tmp_path / "host.o"
     host.write_bytes(HOST)
     mark_host_file(host, tmp_path / "out.o")
@@ -80,7 +80,7 @@ def test_wrappers_are_for_markers(tmp_path: Path) -> None:
 
 
 def test_files_whose_wrappers_cannot_be_changed(tmp_path: Path) -> None:
-    """Bitcode and thin archives are refused, and nothing is written."""
+    """Bitcode and thin archives are rejected, and nothing is written."""
     (tmp_path / "host.bc").write_bytes(b"BC\xc0\xde" + bytes(60))
     (tmp_path / "host.o").write_bytes(HOST)
     subprocess.run(["ar", "rcT", "host.a", "host.o"], cwd=tmp_path, check=True)
@@ -91,19 +91,19 @@ def test_files_whose_wrappers_cannot_be_changed(tmp_path: Path) -> None:
 
 
 def kernels(path: Path, **arguments: list[dict[str, object]]) -> Path:
-    """Write a code object with kernels of these arguments."""
+    """Write a code object with kernels that take these arguments."""
     rows = [{**KERNEL, ".name": name, ".args": args} for name, args in arguments.items()]
     path.write_bytes(code_object(metadata(rows, printf=["a"])))
     return path
 
 
 def argument(size: int, kind: str = "by_value", offset: int = 0) -> dict[str, object]:
-    """Describe an argument."""
+    """Return an argument's metadata."""
     return {".name": "any", ".offset": offset, ".size": size, ".value_kind": kind}
 
 
 def test_interface(tmp_path: Path) -> None:
-    """The digest is of names and arguments: not of order, nor of what the compiler adds."""
+    """The digest covers names and arguments, but not order or additions by the compiler."""
     hidden = argument(8, "hidden_block_count_x", 8)
     one = kernels(tmp_path / "one", a=[argument(4)], b=[argument(8), hidden])
     two = kernels(tmp_path / "two", b=[argument(8)], a=[argument(4)])
@@ -122,7 +122,7 @@ def test_interface(tmp_path: Path) -> None:
 
 
 def test_interface_of_broken_code(tmp_path: Path) -> None:
-    """Metadata that ends too early is refused."""
+    """Truncated metadata is rejected."""
     path = tmp_path / "code"
     path.write_bytes(code_object(metadata([KERNEL])[:-3]))
     with pytest.raises(OffloadError, match="metadata"):

@@ -1,4 +1,4 @@
-"""kpack archives in all that reads files: list, extract, match, thin, merge, check."""
+"""kpack archives in all commands that read files: list, extract, match, thin, merge, check."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ CODE = {
 
 
 def write(path: Path, rows: Iterable[tuple[str, str]], scheme: str) -> Path:
-    """Write the archive of some of `CODE`."""
+    """Write an archive with some of `CODE`."""
     return write_archive(path, [(*row, CODE[row]) for row in rows], scheme=scheme)
 
 
 @pytest.fixture(params=SCHEMES)
 def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Return an archive of all of `CODE`."""
+    """Return an archive with all of `CODE`."""
     return write(tmp_path / "demo.kpack", CODE, request.param)
 
 
 def test_list_and_read(archive: Path) -> None:
-    """Each key is a member with a container of its own, and gives its code objects' bytes."""
+    """Each key is a member with its own container, with the bytes of its code objects."""
     images = list_images(archive)
     assert [(image.member, image.target_id) for image in images] == list(CODE)
     assert {image.container for image in images} == {"kpack"}
@@ -74,7 +74,7 @@ def test_in_wheels_and_folders(archive: Path, tmp_path: Path) -> None:
 
 
 def test_extract_and_match(archive: Path, tmp_path: Path) -> None:
-    """What a device would load is told and extracted, key by key."""
+    """Commands select the images that a device would load, key by key."""
     device = Device.parse("gfx90a:sramecc+:xnack+")
     assert [match.ids for match in match_images(archive, device)] == 3 * [
         ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+",)
@@ -87,7 +87,7 @@ def test_extract_and_match(archive: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_thin_and_merge(tmp_path: Path, scheme: str) -> None:
-    """Thinning gives the archive of one target as it was, and merging puts them together again."""
+    """Thinning returns the archive of one target unchanged, and merging joins them again."""
     parts = [
         write(tmp_path / f"{target}.kpack", [row for row in CODE if row[1] == target], scheme)
         for target in ("gfx90a:xnack+", "gfx942")
@@ -102,14 +102,14 @@ def test_thin_and_merge(tmp_path: Path, scheme: str) -> None:
 
 
 def test_merge_of_schemes(tmp_path: Path) -> None:
-    """Archives of two schemes are not merged, and which they are is said."""
+    """Archives with two schemes are not merged; the error names the schemes."""
     parts = [write(tmp_path / f"{name}.kpack", CODE, name) for name in SCHEMES]
     with pytest.raises(MergeError, match=f"the first has scheme {NONE}, the second scheme {ZSTD}"):
         merge_files(parts, tmp_path / "out.kpack")
 
 
 def test_unknown_keys(archive: Path, tmp_path: Path) -> None:
-    """An archive whose table has what nobody knows is not written anew, and is named once."""
+    """An archive with unknown fields in its table is not rewritten, and is named once."""
     data = archive.read_bytes()
     at = int.from_bytes(data[8:16], "little")
     assert data[at] < 0x8F
@@ -122,7 +122,7 @@ def test_unknown_keys(archive: Path, tmp_path: Path) -> None:
 
 
 def test_check(archive: Path, tmp_path: Path) -> None:
-    """An archive that is judged alone must have each target; those in a folder, together."""
+    """An archive that is checked alone must have each target; those in a folder, together."""
     rule = Rule(targets=(Device.parse("gfx942"), Device.parse("gfx1100")))
     faults = list(check_libraries([archive], [rule], notes=lambda _: None))
     assert [fault.message for fault in faults] == [
@@ -134,7 +134,7 @@ def test_check(archive: Path, tmp_path: Path) -> None:
 
 
 def test_broken_archive(archive: Path, tmp_path: Path) -> None:
-    """A broken archive in a folder is told, and the others are read."""
+    """A broken archive in a folder is reported, and the others are read."""
     (tmp_path / "broken.kpack").write_bytes(archive.read_bytes()[:-3])
     problems: list[OffloadError] = []
     assert len(list(iter_images(tmp_path, skipped=problems.append))) == 6
@@ -142,7 +142,7 @@ def test_broken_archive(archive: Path, tmp_path: Path) -> None:
 
 
 def test_begin_of_a_compressed_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first bytes of an image are had without decompressing all of it."""
+    """The first bytes of an image are available without decompressing all of it."""
     rows = [("a#0", "gfx942", bytes(range(256)) * 9999), ("b#0", "gfx942", b"")]
     path = write_archive(tmp_path / "demo.kpack", rows, scheme=ZSTD)
     monkeypatch.setattr("offload_tool.formats.kpack.archive.unpacked_kpack_image", None)

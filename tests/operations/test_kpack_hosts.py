@@ -1,4 +1,4 @@
-"""Host programs whose device code is in kpack archives: what each device gets, what is missing."""
+"""Host programs with device code in kpack archives: each device's images, and missing ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKER = KpackMarker("lib/a.so", ("../.kpack/demo_@GFXARCH@.kpack",))
 
 @pytest.fixture(params=[False, True])
 def library(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Return an installed tree's library, with two wrappers, beside archives for two targets."""
+    """Return a library in an installed tree, with two wrappers and archives for two targets."""
     for name in ("lib", ".kpack"):
         (tmp_path / name).mkdir()
     for target in ("gfx90a:xnack+", "gfx942"):
@@ -35,7 +35,7 @@ def library(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_what_the_archives_have(library: Path) -> None:
-    """Each wrapper is a container that has what the archives have for it, at no cost of its own."""
+    """Each wrapper is a container with its images in the archives, and a stored size of 0."""
     images = list_images(library)
     assert [(i.index, i.target_id, i.stored_size, i.offset) for i in images] == [
         (index, target, 0, None) for index in (0, 1) for target in ("gfx90a:xnack+", "gfx942")
@@ -47,12 +47,12 @@ def test_what_the_archives_have(library: Path) -> None:
 
 
 def test_in_a_folder_the_archives_are_listed(library: Path) -> None:
-    """Of a folder, archives are listed, and not what host programs get from them once more."""
+    """For a folder, archives are listed, and host programs' references to them are not."""
     assert {image.container for image in iter_images(library.parent.parent)} == {"kpack"}
 
 
 def test_match(library: Path) -> None:
-    """A device gets what the loader finds for it, or is told what there is."""
+    """A device gets the image that the loader finds, or an error lists the existing ones."""
     found = list(match_images(library, Device.parse("gfx942:sramecc+:xnack-")))
     assert [match.ids for match in found] == 2 * [("hipv4-amdgcn-amd-amdhsa--gfx942",)]
     missing = list(match_images(library, Device.parse("gfx90a:xnack-")))
@@ -60,14 +60,14 @@ def test_match(library: Path) -> None:
 
 
 def faults(path: Path, *targets: str) -> list[str]:
-    """Return what `check` says of a path."""
+    """Return the faults that `check` finds for a path."""
     rule = Rule(targets=tuple(map(Device.parse, targets)))
     return [f"{Path(f.library).name}: {f.message}" for f in check_libraries([path], [rule])]
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_check(library: Path, alone: bool) -> None:
-    """A host program must have each target, whether it or its tree is judged."""
+    """A host program must have each target, whether it or its tree is checked."""
     path = library if alone else library.parent.parent
     assert faults(path, "gfx942") == []
     expected = "a.so: no image for gfx1100; there are gfx90a:xnack+, gfx942"
@@ -78,7 +78,7 @@ def test_check(library: Path, alone: bool) -> None:
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_archives_alone(library: Path, tmp_path: Path, *, zipped: bool) -> None:
-    """Of archives without a program, one has code for each target; what was not judged is said."""
+    """Without a program, one archive must have code for each target; a note says so."""
     place = tmp_path / ".kpack"
     if zipped:
         place = tmp_path / "device.whl"
@@ -100,7 +100,7 @@ def test_archives_alone(library: Path, tmp_path: Path, *, zipped: bool) -> None:
 
 
 def test_nothing_there(library: Path) -> None:
-    """A host program without its archives is a fault, which says where they are looked for."""
+    """A host program without its archives is a fault, which names the searched paths."""
     for path in (library.parent.parent / ".kpack").iterdir():
         path.unlink()
     expected = "there is no kpack archive ../.kpack/demo_@GFXARCH@.kpack from its folder"
@@ -111,14 +111,14 @@ def test_nothing_there(library: Path) -> None:
 
 
 def test_of_another_build(library: Path) -> None:
-    """Archives that have none of a wrapper's code are told to be of another build."""
+    """Archives without any of a wrapper's code are reported as those of another build."""
     library.write_bytes(marked_program((MARKER, 0), (MARKER._replace(kernel_name="lib/b"), 0)))
     [fault] = faults(library)
     assert "none of 2 archives has code for 'lib/b#0': is it of another build?" in fault
 
 
 def test_broken_archive(library: Path) -> None:
-    """A broken archive is passed over, as the loader does, and told."""
+    """A broken archive is skipped, as by the loader, and reported."""
     path = library.parent.parent / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
     assert "a kpack archive is passed over: " in faults(library)[0]
@@ -126,7 +126,7 @@ def test_broken_archive(library: Path) -> None:
 
 
 def test_through_links(library: Path, tmp_path: Path) -> None:
-    """Archives are looked for beside the file that a link leads to."""
+    """Archives are searched relative to the target of a link."""
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere/link.so"
     link.symlink_to(os.path.relpath(library, link.parent))
@@ -134,7 +134,7 @@ def test_through_links(library: Path, tmp_path: Path) -> None:
 
 
 def zipped(path: Path, root: Path, *patterns: str, prefix: str = "") -> Path:
-    """Write a zip file of some files of a folder, packed in both ways."""
+    """Write a zip file of some files of a folder, stored and compressed."""
     with zipfile.ZipFile(path, "w") as wheel:
         for at, file in enumerate(sorted(f for pattern in patterns for f in root.glob(pattern))):
             method = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)[at % 2]
@@ -144,7 +144,7 @@ def zipped(path: Path, root: Path, *patterns: str, prefix: str = "") -> Path:
 
 @pytest.mark.parametrize("prefix", ["", "demo-1.data/platlib/"])
 def test_in_a_wheel(library: Path, tmp_path: Path, prefix: str) -> None:
-    """A library in a wheel gets what the archives in the same wheel have for it."""
+    """A library in a wheel gets its images from the archives in the same wheel."""
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*", prefix=prefix)
     keys = {0: "lib/a.so#0", 1: "lib/a.so#2"}
     seen = []
@@ -165,7 +165,7 @@ def test_in_a_wheel(library: Path, tmp_path: Path, prefix: str) -> None:
 def test_totals_of_a_wheel(
     library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sums of a wheel have each code object once, whoever gets it."""
+    """The sums of a wheel count each code object once, however many wrappers use it."""
     assert library.is_file()
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*")
     assert main(["list", str(wheel)]) == 0
@@ -174,7 +174,7 @@ def test_totals_of_a_wheel(
 
 
 def test_wheels_together(library: Path, tmp_path: Path) -> None:
-    """Wheels for the host and for devices are judged as if they were installed together."""
+    """Wheels for the host and for devices are checked as if they were installed together."""
     assert library.is_file()
     host = zipped(tmp_path / "host.whl", tmp_path, "lib/*")
     one = zipped(tmp_path / "one.whl", tmp_path, ".kpack/*gfx942*")
@@ -192,7 +192,7 @@ def test_wheels_together(library: Path, tmp_path: Path) -> None:
 
 
 def test_wheels_of_a_folder(library: Path, tmp_path: Path) -> None:
-    """Wheels in a folder that is checked count as installed together."""
+    """Wheels in a checked folder count as installed together."""
     (tmp_path / "dist").mkdir()
     zipped(tmp_path / "dist/host.whl", tmp_path, "lib/*")
     assert len(faults(tmp_path / "dist")) == 2
@@ -201,7 +201,7 @@ def test_wheels_of_a_folder(library: Path, tmp_path: Path) -> None:
 
 
 def test_wheels_see_no_files(library: Path, tmp_path: Path) -> None:
-    """What a library in a wheel names is looked for in the wheel, wherever the path leads."""
+    """Paths in a library of a wheel are searched in the wheel only, wherever they lead."""
     for path in (f"{tmp_path}/.kpack/demo_@GFXARCH@.kpack", ".kpack/demo_@GFXARCH@.kpack"):
         library.write_bytes(marked_program((MARKER._replace(search_paths=(path,)), 0)))
         wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*")
@@ -210,7 +210,7 @@ def test_wheels_see_no_files(library: Path, tmp_path: Path) -> None:
 
 
 def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
-    """A broken archive in a wheel is passed over, and told with its name."""
+    """A broken archive in a wheel is skipped, and reported by name."""
     path = tmp_path / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*90a*")
@@ -224,7 +224,7 @@ def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
 
 
 def test_broken_wrappers(library: Path) -> None:
-    """A wrapper that points to no marker is refused, where it is."""
+    """A wrapper that points to no marker is rejected with its offset."""
     data = library.read_bytes()
     at = data.index(b"\x82\xb2kpack_search_paths")
     library.write_bytes(data[:at] + b"\x07" + data[at + 1 :])

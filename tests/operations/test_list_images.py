@@ -1,4 +1,4 @@
-"""Listing: every image of a file, where it is; anything else refused with its reason."""
+"""Listing: every image of a file with its location; other files are rejected with a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_bundle(bundle: Path) -> None:
 
 
 def test_object_that_embeds_it(tmp_path: Path, bundle: Path) -> None:
-    """In an ELF file, offsets count from the beginning of that file."""
+    """In an ELF file, offsets are relative to the beginning of that file."""
     embedded = tmp_path / "embedded.o"
     embed_bundle(bundle, embedded, cuid="x", host_triple="x86_64-pc-linux-gnu")
     images = list_images(embedded)
@@ -59,7 +59,7 @@ def test_object_that_embeds_it(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_concatenated_bundles(tmp_path: Path, bundle: Path) -> None:
-    """Bundles one after the other, with zeros between, are all listed and numbered."""
+    """Consecutive bundles, with zeros between, are all listed and numbered."""
     twice = tmp_path / "twice"
     twice.write_bytes(bundle.read_bytes() + bytes(99) + bundle.read_bytes() + bytes(7))
     images = list_images(twice)
@@ -79,7 +79,7 @@ def test_concatenated_bundles(tmp_path: Path, bundle: Path) -> None:
     ids=["empty", "script", "cut-elf", "archive", "cut-bundle"],
 )
 def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
-    """A file without images, or with broken ones, is refused by name."""
+    """A file without images, or with broken ones, is rejected by name."""
     path = tmp_path / "file"
     path.write_bytes(content)
     broken = content.startswith((b"\x7fELF", b"__CLANG"))
@@ -89,6 +89,6 @@ def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """A file that is not there is an error that names it."""
+    """The error names a missing file."""
     with pytest.raises(FileError, match="nowhere"):
         list_images(tmp_path / "nowhere")

@@ -30,7 +30,7 @@ def names(path: Path, **options: object) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("compression", [None, Compression()], ids=["plain", "compressed"])
 def test_bundles(compression: Compression | None, tmp_path: Path) -> None:
-    """Each image of a bundle, compressed or not, gives its kernels; host entries are none."""
+    """Each image of a bundle, compressed or not, lists its kernels; host entries do not count."""
     images = {
         HOST: b"host",
         "gfx906": CODE,
@@ -49,7 +49,7 @@ def test_fat_binary(tmp_path: Path) -> None:
 
 
 def test_ptx_of_no_kind(tmp_path: Path) -> None:
-    """PTX in a package is known by its text where its file's suffix said nothing (``.ptx``)."""
+    """PTX in a package is recognised by its text if the file's suffix was unknown (``.ptx``)."""
     (tmp_path / "k.ptx").write_text("// made by hand\n.version 8.0\n.entry k() { ret; }\n")
     image = f"--image=file={tmp_path / 'k.ptx'},triple=nvptx64-nvidia-cuda,arch=sm_80,kind=cuda"
     assert main(["packager", "-o", str(tmp_path / "p"), image]) == 0
@@ -59,7 +59,7 @@ def test_ptx_of_no_kind(tmp_path: Path) -> None:
 
 
 def test_broken_among_others(tmp_path: Path) -> None:
-    """An image with broken metadata is named and passed over; of no other is anything lost."""
+    """An image with broken metadata is named and skipped; kernels of the others are listed."""
     broken = code_object(metadata([KERNEL])[:-5])
     path = make_bundle(tmp_path / "b", {"gfx906": broken, "gfx908": CODE, "gfx90a": b"what?"})
     problems: list[OffloadError] = []
@@ -72,7 +72,7 @@ def test_broken_among_others(tmp_path: Path) -> None:
 
 
 def test_code_to_be_made(tmp_path: Path) -> None:
-    """Images that list no kernels, bitcode say, are told of, and are no errors."""
+    """Images that list no kernels, such as bitcode, are reported, but are not errors."""
     notes: list[str] = []
     x86 = b"\x7fELF\2\1\1" + bytes(11) + b"\x3e\0" + bytes(44)
     path = make_bundle(tmp_path / "b", {"gfx906": BITCODE, "gfx908": x86, "gfx90a": CODE})
@@ -83,7 +83,7 @@ def test_code_to_be_made(tmp_path: Path) -> None:
 
 
 def test_too_many(tmp_path: Path) -> None:
-    """Kernels count for the limit of members."""
+    """Kernels count towards the limit of members."""
     path = make_bundle(tmp_path / "b", {"gfx906": CODE, "gfx90a": CODE})
     with limited(Budget(Limits(members=5))), pytest.raises(LimitError, match="OFFLOAD_MAX_MEMBERS"):
         names(path)
@@ -91,7 +91,7 @@ def test_too_many(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_demangled(llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are what LLVM's own demangler gives, and what is not mangled is itself."""
+    """Names equal those of LLVM's own demangler; unmangled names stay the same."""
     mangled = ["_Z5spillPfi", "_ZN12_GLOBAL__N_11kERKSt6vectorIiSaIiEE", "_Z1fIiEvT_.kd"]
     plain = ["plain", "_Zbroken", "_Z", "a b\nc", "\udcff", "__nv_static_1__x__Z1kv"]
     demangler = llvm("llvm-cxxfilt")
@@ -103,7 +103,7 @@ def test_demangled(llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_demangler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is none, or it dies, or it gives too few lines, that is said."""
+    """A missing or crashing demangler, and one that prints too few lines, is an error."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert demangled_names(["plain"]) == {"plain": "plain"}
     with pytest.raises(OffloadError, match="llvm-cxxfilt or c\\+\\+filt, and neither is on PATH"):

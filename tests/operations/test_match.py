@@ -1,4 +1,4 @@
-"""Which image a device loads, by the compatibility rules."""
+"""Selection of the image that a device loads, by the compatibility rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.operations.fatbins import HOST, make_bundle
 
 
 def loaded(path: Path, device: str) -> list[tuple[str, ...]]:
-    """Return the target IDs, or kinds and target IDs, that a device loads in each container."""
+    """Return the target IDs (with kinds on request) that a device loads from each container."""
     return [
         tuple(entry_id.rpartition("--")[2] for entry_id in match.ids)
         for match in match_images(path, Device.parse(device))
@@ -42,15 +42,15 @@ def loaded(path: Path, device: str) -> list[tuple[str, ...]]:
     ],
 )
 def test_rules(tmp_path: Path, device: str, expected: tuple[str, ...]) -> None:
-    """A feature that an image sets must be set so on the device; one left open may be any."""
+    """A device must have the features that an image sets; an open feature fits any setting."""
     images = {HOST: b"", "gfx906": b"1", "gfx90a:xnack+": b"2", "gfx90a:xnack-": b"3"}
     path = make_bundle(tmp_path / "b", images)
     assert loaded(path, device) == [expected]
 
 
 def test_most_specific(tmp_path: Path) -> None:
-    """Of several compatible images, the one that sets the most features is loaded."""
-    # No tool bundles these together: the composition rules are against it.
+    """Of several compatible images, the device loads the one that sets the most features."""
+    # No tool bundles these together: the composition rules forbid it.
     raw = bytearray(
         make_bundle(tmp_path / "b", {"gfx90a": b"1", "gfx906:xnack+": b"2"}).read_bytes()
     )
@@ -63,7 +63,7 @@ def test_most_specific(tmp_path: Path) -> None:
 
 
 def test_one_for_each_kind(tmp_path: Path) -> None:
-    """A target ID stands for devices of every offload kind; hip and hipv4 are one kind."""
+    """A target ID covers devices of every offload kind; hip and hipv4 are one kind."""
     images = {
         "openmp-amdgcn-amd-amdhsa--gfx906": b"1",
         "hip-amdgcn-amd-amdhsa--gfx906": b"2",
@@ -75,7 +75,7 @@ def test_one_for_each_kind(tmp_path: Path) -> None:
 
 
 def test_reasons(tmp_path: Path) -> None:
-    """Where there is no image, each one comes with the reason why not; hosts do not."""
+    """If no image fits, each device image is listed with its reason; hosts are not."""
     path = make_bundle(tmp_path / "b", {HOST: b"", "gfx906": b"1", "gfx90a:xnack+": b"2"})
     (match,) = match_images(path, Device.parse("gfx90a:xnack-"))
     assert match.ids == ()
@@ -104,7 +104,7 @@ FALLBACKS = {HOST: b"", "gfx9-4-generic": b"1", "gfx11-generic": b"2", SPIRV: b"
 def test_fallbacks(
     tmp_path: Path, compression: Compression | None, device: str, expected: str, rule: str
 ) -> None:
-    """Without native code, an AMD GPU loads its generic code, and without that, SPIR-V."""
+    """Without native code, an AMD GPU loads generic code; without that, SPIR-V."""
     path = make_bundle(tmp_path / "b", FALLBACKS, compression=compression)
     (match,) = match_images(path, Device.parse(device))
     assert [load.id.rpartition("--")[2] for load in match.loads] == [expected]
@@ -112,7 +112,7 @@ def test_fallbacks(
 
 
 def test_native_first(tmp_path: Path) -> None:
-    """Native code is loaded before generic code, and that before SPIR-V, in whatever order."""
+    """Native code is preferred to generic code, and that to SPIR-V, in any order."""
     images = {SPIRV: b"3", "gfx9-4-generic": b"1", "gfx942:xnack-": b"4", "gfx942:xnack+": b"5"}
     for names in (list(images), list(images)[::-1]):
         path = make_bundle(tmp_path / "b", {name: images[name] for name in names})
@@ -122,7 +122,7 @@ def test_native_first(tmp_path: Path) -> None:
 
 
 def test_empty_images(tmp_path: Path) -> None:
-    """An empty image is none for HIP's runtime: generic code is loaded instead, or nothing."""
+    """HIP's runtime treats an empty image as missing: it loads generic code, or nothing."""
     path = make_bundle(tmp_path / "b", {"gfx942": b"", "gfx9-4-generic": b"1"})
     assert loaded(path, "gfx942") == [("gfx9-4-generic",)]
     path = make_bundle(tmp_path / "b", {"gfx942": b""})
@@ -132,7 +132,7 @@ def test_empty_images(tmp_path: Path) -> None:
 
 
 def test_openmp_fallbacks(tmp_path: Path) -> None:
-    """OpenMP's images are not mixed with HIP's: its devices load generic code, not SPIR-V."""
+    """OpenMP's images are separate from HIP's: its devices load generic code, not SPIR-V."""
     openmp = {"openmp-amdgcn-amd-amdhsa--gfx9-4-generic": b"4"}
     path = make_bundle(tmp_path / "b", {SPIRV: b"3", **openmp})
     assert loaded(path, "gfx942") == [("amdgcnspirv", "gfx9-4-generic")]
@@ -141,7 +141,7 @@ def test_openmp_fallbacks(tmp_path: Path) -> None:
 
 
 def test_generic_version(tmp_path: Path) -> None:
-    """Generic code whose ELF header has no generic version is loaded, and then refused: told."""
+    """Runtimes load and reject generic code without a generic version: match warns of it."""
     header = bytearray(b"\x7fELF\x02\x01\x01\x40\x04" + bytes(55))
     for version, is_told in ((1, False), (0, True)):
         header[51] = version
@@ -151,7 +151,7 @@ def test_generic_version(tmp_path: Path) -> None:
 
 
 def test_open_features(tmp_path: Path) -> None:
-    """A device may load more than its name says: all that is kept for it, and match tells it."""
+    """A device may load more than its name implies: thin keeps all of it, and match lists it."""
     images = {"gfx942:xnack+": b"1", "gfx9-4-generic": b"2", SPIRV: b"3", "gfx90a": b"4"}
     path = make_bundle(tmp_path / "b", images)
     (match,) = match_images(path, Device.parse("gfx942"))
@@ -169,7 +169,7 @@ def test_open_features(tmp_path: Path) -> None:
 
 
 def test_passed_over(tmp_path: Path) -> None:
-    """SPIR-V stays beside generic code that some runtimes do not find for a gfx906."""
+    """SPIR-V is kept besides generic code that some runtimes do not find for a gfx906."""
     images = {"gfx9-generic": b"2", SPIRV: b"3"}
     (found,) = find_containers(make_bundle(tmp_path / "b", images))
     assert may_load(found.images, Device.parse("gfx906")) == {0, 1}
@@ -177,7 +177,7 @@ def test_passed_over(tmp_path: Path) -> None:
 
 
 def test_each_container(tmp_path: Path) -> None:
-    """Every container is asked by itself, and numbered; one of a host alone is left out."""
+    """Every container is matched separately, and numbered; one with only a host is left out."""
     first = make_bundle(tmp_path / "1", {HOST: b"", "gfx906": b"1"}).read_bytes()
     host = make_bundle(tmp_path / "2", {HOST: b""}).read_bytes()
     last = make_bundle(tmp_path / "3", {"gfx1030": b"2"}).read_bytes()
@@ -189,7 +189,7 @@ def test_each_container(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "gfx90a:", "gfx906:xnack", "a b", "host-"])
 def test_no_device(text: str) -> None:
-    """What is neither target ID nor bundle entry ID is refused (a last colon is clang's)."""
+    """Texts that are no target ID or entry ID are rejected; a trailing colon (clang) is allowed."""
     if text == "gfx90a:":
         assert str(Device.parse(text).target) == "gfx90a"
     else:
@@ -213,7 +213,7 @@ STORED = [
 
 @pytest.mark.parametrize("stored", STORED)
 def test_listed_ids(tmp_path: Path, stored: str) -> None:
-    """Whatever `list` prints as an ID names that image for all commands that take devices."""
+    """Every ID printed by `list` selects that image in all commands that take devices."""
     path = tmp_path / "in"
     if stored == "cuda fat binary":
         path.write_bytes(cuda_fatbin())

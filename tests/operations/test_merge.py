@@ -1,4 +1,4 @@
-"""Builds of different targets become what one build of all of them would be."""
+"""Merged builds of different targets equal one build of all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_finding import archive
 
 TARGETS = ["gfx1030", "gfx906", "gfx90a:xnack+", "gfx90a:xnack-"]
-"""In the order of the SCons tool."""
+"""In the SCons tool's order."""
 IMAGES = {target: code(target, 3000 + 7 * len(target)) for target in TARGETS}
 
 
@@ -32,7 +32,7 @@ def merged(tmp_path: Path, *paths: Path) -> bytes:
 
 
 def test_code_objects(tmp_path: Path) -> None:
-    """Code objects are refused as files; members of archives have to be equal."""
+    """Code objects are rejected as files; as members of archives, they must be equal."""
     paths = [tmp_path / f"{name}.co" for name in ("gfx906", "gfx942")]
     for path in paths:
         path.write_bytes(make_code_object(path.stem))
@@ -48,7 +48,7 @@ def test_code_objects(tmp_path: Path) -> None:
 def test_bundles(
     tmp_path: Path, alignment: int, compression: Compression | None, file_type: str
 ) -> None:
-    """Bundles of one target each, in any order, return the bytes of a bundle of all."""
+    """Merging bundles of one target each, in any order, returns the bytes of one bundle of all."""
 
     def make(name: str, *targets: str) -> Path:
         return make_bundle(
@@ -72,9 +72,9 @@ def test_without_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make_host", [make_elf, make_coff])
 def test_object_bundles(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
-    """Object bundles of one host object give the object bundle of all targets."""
+    """Merging object bundles of one host object returns the object bundle of all targets."""
     host = make_host()
-    # What bundling writes is laid out anew, so the host is one that was bundled before.
+    # Bundling changes the layout, so the host is an object that was bundled before.
     parts = [
         make_bundle(tmp_path / f"p{number}", part(host, target), file_type="o")
         for number, target in enumerate(TARGETS)
@@ -91,7 +91,7 @@ def test_object_bundles(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
 
 
 def test_archives(tmp_path: Path) -> None:
-    """Archives are merged member by member; what holds no images must be the same."""
+    """Archives are merged member by member; members without images must be equal."""
     host = make_elf()
 
     def make(name: str, *targets: str) -> Path:
@@ -117,7 +117,7 @@ def test_archives(tmp_path: Path) -> None:
 
 
 def test_members_of_one_name(tmp_path: Path) -> None:
-    """Members of one name are merged by their order."""
+    """Members of one name are matched by their order."""
     paths = []
     for target in ("gfx906", "gfx1030"):
         contents = [
@@ -135,7 +135,7 @@ def test_members_of_one_name(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Offload binaries give the package of all images."""
+    """Merging offload binaries returns the package of all images."""
 
     def make(name: str, *targets: str) -> Path:
         rows = []
@@ -157,7 +157,7 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed: bool) -> None:
-    """Fat binaries that clang made one by one give the one it makes of all targets at once."""
+    """Merging clang's fat binaries of one target each returns clang's of all targets."""
     source = tmp_path / "k.hip"
     source.write_text("__attribute__((global)) void kernel(float *p) { *p += 1; }\n")
 
@@ -176,7 +176,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
     if not compressed:
         assert result == expected.read_bytes()
         return
-    # The compressor is another one; the rest is the same, with the hash of the content.
+    # The compressor differs; the rest is equal, including the hash of the content.
     assert result[16:32] == expected.read_bytes()[16:32]
     for path in (expected, tmp_path / "merged"):
         listed = subprocess.run(
@@ -189,7 +189,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
 
 
 def refusal(tmp_path: Path, first: Path, second: Path) -> str:
-    """Return the reason why two files cannot be merged; it names both, and nothing is written."""
+    """Check that two files cannot be merged; return the error, which names both."""
     with pytest.raises(OffloadError) as caught:
         merge_files([first, second], tmp_path / "never")
     assert not (tmp_path / "never").exists()
@@ -200,7 +200,7 @@ def refusal(tmp_path: Path, first: Path, second: Path) -> str:
 
 
 def test_duplicates(tmp_path: Path) -> None:
-    """A target in both files is an error, even if its images are the same."""
+    """A target in both files is an error, even if its images are equal."""
     first = make_bundle(tmp_path / "first", part(b"", "gfx906"))
     second = make_bundle(tmp_path / "second", part(b"", "gfx1030", "gfx906"))
     assert "both have an entry for 'hipv4-amdgcn-amd-amdhsa--gfx906'" in refusal(
@@ -217,7 +217,7 @@ def test_conflicts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", [b"other", None], ids=["differs", "missing"])
 def test_hosts_disagree(tmp_path: Path, host: bytes | None) -> None:
-    """Host entries that differ, or are in one file only, are an error."""
+    """Different host entries, or one in a single file only, are an error."""
     first = make_bundle(tmp_path / "first", part(b"host", "gfx906"))
     second = make_bundle(tmp_path / "second", part(host, "gfx1030"))
     assert "host entry" in refusal(tmp_path, first, second)
@@ -242,7 +242,7 @@ def test_kinds_of_files(tmp_path: Path) -> None:
 
 
 def test_archives_disagree(tmp_path: Path) -> None:
-    """Archives must have the same members, and the same content where it is not a bundle."""
+    """Archives must have the same members, and equal content in members without bundles."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "text").write_bytes(b"one")
@@ -258,7 +258,7 @@ def test_archives_disagree(tmp_path: Path) -> None:
 
 
 def test_too_few_or_useless_files(tmp_path: Path) -> None:
-    """One file, several bundles in a file, and files without bundles are refused."""
+    """One file, several bundles in a file, and files without bundles are rejected."""
     bundle = make_bundle(tmp_path / "b", part(b"", "gfx906"))
     with pytest.raises(UsageError, match="expected two or more files"):
         merge_files([bundle], tmp_path / "never")
@@ -273,7 +273,7 @@ def test_too_few_or_useless_files(tmp_path: Path) -> None:
 
 
 def test_linked_files(tmp_path: Path) -> None:
-    """Objects that embed bundles are refused, with the section and what to merge instead."""
+    """Objects that embed bundles are rejected; the error names the section and an alternative."""
     paths = []
     for target in TARGETS[:2]:
         bundle = make_bundle(tmp_path / f"b.{target}", part(b"", target))

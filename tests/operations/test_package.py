@@ -1,4 +1,4 @@
-"""Offload binaries in files of all kinds: found where LLVM finds them, written whole or not."""
+"""Offload binaries in files of all kinds: found where LLVM finds them, never written in part."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def package(path: Path, *images: tuple[bytes, str], **options: object) -> Path:
 
 
 def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, bool]]:
-    """Return member, content and whether it is a range of the file, of all images."""
+    """Return, for all images: member, content, and whether it is a range of the file."""
     found = []
     with InputFile(path) as source, find_offload_binaries(source, **options) as binaries:  # type: ignore[arg-type]
         for binary in binaries:
@@ -60,7 +60,7 @@ def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, boo
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
-    """Return a folder of files that embed offload binaries in every way, made by LLVM."""
+    """Return a folder of files made by LLVM, which embed offload binaries in every way."""
     folder = tmp_path_factory.mktemp("zoo")
 
     def run(tool: str, *arguments: str) -> None:
@@ -146,7 +146,7 @@ FILES = {
 def test_found_where_llvm_finds_them(
     name: str, zoo: Path, llvm: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """From any file, the same images come out as with LLVM, one by one and as an archive."""
+    """From any file, the same images are extracted as by LLVM, singly and as an archive."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     theirs.mkdir()
     tool = llvm("llvm-offload-binary")
@@ -165,7 +165,7 @@ def test_found_where_llvm_finds_them(
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["host.o", "host.obj", "host.bc", "lib.a", "thin.a", "nested.a"])
 def test_damaged_containers(name: str, zoo: Path, tmp_path: Path) -> None:
-    """Damage anywhere gives images or one of our errors, and never a partial output."""
+    """Damage anywhere leads to images or one of our errors, and never to a partial output."""
     original = (zoo / name).read_bytes()
     source = random.Random(name)
     for number in range(150):
@@ -177,7 +177,7 @@ def test_damaged_containers(name: str, zoo: Path, tmp_path: Path) -> None:
             del data[source.randrange(len(data)) :]
         out = tmp_path / str(number)
         out.mkdir()
-        # Beside the members of the thin archive.
+        # In the folder of the thin archive's members.
         damaged = zoo / "damaged"
         damaged.write_bytes(data)
         try:
@@ -189,7 +189,7 @@ def test_damaged_containers(name: str, zoo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> None:
-    """Bitcode of the oldest and newest clang at hand gives the same images."""
+    """Bitcode of the oldest and newest installed clang contains the same images."""
     made = 0
     for version in (15, 19):
         clang = Path(f"/usr/lib/llvm-{version}/bin/clang")
@@ -209,7 +209,7 @@ def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> Non
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    """What is packaged is extracted: by default into files named after its strings."""
+    """Packaged images are extracted, by default into files named after their strings."""
     path = package(tmp_path / "in.bin", (b"one", "gfx906"), (b"two", "gfx90a:xnack+"))
     written = extract_images(path, EVERYTHING, folder=tmp_path)
     names = ["in-amdgcn-amd-amdhsa-gfx906.0.o", "in-amdgcn-amd-amdhsa-gfx90a:xnack+.1.o"]
@@ -218,7 +218,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_same_images_same_bytes(tmp_path: Path) -> None:
-    """The bytes depend on contents and strings, not on the order of the strings."""
+    """The bytes depend on contents and strings, not on the order of strings."""
     (tmp_path / "a.o").write_bytes(b"image")
     orders = [{"triple": "t", "arch": "a", "x": "y"}, {"x": "y", "arch": "a", "triple": "t"}]
     for index, strings in enumerate(orders):
@@ -227,7 +227,7 @@ def test_same_images_same_bytes(tmp_path: Path) -> None:
 
 
 def test_kinds(tmp_path: Path) -> None:
-    """An image's kind is the one given, else told by its file; unknown kinds are refused."""
+    """An image's kind is given, or derived from its file; unknown kinds are rejected."""
     (tmp_path / "a.o").write_bytes(b"image")
     images = [
         PackagedImage(tmp_path / "a.o"),
@@ -261,7 +261,7 @@ def kinds_in(path: Path) -> list[tuple[int, int]]:
 def test_meaning_of_kinds(
     dialect: object, kind: str, expected: list[bytes], tmp_path: Path
 ) -> None:
-    """The kind hip is found under both numbers, unless the reader says whose numbers they are."""
+    """The kind hip matches both numbers, unless the dialect is given."""
     old = package(tmp_path / "old", (b"old", "a"), dialect="documented").read_bytes()
     new = package(tmp_path / "new", (b"new", "b")).read_bytes()
     (tmp_path / "both").write_bytes(old + new)
@@ -271,7 +271,7 @@ def test_meaning_of_kinds(
 
 
 def test_several_matches_for_one_file(tmp_path: Path) -> None:
-    """The last match is written, whatever spelling of the file's name; a warning says so."""
+    """The last match is written, in any spelling of the file's name, with a warning."""
     path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
     (tmp_path / "sub").mkdir()
     said: list[str] = []
@@ -287,7 +287,7 @@ def test_several_matches_for_one_file(tmp_path: Path) -> None:
 
 
 def test_unpackaging_over_the_package(tmp_path: Path) -> None:
-    """The package itself can be an output, and an image file can be the package."""
+    """An output can replace the package, and a package can replace an image file."""
     path = package(tmp_path / "p", (b"one", "a"))
     extract_images(path, [ImageFilter(output=path)])
     assert path.read_bytes() == b"one"
@@ -297,7 +297,7 @@ def test_unpackaging_over_the_package(tmp_path: Path) -> None:
 
 
 def test_equal_files_are_left_untouched(tmp_path: Path) -> None:
-    """On request, outputs that already have the very bytes keep their times."""
+    """On request, outputs that already have the same bytes keep their times."""
     path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
     outputs = [ImageFilter({"arch": arch}, output=tmp_path / arch) for arch in "ab"]
     extract_images(path, outputs)
@@ -312,7 +312,7 @@ def test_equal_files_are_left_untouched(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_when_something_fails(tmp_path: Path) -> None:
-    """A file that cannot be read or written leaves all outputs as they were."""
+    """If a file cannot be read or written, all outputs stay unchanged."""
     path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
     (tmp_path / "x").write_bytes(b"old")
     before = sorted(tmp_path.iterdir())
@@ -330,7 +330,7 @@ def _images(folder: Path) -> list[PackagedImage]:
 
 
 def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
-    """If one binary is broken, no image is written, not even of those before it."""
+    """If one binary is broken, no image is written, not even earlier ones."""
     good = package(tmp_path / "p", (b"one", "a")).read_bytes()
     (tmp_path / "broken").write_bytes(good + good[:-1])
     (tmp_path / "out").mkdir()
@@ -341,7 +341,7 @@ def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ["../x", "a/b", "/tmp/x"])
 def test_no_path_from_strings(arch: str, tmp_path: Path) -> None:
-    """A file's strings cannot name a file in another folder; a name given by the user helps."""
+    """A file's strings cannot name a file in another folder; a name from the user can."""
     path = package(tmp_path / "p", (b"one", arch))
     with pytest.raises(FormatError, match="could lead out of the folder; name the output"):
         extract_images(path, EVERYTHING, folder=tmp_path)
@@ -349,7 +349,7 @@ def test_no_path_from_strings(arch: str, tmp_path: Path) -> None:
 
 
 def test_member_names_and_offsets(tmp_path: Path) -> None:
-    """In an archive, and archives in it, images have their member's name and place in the file."""
+    """In nested archives, images have their member's name and offset in the file."""
     one = package(tmp_path / "one", (b"first", "a")).read_bytes()
     two = package(tmp_path / "two", (b"second", "b")).read_bytes()
     inner = archive_of(tmp_path / "inner.a", {"deep": b"x" + bytes(4), "two": two}).read_bytes()
@@ -358,7 +358,7 @@ def test_member_names_and_offsets(tmp_path: Path) -> None:
 
 
 def test_thin_archives(tmp_path: Path) -> None:
-    """A thin archive's members are found beside it; that they are other files is told."""
+    """A thin archive's members are found relative to it, and marked as other files."""
     (tmp_path / "sub").mkdir()
     package(tmp_path / "sub" / "one", (b"first", "a"))
     thin_archive(tmp_path / "sub" / "inner.a", ["one"])
@@ -367,7 +367,7 @@ def test_thin_archives(tmp_path: Path) -> None:
     written = extract_images(path, EVERYTHING, folder=tmp_path)
     assert [Path(name).read_bytes() for name in written] == [b"first", b"first"]
     archive_of(tmp_path / "around.a", {"thin.a": path.read_bytes()})
-    assert found_in(tmp_path / "around.a") == found_in(path)  # LLVM looks in the current folder
+    assert found_in(tmp_path / "around.a") == found_in(path)  # LLVM uses the working directory
     assert [image.size for image in list_images(tmp_path / "around.a")] == [len(b"first")] * 2
     (tmp_path / "sub" / "one").unlink()
     with pytest.raises(FileError, match="sub/one"):
@@ -375,7 +375,7 @@ def test_thin_archives(tmp_path: Path) -> None:
 
 
 def test_archives_without_end(tmp_path: Path) -> None:
-    """A thin archive that contains itself, and archives too deep in others, are refused."""
+    """A thin archive that contains itself, and deeply nested archives, are rejected."""
     thin_archive(tmp_path / "b.a", ["a.a"])
     path = thin_archive(tmp_path / "a.a", ["b.a"])
     with pytest.raises(FormatError, match="this archive contains itself"):
@@ -388,7 +388,7 @@ def test_archives_without_end(tmp_path: Path) -> None:
 
 
 def test_padding_is_refused_on_request(tmp_path: Path) -> None:
-    """Zeros behind a binary are accepted, unless the caller wants LLVM 22's reading."""
+    """Zeros after a binary are accepted, unless the caller requests LLVM 22's behaviour."""
     path = package(tmp_path / "p", (b"one", "a"))
     path.write_bytes(path.read_bytes() + bytes(64))
     assert found_in(path) == [(None, b"one", True)]
@@ -397,7 +397,7 @@ def test_padding_is_refused_on_request(tmp_path: Path) -> None:
 
 
 def test_more_files_than_descriptors(tmp_path: Path) -> None:
-    """Hundreds of thin members and of outputs do not need as many open files."""
+    """Hundreds of thin members and outputs do not need as many open files."""
     names = [f"m{index}" for index in range(300)]
     for index, name in enumerate(names):
         package(tmp_path / name, (b"%d" % index, name))
@@ -416,7 +416,7 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_images(tmp_path: Path) -> None:
-    """Images of 100 MB pass through neither when packaged nor when extracted."""
+    """Images of 100 MB are never held in memory, neither for packaging nor for extraction."""
     size = 100 << 20
     with (tmp_path / "a.o").open("wb") as file:
         file.truncate(size)
@@ -434,7 +434,7 @@ def test_memory_does_not_grow_with_images(tmp_path: Path) -> None:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_any_file(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever a file begins with, it has images, has none, or is refused by our error."""
+    """A file with any beginning has images, has none, or is rejected by our error."""
     path = tmp_path_factory.getbasetemp() / "any"
     magics = [b"\x10\xff\x10\xad", b"\x7fELF\2\1", b"BC\xc0\xde", b"\xde\xc0\x17\x0b", b"!<arch>\n"]
     start = data.draw(st.sampled_from([*magics, b"!<thin>\n", b"\x64\x86\1\0", b"MZ", b""]))
@@ -444,7 +444,7 @@ def test_any_file(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_import_is_light() -> None:
-    """Reading archives, object files and bitcode is loaded only for such files."""
+    """Readers of archives, object files and bitcode are loaded only for such files."""
     code = (
         "import sys, offload_tool.operations.unpackage; "
         "print([m for m in sys.modules if m.startswith('offload_tool.formats.') and "
@@ -458,7 +458,7 @@ def test_import_is_light() -> None:
 
 
 def test_images_are_added_and_replaced(tmp_path: Path) -> None:
-    """An image of the same kind, triple and arch takes its place, others stand behind."""
+    """An image of the same kind, triple and arch is replaced; other images are appended."""
     base = package(tmp_path / "base.out", (b"one", "gfx906"), (b"two", "gfx90a"))
     out = package(
         tmp_path / "out.out", (b"new", "gfx90a"), (b"three", "gfx942"), base=base, keep_equal=True
@@ -469,7 +469,7 @@ def test_images_are_added_and_replaced(tmp_path: Path) -> None:
 
 
 def test_wrong_bases(tmp_path: Path) -> None:
-    """A base without images, or with several to replace by one, is refused by name."""
+    """A base without images, or with several to replace by one, is rejected by name."""
     empty = tmp_path / "empty.out"
     empty.write_bytes(b"no images")
     with pytest.raises(UsageError, match=r"empty.out': expected offload binaries.*found none"):

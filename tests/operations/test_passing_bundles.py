@@ -1,4 +1,4 @@
-"""A compressed bundle is taken apart while it is decompressed, with the results as for a whole."""
+"""Compressed bundles unbundled during decompression, with the same results as afterwards."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def changed(chance: random.Random, data: bytearray, end: int) -> bytearray:
 
 
 def random_file(chance: random.Random) -> bytes:
-    """Return a compressed bundle, sound or not, alone or with more behind it."""
+    """Return a compressed bundle, intact or not, alone or with data after it."""
     contents = [chance.randbytes(chance.choice(SIZES)) for _ in range(chance.randint(1, 4))]
     data = bundle(contents, chance.choice((1, 4096)))
     if chance.random() < 0.3:
-        data = changed(chance, data, 150)  # another table, of which the hash is right
+        data = changed(chance, data, 150)  # another table, with a correct hash
     packed = compressed(bytes(data), chance.randint(1, 3), chance.choice((ZLIB, ZSTD)))
     end = chance.choice((b"", b"", b"", bytes(9), b"x", packed))
     damage = chance.choice((0, 0, 0, 40, len(packed)))
@@ -49,7 +49,7 @@ def random_file(chance: random.Random) -> bytes:
 
 
 def results(path: Path, wanted: list[BundleEntryID], **options: object) -> list[object]:
-    """Return what comes of listing and unbundling: IDs and bytes, or errors."""
+    """Return the results of listing and unbundling: IDs and bytes, or errors."""
     outputs = {target: path.with_name(f"out{n}") for n, target in enumerate(wanted)}
     found: list[object] = []
     try:
@@ -67,7 +67,7 @@ def results(path: Path, wanted: list[BundleEntryID], **options: object) -> list[
 
 @pytest.mark.parametrize("seed", range(40))
 def test_equal(tmp_path: Path, seed: int) -> None:
-    """Entries, outputs and errors are those of a run that has the whole bundle first."""
+    """Entries, outputs and errors equal those of a run that decompresses the whole bundle first."""
     chance = random.Random(seed)
     (tmp_path / "in").write_bytes(random_file(chance))
     wanted = [BundleEntryID.parse(name) for name in chance.sample(IDS, chance.randint(1, 3))]
@@ -77,7 +77,7 @@ def test_equal(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("method", [ZLIB, ZSTD])
 def test_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int) -> None:
-    """A large bundle is listed and taken apart without a copy of it as a whole."""
+    """A large bundle is listed and unbundled without a copy of the whole."""
     contents = [b"", bytes(9 << 20), b"x" * (9 << 20)]
     (tmp_path / "in").write_bytes(compressed(bytes(bundle(contents)), 3, method))
 
@@ -90,7 +90,7 @@ def test_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meth
 
 
 def test_damage_at_the_end(tmp_path: Path) -> None:
-    """When the hash is wrong, outputs stay what they were, though all bytes had been written."""
+    """With a wrong hash, outputs stay unchanged, though all bytes had been written."""
     data = compressed(bytes(bundle([b"", b"x" * 900_000])), digest=bytes(8))
     (tmp_path / "in").write_bytes(data)
     (tmp_path / "out").write_bytes(b"old")
@@ -105,7 +105,7 @@ def test_damage_at_the_end(tmp_path: Path) -> None:
 
 
 def test_damage_around_what_is_empty(tmp_path: Path) -> None:
-    """A wrong hash is seen even if nothing of the bundle is to be written."""
+    """A wrong hash is detected even if no entry is to be written."""
     data = compressed(bytes(bundle([b"", b"x" * 900])), digest=bytes(8))
     (tmp_path / "in").write_bytes(data)
     for output in (os.devnull, tmp_path / "out"):
@@ -114,7 +114,7 @@ def test_damage_around_what_is_empty(tmp_path: Path) -> None:
 
 
 def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:
-    """The limit for what is written grows with what is unpacked, as it does for a whole bundle."""
+    """The write limit grows with the unpacked bytes, as for a whole bundle."""
     content = bytes(900_000)
     (tmp_path / "in").write_bytes(compressed(bytes(bundle([b"", content]))))
     with limited(Budget(Limits(unpacked=1 << 20, written=1000))):
@@ -123,7 +123,7 @@ def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:
 
 
 def test_pipes_get_nothing_of_what_is_damaged(tmp_path: Path) -> None:
-    """What cannot be taken back is written only when all was verified."""
+    """Outputs that cannot be undone are written only after verification."""
     content = b"x" * 30_000
     target = BundleEntryID.parse(IDS[1])
     read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""Offload binaries of several images, compressed or not, serve as those of one image each do."""
+"""Multi-image offload binaries, compressed or not, work like single-image ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMS = ["shared", "zlib", "zstd"]
 
 
 def make(path: Path, form: str, *targets: str) -> Path:
-    """Write one binary with the targets' images."""
+    """Write one binary with an image for each target."""
     rows = []
     for target in targets:
         image = path.with_name(f"image.{target}.o")
@@ -40,7 +40,7 @@ def make(path: Path, form: str, *targets: str) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return target IDs and images of the one binary that the file is."""
+    """Return target IDs and images of a file that is one binary."""
     data = memoryview(path.read_bytes())
     data, binary, _ = read_offload_binary(data, 0)
     return {image.arch: bytes(image.content(data)) for image in binary.images}
@@ -74,7 +74,7 @@ def test_the_packager_extracts(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_thin(tmp_path: Path, form: str) -> None:
-    """Images go out of a binary whose others stay; what was compressed is again."""
+    """Images are removed from a binary that keeps others; compressed ones are recompressed."""
     path = make(tmp_path / "p", form, *TARGETS)
     thin_file(path, tmp_path / "t", keep=[Device.parse(t) for t in ("gfx90a:xnack-", "gfx1030")])
     kept = ["gfx1030", "gfx90a:xnack-"]
@@ -88,7 +88,7 @@ def test_thin(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_merge(tmp_path: Path, form: str) -> None:
-    """Builds of some targets each become the binary of all, compressed if all were."""
+    """Builds of some targets each are merged into the binary of all, compressed if all were."""
     first = make(tmp_path / "1", form, "gfx906", "gfx90a:xnack-")
     second = make(tmp_path / "2", form, "gfx1030", "gfx90a:xnack+")
     merge_files([first, second], tmp_path / "out")
@@ -103,7 +103,7 @@ def test_merge(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_thin_in_an_object(tmp_path: Path, llvm: Callable[[str], str], form: str) -> None:
-    """In an object's section too, and LLVM's next binary begins where it should."""
+    """The same holds in an object's section, and LLVM's next binary begins at its place."""
     path = make(tmp_path / "p", form, *TARGETS)
     more = make(tmp_path / "q", "shared", "gfx906")
     both = tmp_path / "both"
@@ -120,7 +120,7 @@ def test_thin_in_an_object(tmp_path: Path, llvm: Callable[[str], str], form: str
 
 
 def test_names_in_several_layers(tmp_path: Path) -> None:
-    """As in LLVM 23, what is packaged in what is packaged comes out, numbered through."""
+    """As in LLVM 23, nested packages are extracted, with consecutive numbers."""
     inner = make(tmp_path / "inner", "zstd", "gfx906", "gfx1030")
     strings = {"triple": "outer", "arch": "x"}
     package_images([PackagedImage(inner, strings)] * 2, tmp_path / "p.bin", generation=23)
@@ -138,7 +138,7 @@ def test_names_in_several_layers(tmp_path: Path) -> None:
 
 
 def test_too_many_layers(tmp_path: Path) -> None:
-    """A file that holds itself again and again, as far as it can, is refused."""
+    """A file that contains itself repeatedly, up to the limits of the format, is rejected."""
     path = make(tmp_path / "0", "shared", "gfx906")
     for number in range(12):
         outer = tmp_path / f"{number + 1}"
@@ -154,7 +154,7 @@ def test_too_many_layers(tmp_path: Path) -> None:
 def test_llvm_23_reads_what_thin_and_merge_make(
     tmp_path: Path, llvm23: Callable[[str], str]
 ) -> None:
-    """LLVM's own reader of version 2 finds the images in what we lay out."""
+    """LLVM's own reader of version 2 finds the images in our binaries."""
     first = make(tmp_path / "1", "shared", "gfx906", "gfx90a:xnack-")
     second = make(tmp_path / "2", "shared", "gfx1030", "gfx90a:xnack+")
     merge_files([first, second], tmp_path / "all")

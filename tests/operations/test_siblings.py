@@ -18,7 +18,7 @@ TARGETS = ("gfx1030", "gfx1031", "gfx1100", "gfx906")
 
 @pytest.fixture
 def bundles(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
-    """Return a folder of a bundle with equal code, in a program's section, and one without."""
+    """Return a folder with a program that embeds a bundle with equal code, and one without."""
     flags = ["-nogpuinc", "-nogpulib", *(f"--offload-arch={name}" for name in TARGETS)]
     for name, text in (("same", SAME), ("other", OTHER)):
         source = tmp_path / f"{name}.hip"
@@ -30,7 +30,7 @@ def bundles(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
 
 
 def test_siblings(bundles: Path) -> None:
-    """The numbers and names of processors do not count; any other code does."""
+    """Numbers and names of processors do not count; all other code does."""
     (found,) = find_siblings(bundles)
     assert found.path == str(bundles / "same.hipfb")
     assert found.targets == ("gfx1030", "gfx1031")
@@ -40,7 +40,7 @@ def test_siblings(bundles: Path) -> None:
 
 
 def test_containers_of_one_file(bundles: Path) -> None:
-    """Where only some containers have equal code, a generic target saves more than one image."""
+    """If only some containers have equal code, a generic target saves more than one image."""
     both = bundles / "both"
     data = [(bundles / f"{name}.hipfb").read_bytes() for name in ("same", "other")]
     both.write_bytes(b"".join(part + bytes(-len(part) % 4096) for part in data))
@@ -50,7 +50,7 @@ def test_containers_of_one_file(bundles: Path) -> None:
 
 
 def test_command(bundles: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`check --siblings` prints them; they are no fault."""
+    """`check --siblings` prints siblings, which are not faults."""
     assert main(["check", "--siblings", str(bundles)]) == 0
     out = capsys.readouterr().out
     (line,) = out.splitlines()

@@ -1,4 +1,4 @@
-"""The sums of a report: whatever they are grouped by, they add up to what the files hold."""
+"""The sums of a report: in every grouping, they add up to the content of the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIZES = {
 
 
 def make_bundle(path: Path, compression: Compression | None = None) -> Path:
-    """Write a bundle of the entries in SIZES, each of zeros."""
+    """Write a bundle of the entries in SIZES, filled with zeros."""
     items: list[tuple[BundleEntryID, Path | None]] = []
     for index, (text, size) in enumerate(SIZES.items()):
         image = path.with_name(f"{path.name}.{index}")
@@ -52,7 +52,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_per_target(bundle: Path) -> None:
-    """Images are added up per target ID; those without one count under their triple."""
+    """Images are summed per target ID; those without one count under their triple."""
     report = summarise(list_images(bundle))
     assert [(row.target, row.kinds, row.images, row.size) for row in report.targets] == [
         ("gfx90a", ("hipv4", "openmp"), 2, 5400),
@@ -63,7 +63,7 @@ def test_per_target(bundle: Path) -> None:
 
 
 def test_host(bundle: Path) -> None:
-    """Host entries are not device code: they are counted apart, in no row."""
+    """Host entries are not device code: they count separately, in no row."""
     report = summarise(list_images(bundle))
     assert report.host == 1000
     for rows in (report.targets, report.files, report.containers, report.cells):
@@ -71,7 +71,7 @@ def test_host(bundle: Path) -> None:
 
 
 def test_whole_file(bundle: Path) -> None:
-    """The bytes of images, host entries, and of what is neither, are all of a bundle."""
+    """Images, host entries, and overhead add up to the bytes of a bundle."""
     report = summarise(list_images(bundle))
     assert report.stored == bundle.stat().st_size
     assert report.overhead == bundle.stat().st_size - 8450 - 1000
@@ -79,7 +79,7 @@ def test_whole_file(bundle: Path) -> None:
 
 
 def test_compressed(tmp_path: Path) -> None:
-    """Compressed images take what their container has in the file, not what they unpack to."""
+    """Compressed images count with their share of the stored container, not unpacked."""
     path = make_bundle(tmp_path / "c", Compression())
     report = summarise(list_images(path))
     assert report.size == 8450
@@ -88,7 +88,7 @@ def test_compressed(tmp_path: Path) -> None:
 
 
 def test_two_ways_to_a_file(bundle: Path, tmp_path: Path) -> None:
-    """A file that two of the paths lead to counts once, its twin with other bytes twice."""
+    """A file reached by two paths counts once, a similar one with other bytes separately."""
     link = tmp_path / "link"
     link.symlink_to(bundle)
     twin = make_bundle(tmp_path / "twin")
@@ -105,14 +105,14 @@ _IMAGES = st.lists(
         st.integers(0, 2),  # container
         st.sampled_from(["", "gfx90a", "gfx90a:xnack+", "gfx1100"]),
         st.sampled_from(["host", "hip", "openmp"]),
-        st.integers(0, 5),  # size: small, so that equal ones are frequent
+        st.integers(0, 5),  # size: small, so that equal sizes are frequent
     ),
     max_size=20,
 )
 
 
 def made(bundle: Path, rows: list[Row]) -> list[DeviceImage]:
-    """Return images with these fields, the others as in a real one."""
+    """Return images with these fields, and realistic values for the others."""
     pattern = list_images(bundle)[1]
     return [
         replaced(
@@ -132,7 +132,7 @@ def made(bundle: Path, rows: list[Row]) -> list[DeviceImage]:
 
 @given(_IMAGES)
 def test_tables_agree(bundle: Path, rows: list[Row]) -> None:
-    """Every table adds up to the same number of images and bytes; members to their part."""
+    """Every table has the same totals of images and bytes; that of members, their part."""
     images = made(bundle, rows)
     report = summarise(images)
     device = [image for image in images if image.kind != "host"]
@@ -150,7 +150,7 @@ def test_tables_agree(bundle: Path, rows: list[Row]) -> None:
 
 @given(_IMAGES, st.randoms(use_true_random=False))
 def test_order_of_files(bundle: Path, rows: list[Row], random: Random) -> None:
-    """A report does not depend on the order in which images were found."""
+    """A report does not depend on the order of the images."""
     images = made(bundle, rows)
     shuffled = list(images)
     random.shuffle(shuffled)
@@ -159,7 +159,7 @@ def test_order_of_files(bundle: Path, rows: list[Row], random: Random) -> None:
 
 @given(_IMAGES)
 def test_largest_first(bundle: Path, rows: list[Row]) -> None:
-    """The rows of each table are by falling size, equal ones by name."""
+    """The rows of each table are sorted by falling size, equal ones by name."""
     report = summarise(made(bundle, rows))
     targets = [(-row.size, row.target) for row in report.targets]
     assert targets == sorted(targets)
@@ -193,7 +193,7 @@ def test_fold(bundle: Path, rows: list[Row], limit: int) -> None:
 
 
 def test_nothing() -> None:
-    """No images: a report of zeros."""
+    """Without images, a report has zeros."""
     report = summarise([])
     assert (report.images, report.size, report.stored, report.targets) == (0, 0, 0, ())
 
@@ -234,7 +234,7 @@ def build(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
 
 
 def test_each_step_is_a_part_of_the_next(build: Path) -> None:
-    """Code objects are parts of the bundle, it of the object, and that of the library."""
+    """Code objects are intermediates of the bundle, it of the object, and that of the library."""
     co = sorted(path.name for path in build.glob("*.co"))
     assert len(co) == len(TARGETS)
     assert intermediates(build) == [*co, "k.hipfb", "k.o"]
@@ -245,7 +245,7 @@ def test_each_step_is_a_part_of_the_next(build: Path) -> None:
 
 
 def test_other_code_counts(build: Path) -> None:
-    """A code object that no other file has counts, and so do a wheel and the library in it."""
+    """A code object that no other file contains counts; so do a wheel and the library in it."""
     (build / "other.co").write_bytes((build / "k.gfx90a.co").read_bytes() + b"\0")
     with zipfile.ZipFile(build / "k.whl", "w") as wheel:
         wheel.write(build / "libk.so", "libk.so")
@@ -257,7 +257,7 @@ def test_other_code_counts(build: Path) -> None:
 
 
 def test_report(build: Path, tmp_path: Path) -> None:
-    """The page counts the library's images, names what it left out, and counts what is named."""
+    """The page counts the library's images, lists omitted files, and counts files given by name."""
     page = tmp_path / "page.html"
     assert main(["report", str(build), "-o", str(page)]) == 0
     assert "2 kernels in 2 device images" in page.read_text()

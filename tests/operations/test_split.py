@@ -1,4 +1,4 @@
-"""Split programs and libraries: they load, and each wrapper finds its own target's code."""
+"""Split programs and libraries load, and each wrapper finds its own target's code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINKS = {
 
 
 def originals(path: Path) -> list[dict[str, bytes]]:
-    """Return the code of each bundle of a file that is not split, by target ID."""
+    """Return the code of each bundle of an unsplit file, by target ID."""
     return [
         {i.target_id: bytes(i.content.view()) for i in found.images if i.kind != "host"}
         for found in find_containers(path)
@@ -46,7 +46,7 @@ def originals(path: Path) -> list[dict[str, bytes]]:
 
 
 def check_loads(path: Path, expected: list[dict[str, bytes]]) -> None:
-    """Compare what the wrappers of a split file find with what was in its bundles."""
+    """Compare the code that the wrappers of a split file find with its original bundles."""
     rows = registered(path)
     assert [row.magic for row in rows] == ["HIPK"] * len(expected)
     for row, code in zip(rows, expected, strict=True):
@@ -57,7 +57,7 @@ def check_loads(path: Path, expected: list[dict[str, bytes]]) -> None:
 @pytest.mark.parametrize("prefix", ["k", "z"])
 @pytest.mark.parametrize("name", LINKS)
 def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Every wrapper finds its own code for each target ID, and nothing where it had none."""
+    """Every wrapper finds its own code for each target ID, and none for others."""
     path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name], prefix)
     report = split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
@@ -65,7 +65,7 @@ def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path:
     assert report.marked == (name,)
     assert [part.target_id for part in report.parts] == [None, "gfx1100", "gfx90a:xnack+", "gfx942"]
     assert [part.images for part in report.parts] == [0, 2, 1, 2]
-    if prefix == "k":  # the compressed ones have less than two pages
+    if prefix == "k":  # compressed bundles have less than two pages
         assert out.stat().st_size < path.stat().st_size
     assert out.stat().st_mode == path.stat().st_mode
     shown = subprocess.run(
@@ -79,7 +79,7 @@ def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path:
 def test_other_tools_afterwards(
     name: str, stripper: str, hip_objects: Path, llvm: Tool, tmp_path: Path
 ) -> None:
-    """GNU's and LLVM's strip, and patchelf, leave a split file that loads."""
+    """After GNU's and LLVM's strip, and patchelf, a split file still loads."""
     path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name])
     split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
@@ -94,7 +94,7 @@ def test_other_tools_afterwards(
 
 @pytest.mark.parametrize("scheme", ["none", "zstd-per-kernel"])
 def test_schemes(scheme: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Archives are compressed or not; two runs give the same bytes."""
+    """Archives may be compressed or not; two runs produce the same bytes."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     for name in ("one", "two"):
         split_file(path, tmp_path / name, scheme=scheme, group="mine")
@@ -109,7 +109,7 @@ def test_schemes(scheme: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> 
 
 
 def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """All that is left of the device code is one marker, as AMD's tools look for it."""
+    """Of the device code, only one marker remains, which AMD's tools read."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-bfd"])
     split_file(path, tmp_path / "out")
     tables = read_elf_tables(memoryview((tmp_path / "out/library").read_bytes()))
@@ -121,7 +121,7 @@ def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_ours_reads_it(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """What a device would load is the same before and after."""
+    """A device loads the same images before and after."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "out")
     for device in ("gfx942:sramecc+:xnack-", "gfx90a:xnack+", "gfx1100", "gfx906"):
@@ -133,7 +133,7 @@ def test_ours_reads_it(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_thinned_before(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """A library that was thinned, and so has its bundles in pieces, is split as well."""
+    """A thinned library, whose bundles are in pieces, can be split."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     keep = [Device.parse("gfx1100"), Device.parse("gfx90a:xnack+")]
     thin_file(path, path, keep=keep)
@@ -142,7 +142,7 @@ def test_thinned_before(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_split_twice(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """What is split has no device code any more."""
+    """A split file has no device code."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     split_file(path, tmp_path / "out")
     with pytest.raises(NoContainerError, match="expected device code"):
@@ -151,7 +151,7 @@ def test_split_twice(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_name_that_is_no_text(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Markers and archives hold names as UTF-8: another one is refused, and nothing is written."""
+    """Markers and archives hold names as UTF-8: others are rejected, and nothing is written."""
     (tmp_path / "in").mkdir()
     link(hip_objects, llvm("clang"), tmp_path / "in/lib\udce9.so", LINKS["library-lld"])
     with pytest.raises(UsageError, match=r"'lib\\udce9.so' is not UTF-8"):
@@ -180,7 +180,7 @@ def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) 
     "triple", ["aarch64-linux-gnu", "powerpc64le-linux-gnu", "riscv64-linux-gnu"]
 )
 def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
-    """The wrapper's relocation is known on the other 64-bit hosts, too."""
+    """The wrapper's relocation is supported on the other 64-bit hosts, too."""
     bundle = make_bundle(
         tmp_path / "b", {"host-x86_64-unknown-linux-gnu-": b"", "gfx942": b"1" * 300_000}
     )
@@ -203,11 +203,11 @@ def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
     assert [image.target_id for image in list_images(out)] == ["gfx942"]
 
 
-# -- what is refused ---------------------------------------------------------------------
+# -- what is rejected --------------------------------------------------------------------
 
 
 def test_pointer_into_the_bundles(llvm: Tool, tmp_path: Path) -> None:
-    """A pointer into the bundles that is in no wrapper is refused: its bytes would be gone."""
+    """A pointer into the bundles outside of wrappers is rejected: its bytes would be removed."""
     bundle = make_bundle(tmp_path / "b", {"gfx942": b"1" * 9000})
     wrapper = ".long 0x48495046, 1\n.quad fatbin, 0\n"
     text = f'.section .hip_fatbin,"a"\nfatbin:\n.incbin "{bundle}"\n'
@@ -239,7 +239,7 @@ def test_pointer_into_the_bundles(llvm: Tool, tmp_path: Path) -> None:
     ],
 )
 def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_path: Path) -> None:
-    """SPIR-V, which no runtime loads from an archive, and two images of one key are refused."""
+    """SPIR-V, which no runtime loads from an archive, and two images of one key are rejected."""
     bundle = make_bundle(tmp_path / "b", dict.fromkeys(ids, b"1" * 9000))
     (tmp_path / "x.s").write_text(
         f'.section .hip_fatbin,"a"\nfatbin:\n.incbin "{bundle}"\n'
@@ -252,7 +252,7 @@ def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_pat
 
 
 def test_refused(hip_objects: Path, tmp_path: Path) -> None:
-    """Objects, wrong options and files without device code are refused by name."""
+    """Objects, wrong options and files without device code are rejected by name."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("hello")
     with pytest.raises(UnsupportedError, match="is an object: split what is linked of it"):
@@ -274,7 +274,7 @@ def test_refused(hip_objects: Path, tmp_path: Path) -> None:
 
 
 def test_cut_files(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """A library that is cut anywhere, or has a byte changed, is split whole or refused."""
+    """A library truncated anywhere, or with a changed byte, is split whole or rejected."""
     path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     data = path.read_bytes()
     broken = tmp_path / "broken"

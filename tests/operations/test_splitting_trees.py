@@ -1,4 +1,4 @@
-"""Split folders and wheels: what a packager gets, what is installed, and that it loads."""
+"""Split folders and wheels: the packager's outputs, the installed files, and their loading."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def wheel(libraries: Path, tmp_path: Path) -> Path:
 
 
 def check_found(folder: Path, originals: Path) -> None:
-    """Compare what the wrappers of the libraries find with what was in them."""
+    """Compare the code that the libraries' wrappers find with their original bundles."""
     for name in ("lib/deep/liba.so", "libb.so"):
         before = [image for image in list_images(originals / name) if image.kind != "host"]
         sizes = {(image.index, image.target_id): image.size for image in before}
@@ -71,7 +71,7 @@ def check_found(folder: Path, originals: Path) -> None:
 
 
 def test_folder(libraries: Path, tmp_path: Path) -> None:
-    """A folder stays one tree that loads; links, empty folders, modes and times are kept."""
+    """A split folder stays one tree that loads; links, empty folders, modes and times are kept."""
     report = split_file(libraries, tmp_path / "out")
     assert [part.target_id for part in report.parts] == [None, "gfx1100", "gfx90a:xnack+", "gfx942"]
     check_found(tmp_path / "out", libraries)
@@ -86,7 +86,7 @@ def test_folder(libraries: Path, tmp_path: Path) -> None:
 
 
 def test_parts(libraries: Path, tmp_path: Path) -> None:
-    """Parts are folders that make the same tree when they are laid over one another."""
+    """Parts are folders that make the same tree when laid over one another."""
     split_file(libraries, tmp_path / "whole")
     split_file(libraries, tmp_path / "parts", in_parts=True)
     names = sorted(path.name for path in (tmp_path / "parts").iterdir())
@@ -100,7 +100,7 @@ def test_parts(libraries: Path, tmp_path: Path) -> None:
 
 
 def test_unpacked_wheel(wheel: Path, tmp_path: Path) -> None:
-    """Of a folder with RECORDs, these say what changed, and what is new."""
+    """RECORD files in a folder list changed and new files."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     split_file(tmp_path / "site", tmp_path / "out")
@@ -112,12 +112,12 @@ def test_unpacked_wheel(wheel: Path, tmp_path: Path) -> None:
     assert record_faults(packed) == []
     (tmp_path / "site/other-1.dist-info").mkdir()
     (tmp_path / "site/other-1.dist-info/RECORD").write_text("other-1.dist-info/RECORD,,\n")
-    split_file(tmp_path / "site", tmp_path / "two")  # whose the archives are is not known
+    split_file(tmp_path / "site", tmp_path / "two")  # the archives' package is unknown
     assert not any(".kpack" in path.read_text() for path in (tmp_path / "two").glob("*/RECORD"))
 
 
 def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
-    """A link where archives are to be written is not followed."""
+    """A link at the archives' path is not followed."""
     shutil.copytree(libraries, tmp_path / "in", symlinks=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "in/.kpack").symlink_to(tmp_path / "elsewhere")
@@ -128,7 +128,7 @@ def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
 
 
 def test_pipe_in_a_folder(tmp_path: Path) -> None:
-    """What cannot be copied is refused by name."""
+    """Files that cannot be copied are rejected by name."""
     (tmp_path / "in").mkdir()
     os.mkfifo(tmp_path / "in/pipe")
     with pytest.raises(UnsupportedError, match=r"in/pipe': expected files, folders and links"):
@@ -139,7 +139,7 @@ def test_pipe_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_wheel(wheel: Path, tmp_path: Path) -> None:
-    """A wheel becomes one for the host and one for each processor, with right RECORDs."""
+    """A wheel becomes one for the host and one for each processor, with correct RECORD files."""
     report = split_file(wheel, tmp_path / "out")
     names = [part.path.name for part in report.parts]
     device = [f"demo_device_{n}-{NAME.split('-', 1)[1]}" for n in ("gfx1100", "gfx90a", "gfx942")]
@@ -165,7 +165,7 @@ def test_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_pip_installs(wheel: Path, libraries: Path, tmp_path: Path) -> None:
-    """`pip install demo[device-gfx942]` gives a package that loads, with code for that target."""
+    """`pip install demo[device-gfx942]` installs a package that loads, with that target's code."""
     split_file(wheel, tmp_path / "out")
     venv.create(tmp_path / "v", with_pip=True)
     pip = [tmp_path / "v/bin/python", "-m", "pip", "--disable-pip-version-check"]
@@ -182,7 +182,7 @@ def test_pip_installs(wheel: Path, libraries: Path, tmp_path: Path) -> None:
 
 
 def test_options(wheel: Path, tmp_path: Path) -> None:
-    """Names, the place of the archives, and requirements can be given."""
+    """Options set names, the archives' folder, and requirements."""
     options = WheelOptions("amd-demo", "demo/lib", ["rocm-device-@GFXARCH@ == 7"])
     split_file(wheel, tmp_path / "out", group="g", scheme="none", wheel=options)
     path = tmp_path / "out" / f"amd_demo_gfx942-{NAME.split('-', 1)[1]}"
@@ -198,7 +198,7 @@ def test_options(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    """Two runs give the same wheels."""
+    """Two runs write the same wheels."""
     for name in ("one", "two"):
         split_file(wheel, tmp_path / name)
     for path in (tmp_path / "one").iterdir():
@@ -206,7 +206,7 @@ def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_other_writers(wheel: Path, tmp_path: Path, libraries: Path) -> None:
-    """Wheels with stored members, data descriptors, extra fields and comments are copied right."""
+    """Wheels with stored members, data descriptors, extra fields and comments are copied intact."""
     path = tmp_path / "odd" / NAME
     path.parent.mkdir()
     with (
@@ -238,7 +238,7 @@ def test_other_writers(wheel: Path, tmp_path: Path, libraries: Path) -> None:
 
 
 class _Stream:
-    """A file that cannot seek, so that sizes stand behind each member."""
+    """A file that cannot seek, so that zipfile writes sizes after each member."""
 
     def __init__(self, raw: object) -> None:
         self.write = raw.write  # type: ignore[attr-defined]
@@ -246,7 +246,7 @@ class _Stream:
 
 
 def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
-    """Signed and broken wheels, and those that leave open what is meant, are refused by name."""
+    """Signed, broken and ambiguous wheels are rejected by name."""
     library = (libraries / "libb.so").read_bytes()
     info = "demo-1.2+rocm7.dist-info"
     path = tmp_path / "in" / NAME
@@ -276,7 +276,7 @@ def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
         split_file(tmp_path / "in/demo.whl", tmp_path / "out")
 
 
-# -- what has no loader ------------------------------------------------------------------
+# -- code without a loader ---------------------------------------------------------------
 
 
 def test_cuda_wheel(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_cuda_folder(tmp_path: Path, in_parts: bool) -> None:
 
 
 def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:
-    """A thinned wheel has the same files, its libraries load, and RECORD is right."""
+    """A thinned wheel has the same files, its libraries load, and RECORD is correct."""
     report = thin_file(wheel, tmp_path / "out.whl", keep=[Device.parse("gfx942")])
     assert (report.kept, report.removed) == (4, 6)
     assert record_faults(tmp_path / "out.whl") == []
@@ -323,7 +323,7 @@ def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_thin_folder(libraries: Path, tmp_path: Path) -> None:
-    """A folder is thinned into another one, or in place, where nothing else is touched."""
+    """A folder is thinned into a new one, or in place, where no other file changes."""
     thin_file(libraries, tmp_path / "out", keep=[Device.parse("gfx1100")])
     shutil.copytree(libraries, tmp_path / "in", symlinks=True)
     before = (tmp_path / "in/data.txt").stat().st_ino
@@ -337,7 +337,7 @@ def test_thin_folder(libraries: Path, tmp_path: Path) -> None:
 
 
 def test_thin_signed(libraries: Path, tmp_path: Path) -> None:
-    """A signed wheel is not thinned: its signature would not fit."""
+    """A signed wheel is not thinned: its signature would become invalid."""
     library = (libraries / "libb.so").read_bytes()
     path = make_wheel(
         tmp_path / NAME, {"demo/a.so": library, "demo-1.2+rocm7.dist-info/RECORD.p7s": b""}

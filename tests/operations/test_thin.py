@@ -1,4 +1,4 @@
-"""Thinned files: fewer images, everything else as it was, and programs that still run."""
+"""Thinned files: fewer images, all else unchanged, and programs that still run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def thin(path: Path, *devices: str) -> Path:
 
 @pytest.mark.parametrize("alignment", [1, 8, 4096, 16384])
 def test_bundle(tmp_path: Path, alignment: int) -> None:
-    """A thinned bundle is the one that would have been made of what stays."""
+    """A thinned bundle equals a bundle of the kept images."""
     path = make_bundle(tmp_path / "b", IMAGES, alignment=alignment)
     expected = make_bundle(tmp_path / "e", KEPT, alignment=alignment)
     report = thin_file(path, tmp_path / "out", keep=KEEP)
@@ -64,7 +64,7 @@ def test_bundle(tmp_path: Path, alignment: int) -> None:
 
 @pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
 def test_text_bundle(tmp_path: Path, file_type: str) -> None:
-    """Entries of a text bundle go with their markers; text around them stays."""
+    """Entries of a text bundle are removed with their markers; text around them stays."""
     path = make_bundle(tmp_path / "b", IMAGES, file_type=file_type)
     expected = make_bundle(tmp_path / "e", KEPT, file_type=file_type).read_bytes()
     assert thin(path).read_bytes() == expected
@@ -80,7 +80,7 @@ def test_object_bundle(tmp_path: Path) -> None:
 
 
 def test_coff_object_bundle(tmp_path: Path) -> None:
-    """So does one in COFF."""
+    """A COFF object bundle loses its other sections."""
     path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_coff()}, file_type="o")
     out = thin(path)
     host, image = list_images(out)
@@ -94,7 +94,7 @@ def test_coff_object_bundle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("file_type", ["bc", "s"])
 def test_compressed(tmp_path: Path, method: str, version: int, file_type: str) -> None:
-    """Compressed stays compressed: by the same method, in the same version."""
+    """Compressed files stay compressed: by the same method, in the same version."""
     compression = Compression("zlib" if method == "zlib" else "zstd", version=version)
     path = make_bundle(tmp_path / "b", IMAGES, compression=compression, file_type=file_type)
     expected = make_bundle(tmp_path / "e", KEPT, compression=compression, file_type=file_type)
@@ -102,7 +102,7 @@ def test_compressed(tmp_path: Path, method: str, version: int, file_type: str) -
 
 
 def test_version_1(tmp_path: Path) -> None:
-    """A compressed bundle of version 1 is refused: nothing writes it any more."""
+    """A compressed bundle of version 1 is rejected, because it cannot be written."""
     from tests.formats.compressed import compressed
 
     path = tmp_path / "b"
@@ -112,7 +112,7 @@ def test_version_1(tmp_path: Path) -> None:
 
 
 def test_several_bundles(tmp_path: Path) -> None:
-    """Bundles in one file stay in their order, each as aligned as it was."""
+    """Bundles in one file keep their order and alignment."""
     plain = make_bundle(tmp_path / "p", IMAGES).read_bytes()
     packed = make_bundle(tmp_path / "c", IMAGES, compression=Compression()).read_bytes()
     path = tmp_path / "all"
@@ -142,13 +142,13 @@ def test_in_place(tmp_path: Path) -> None:
 
 
 def test_host_alone(tmp_path: Path) -> None:
-    """Keeping a host's entry ID leaves no device image."""
+    """With only a host's entry ID to keep, no device image remains."""
     path = make_bundle(tmp_path / "b", IMAGES)
     assert [i.kind for i in list_images(thin(path, HOST))] == ["host"]
 
 
 def test_no_entries_left(tmp_path: Path) -> None:
-    """Of several bundles, one can be left without entries: it stays a bundle."""
+    """One of several bundles may lose all entries: it stays a bundle."""
     first = make_bundle(tmp_path / "1", {"gfx906": b"1"}).read_bytes()
     path = tmp_path / "two"
     path.write_bytes(first + make_bundle(tmp_path / "2", {"gfx1030": b"2"}).read_bytes())
@@ -167,7 +167,7 @@ def test_no_image(tmp_path: Path, devices: list[str]) -> None:
 
 
 def test_archive(tmp_path: Path) -> None:
-    """An archive is thinned member by member; other members stay as they are."""
+    """An archive is thinned member by member; other members stay unchanged."""
     bundle = make_bundle(tmp_path / "bundle.o", {**IMAGES, HOST: make_elf()}, file_type="o")
     packed = make_bundle(tmp_path / "packed.bc", IMAGES, compression=Compression())
     (tmp_path / "plain.o").write_bytes(make_elf())
@@ -187,7 +187,7 @@ def test_archive(tmp_path: Path) -> None:
 
 
 def test_archives_too_deep(tmp_path: Path) -> None:
-    """Archives one inside the other end in an error that names them, however many there are."""
+    """Nested archives end in an error that names them, whatever the depth."""
     path = make_bundle(tmp_path / "m", {HOST: b"", "gfx906": b"a"})
     for _ in range(300):
         path = archive(tmp_path / "x.a", path)
@@ -208,7 +208,7 @@ def test_nested_archive(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Of offload binaries, whole ones go: in a file, and in an object's section."""
+    """Whole offload binaries are removed, in a file and in an object's section."""
     packager = [llvm("llvm-offload-binary"), "-o"]
     for target in TARGETS:
         (tmp_path / target).write_bytes(IMAGES[target])
@@ -239,11 +239,11 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert (tmp_path / "x").read_bytes() == IMAGES["gfx1030"]
 
 
-# -- what is refused ---------------------------------------------------------------------
+# -- what is rejected --------------------------------------------------------------------
 
 
 def test_refused(tmp_path: Path) -> None:
-    """Zip files that are no wheels, thin archives, and files without containers are refused."""
+    """Zip files other than wheels, thin archives, and files without containers are rejected."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as wheel:
         wheel.write(bundle, "b")
@@ -265,7 +265,7 @@ def test_refused(tmp_path: Path) -> None:
 
 
 def test_coff_sections(tmp_path: Path) -> None:
-    """In COFF files bundles stay where they are, with zeros behind them; the size stays."""
+    """In COFF files, bundles keep their offsets, padded with zeros; the size stays."""
     whole = make_bundle(tmp_path / "b", IMAGES).read_bytes()
     kept = make_bundle(tmp_path / "k", KEPT).read_bytes()
     path = tmp_path / "a.dll"
@@ -276,7 +276,7 @@ def test_coff_sections(tmp_path: Path) -> None:
 
 
 def test_linked_offload_binaries(tmp_path: Path) -> None:
-    """A linked program's offload binaries stay: in a folder with a report, alone with an error."""
+    """A linked program's offload binaries stay: with a report in a folder, else with an error."""
     images = []
     for target in ("gfx906", "gfx942"):
         (tmp_path / target).write_bytes(code(target))
@@ -297,7 +297,7 @@ def test_linked_offload_binaries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_place", [True, False], ids=["in-place", "copy"])
 def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
-    """Code objects that no device to keep loads go: files of folders and wheels, and members."""
+    """Code objects that no device to keep loads are removed from folders, wheels and archives."""
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("gfx906", "gfx942"):
@@ -323,7 +323,7 @@ def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
 
 @pytest.mark.llvm
 def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Images are not taken out of bitcode that embeds them: it is refused, by what it is."""
+    """Bitcode that embeds images is rejected as bitcode."""
     image, package = tmp_path / "image", tmp_path / "package"
     image.write_bytes(b"code")
     rows = [
@@ -340,7 +340,7 @@ def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
-    """A section that holds something besides bundles is refused."""
+    """A section with content other than bundles is rejected."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     bundle.write_bytes(bundle.read_bytes() + bytes(100) + b"who needs this?")
     embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
@@ -405,14 +405,14 @@ def link(build: Path, clang: str, out: Path, objects: list[Path], flags: list[st
 
 
 def registered(path: Path) -> list[str]:
-    """Run a program, or load a library; return what its bundles held in memory."""
+    """Run a program, or load a library; return its bundles as found in memory."""
     lines = run([str(path)]) if path.name.startswith("program") else load(path)
     assert lines[-1] in ("values 6", "loaded") or "values 6" in lines or "loaded" in lines
     return [line for line in lines if line not in ("values 6", "loaded")]
 
 
 def only(lines: list[str], targets: list[str]) -> list[str]:
-    """Take the entries of other targets out of what `registered` gave."""
+    """Return the result of `registered` without the entries of other targets."""
     kept = []
     for line in lines:
         entries = [entry for entry in line.split(";") if entry]
@@ -427,7 +427,7 @@ def only(lines: list[str], targets: list[str]) -> list[str]:
 def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
     """Programs and libraries become smaller, run, and find the kept images in memory.
 
-    Thinning what was thinned works as well, and LLVM lists the images that remain.
+    Thinning a thinned file works as well, and LLVM lists the remaining images.
     """
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
@@ -464,7 +464,7 @@ def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Pa
 def test_compressed_in_a_program(
     name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Compressed bundles stay compressed and are found in memory as they are in the file."""
+    """Compressed bundles stay compressed, and are loaded unchanged."""
     objects = [build / f"z{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
     out = tmp_path / f"{name}-thin"
@@ -486,7 +486,7 @@ def test_compressed_in_a_program(
 def test_strip_afterwards(
     stripper: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """LLVM's strip and objcopy keep a thinned library as it must be."""
+    """After LLVM's strip and objcopy, a thinned library still works."""
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
     before = only(registered(path), ["gfx906"])
@@ -501,7 +501,7 @@ def test_strip_afterwards(
 
 @pytest.mark.llvm
 def test_symbols(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """Symbols keep their addresses, and name sections that hold these."""
+    """Symbols keep their addresses, and refer to sections with these addresses."""
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
     out = thin(path, "gfx906")
@@ -557,11 +557,11 @@ _MACHINES = {
     "aarch64-linux-gnu": 65536,
     "powerpc64le-linux-gnu": 65536,
 }
-"""Triples, and the largest page of the machine."""
+"""Triples, and each machine's largest page size."""
 
 
 def memory(path: Path) -> tuple[bytes, bytes]:
-    """Load a file as a loader does; return its memory, and a 1 for each byte that is loaded."""
+    """Load a file like a loader; return its memory, and a 1 for each byte that is loaded."""
     tables = read_elf_tables(memoryview(path.read_bytes()))
     segments = [segment for segment in tables.segments if segment.p_type == 1]
     size = max(segment.p_vaddr + segment.p_memsz for segment in segments)
@@ -578,7 +578,7 @@ def memory(path: Path) -> tuple[bytes, bytes]:
 @pytest.mark.llvm
 @pytest.mark.parametrize("triple", _MACHINES)
 def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """For every machine, all that stays is at its address, and whole pages of it are gone."""
+    """On every machine, kept content keeps its address, and whole pages are removed."""
     page = _MACHINES[triple]
     images = {HOST: b"", "gfx906": code("keep", 5000), "gfx90a": code("go", 4 * page)}
     kept = make_bundle(tmp_path / "kept", {HOST: b"", "gfx906": images["gfx906"]}).read_bytes()
@@ -610,7 +610,7 @@ def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path)
     gone = was_loaded.count(1) - is_loaded.count(1)
     assert gone >= 2 * 2 * page
     assert gone % page == 0
-    # One section header more, for the second piece of .hip_fatbin.
+    # One more section header, for the second piece of .hip_fatbin.
     assert path.stat().st_size - out.stat().st_size == gone - new.elf_class.section.size
     assert [i.target_id for i in list_images(out)] == ["", "gfx906"] * 2
     thin_file(out, tmp_path / "again", keep=[Device.parse("gfx906")])
@@ -624,7 +624,7 @@ def headers(tables: ElfTables) -> int:
 
 @pytest.mark.llvm
 def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Where no gap takes the program header table, it goes to the library's end."""
+    """If no gap has room for the program header table, it goes to the library's end."""
     count = 400
     images = {HOST: b"", "gfx906": b"x", "gfx90a": code("b", 9000)}
     bundle = make_bundle(tmp_path / "b", images)
@@ -650,7 +650,7 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
 
 @pytest.mark.llvm
 def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """A program with more bundles than Linux takes program headers still starts."""
+    """A program with more bundles than Linux accepts program headers still starts."""
     clang = llvm("clang")
     count = 120
     sources, declarations = [], ""
@@ -685,14 +685,14 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 def test_a_file_that_changes_nothing_else(tmp_path: Path) -> None:
-    """An ELF object whose bundle has nothing to remove comes out as it was."""
+    """An ELF object whose bundle has nothing to remove is copied unchanged."""
     bundle = make_bundle(tmp_path / "b", KEPT)
     embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
     assert thin(tmp_path / "x.o").read_bytes() == (tmp_path / "x.o").read_bytes()
 
 
 def test_embedded_object(tmp_path: Path) -> None:
-    """The object that embeds a bundle becomes that of the thinned bundle, symbol size too."""
+    """A thinned object equals an object with the thinned bundle, including the symbol's size."""
     embed_bundle(
         make_bundle(tmp_path / "b", IMAGES),
         tmp_path / "x.o",
@@ -715,7 +715,7 @@ def test_embedded_object(tmp_path: Path) -> None:
 
 
 def test_cut_elf_files(tmp_path: Path) -> None:
-    """Every beginning of an object is refused, without any other exception."""
+    """Every truncation of an object is rejected, without any other exception."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
     data = (tmp_path / "x.o").read_bytes()
@@ -728,7 +728,7 @@ def test_cut_elf_files(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_broken_libraries(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """Whatever is wrong in a library's headers, it is thinned or refused with a reason."""
+    """With any defect in a library's headers, it is thinned or rejected with a reason."""
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""HDA to DSAs: clang-offload-bundler's archives, byte for byte, and nothing half done."""
+"""HDA to DSAs: clang-offload-bundler's archives, byte for byte, and no partial outputs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def names(path: Path) -> list[str]:
 
 @pytest.fixture
 def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
-    """Return what members are made of: a host object, bitcode, and code objects."""
+    """Return contents for members: a host object, bitcode, and code objects."""
     source = tmp_path / "s.c"
     source.write_text(
         "int global = 1; static int hidden; int f(void) { return global + hidden; }\n"
@@ -91,7 +91,7 @@ def random_member(
     if layout == "other":
         return contents[rnd.choice(["host", "text", "bitcode", "empty", "archive"])]
     kinds = ["bitcode", "device", "host", "text", "empty"]
-    # Of two entries for one target in a binary bundle, LLVM's order is a hash table's.
+    # For two entries of one target in a binary bundle, LLVM's order is that of a hash table.
     chosen = {text.partition("-")[2]: text for text in rnd.sample(TARGETS, rnd.randint(1, 5))}
     texts = list(chosen.values())
     if "object" in layout:
@@ -101,8 +101,8 @@ def random_member(
     file_type = "o" if "object" in layout else "bc"
     data = bundle(folder, {HOST: host, **entries}, file_type=file_type)
     if "compressed" in layout:
-        # Darwin pads members. Version 1 does not say where it ends; LLVM looks at no
-        # version's size, so that zstd fails.
+        # Darwin pads members. Version 1 stores no size, and LLVM ignores the size of all
+        # versions, so that zstd fails.
         darwin = dialect == "darwin"
         versions, methods = ([2, 3], [ZLIB]) if darwin else ([1, 2, 3], [ZLIB, ZSTD])
         data = compressed(data, rnd.choice(versions), rnd.choice(methods))
@@ -143,7 +143,7 @@ def random_hda(
 def differs(
     llvm: Callable[[str], str], capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]
 ) -> str:
-    """Run both programs; say what differs, if anything."""
+    """Run both programs; return the differences, if any."""
     folder, tool = hda.parent, llvm("clang-offload-bundler")
     arguments = ["-type=a", "-unbundle", f"-targets={','.join(targets)}", "-input=hda.a", *flags]
     results = {}
@@ -172,13 +172,13 @@ def differs(
 def test_random_archives(
     tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd, seed: int
 ) -> None:
-    """Random archives give LLVM's archives: members, names, order, symbol index, messages."""
+    """From random archives, both write the same members, names, order, index and messages."""
     rnd = random.Random(seed)
     allowed = ["-allow-missing-bundles", "-check-input-archive", "-hip-openmp-compatible"]
     for _ in range(4):
         hda = random_hda(rnd, tmp_path, contents, llvm)
         targets = rnd.sample([HOST, *TARGETS], rnd.randint(1, 5))
-        # Two of one kind, processor and triple conflict when one of them has fewer features.
+        # Two targets of one kind, processor and triple conflict if one has fewer features.
         targets = [t for t in targets if t.replace(OMP, GPU) not in targets or t.startswith(GPU)]
         flags = [flag for flag in allowed if rnd.random() < 0.5]
         if rnd.random() < 0.5:
@@ -190,7 +190,7 @@ def test_random_archives(
 def test_openmp_served_by_hip(
     tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
 ) -> None:
-    """-hip-openmp-compatible lets entries of one kind serve the other, as in LLVM."""
+    """With -hip-openmp-compatible, entries of either kind serve the other, as in LLVM."""
     data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
     hda = archive_of(tmp_path / "hda.a", {"m.o": data})
     wanted = ["openmp-amdgcn-amd-amdhsa--gfx906"]
@@ -217,7 +217,7 @@ def test_conflicting_members(tmp_path: Path, llvm: Callable[[str], str], capfd) 
     """-check-input-archive names the conflicting entries, member and archive, as LLVM does."""
     good = bundle(tmp_path, {GPU + "gfx906": b"x"})
     made = bundle(tmp_path, {GPU + "gfx908:xnack+": b"x", GPU + "gfx908:xnack-": b"y"})
-    bad = made.replace(b"xnack-", b"srame-")  # not a set that can be bundled
+    bad = made.replace(b"xnack-", b"srame-")  # a set that bundlers reject
     hda = archive_of(tmp_path / "hda.a", {"good.o": good, "bad.o": bad})
     assert differs(llvm, capfd, hda, [GPU + "gfx906"], ["-check-input-archive"]) == ""
     outputs = {BundleEntryID.parse(GPU + "gfx906"): tmp_path / "out.a"}
@@ -226,7 +226,7 @@ def test_conflicting_members(tmp_path: Path, llvm: Callable[[str], str], capfd) 
 
 
 def test_several_entries_for_one_target(tmp_path: Path) -> None:
-    """All compatible entries of a member go into a target's archive, in the file's order."""
+    """A target's archive gets all compatible entries of a member, in the file's order."""
     kinds = ["hip", "hipv4"]
     data = bundle(tmp_path, {f"{k}{GPU[3:]}gfx906": k.encode() for k in kinds})
     hda = archive_of(tmp_path / "hda.a", {"m.o": data})
@@ -245,14 +245,14 @@ def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
     assert not any(path.exists() for path in outputs.values())
 
 
-# --- results, read by others --------------------------------------------------------------------
+# --- other programs read the results ------------------------------------------------------------
 
 
 @pytest.mark.llvm
 def test_other_tools_read_the_result(
     tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
 ) -> None:
-    """GNU ar, llvm-ar, both nm and ld.lld read a DSA, from its index too."""
+    """GNU ar, llvm-ar, both nm and ld.lld read a DSA, including its index."""
     device = "openmp-x86_64-pc-linux-gnu-"
     (tmp_path / "dev.c").write_text("int in_device(void) { return 1; }\n")
     command = [llvm("clang"), "-c", tmp_path / "dev.c", "-o", tmp_path / "dev.o"]
@@ -288,7 +288,7 @@ def test_other_tools_read_the_result(
 def test_device_link_takes_members(
     tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
 ) -> None:
-    """ld.lld takes the AMDGPU member that defines what a device object lacks."""
+    """ld.lld links the AMDGPU member that defines a device object's undefined symbol."""
     members = {"m.o": bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})}
     unbundle_archive(archive_of(tmp_path / "hda.a", members), {ONE: tmp_path / "dsa.a"})
     (tmp_path / "main.c").write_text("int f(void); int call(void) { return f(); }\n")
@@ -305,7 +305,7 @@ def output(*command: str | Path) -> str:
 
 @pytest.mark.llvm
 def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """The line ends that Darwin's archivers append do not spoil compressed members."""
+    """Line ends appended by Darwin's archivers do not break compressed members."""
     images = [b"x" * size for size in range(1, 9)]  # every length of padding
     for index, image in enumerate(images):
         data = bundle(tmp_path, {GPU + "gfx906": image})
@@ -323,7 +323,7 @@ def members_of(path: Path) -> list[bytes]:
 
 
 def binary(*entries: tuple[str, bytes]) -> bytes:
-    """Make a binary bundle, without a check of its IDs."""
+    """Write a binary bundle, without a check of its IDs."""
     layout = plan_bundle([(text, len(data)) for text, data in entries])
     return layout.header + b"".join(data for _, data in entries)
 
@@ -333,7 +333,7 @@ GOOD = binary((HOST, b""), (GPU + "gfx906", ELF))
 
 
 def test_sizes_of_members(tmp_path: Path) -> None:
-    """Members come out whole, whether they are gathered or copied by the kernel."""
+    """Members are complete, whether written from buffers or copied by the kernel."""
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
     rows = [(str(t), os.urandom(s)) for t, s in zip(targets, (5, 70_000, 200_000), strict=True)]
     hda = archive_of(tmp_path / "hda.a", {f"m{index}": binary(*rows) for index in range(40)})
@@ -344,7 +344,7 @@ def test_sizes_of_members(tmp_path: Path) -> None:
 
 
 def test_one_output_fails(tmp_path: Path) -> None:
-    """When one of the archives cannot be written, none appears."""
+    """If one of the archives cannot be written, none is."""
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908")]
     data = binary(*((str(target), os.urandom(100_000)) for target in targets))
     hda = archive_of(tmp_path / "hda.a", {"m": data})
@@ -356,7 +356,7 @@ def test_one_output_fails(tmp_path: Path) -> None:
 
 
 def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
-    """With keep_equal, a target whose images did not change keeps its file, times and inode."""
+    """With keep_equal, a target with unchanged images keeps its file, times and inode."""
     outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx908")}
     before = []
     for image in (b"old", b"new"):
@@ -369,7 +369,7 @@ def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
     assert members_of(tmp_path / "gfx908") == [b"new"]
 
 
-# --- what is broken -----------------------------------------------------------------------------
+# --- broken inputs ------------------------------------------------------------------------------
 
 
 def header(name: bytes, size: int) -> bytes:
@@ -389,7 +389,7 @@ def thin(name: bytes) -> bytes:
 
 
 def claiming(offset: int, size: int) -> bytes:
-    """Make a bundle whose only entry claims to be at `offset` with `size` bytes."""
+    """Return a bundle whose only entry has this `offset` and `size`."""
     name = (GPU + "gfx906").encode()
     table = struct.pack("<QQQQ", 1, offset, size, len(name)) + name
     return b"__CLANG_OFFLOAD_BUNDLE__" + table + b"code"
@@ -397,7 +397,7 @@ def claiming(offset: int, size: int) -> bytes:
 
 GOOD_MEMBER = (b"good.o/", GOOD)
 FIRST = 8 + 60 + len(GOOD) + (len(GOOD) & 1)
-"""Where the header of a second member is."""
+"""Offset of a second member's header."""
 BAD_ELF = b"\x7fELF" + ELF[4:40] + struct.pack("<Q", 1 << 40) + ELF[48:]
 CORRUPT = {
     "member-header-cut": (archive(GOOD_MEMBER) + header(b"b/", 0)[:30], r"offset 0x{FIRST:x}, hea"),
@@ -509,7 +509,7 @@ CORRUPT = {
 def test_corrupt_archives(
     tmp_path: Path, capfd, data: bytes, message: str, flags: list[str]
 ) -> None:
-    """What is broken gives one line with archive, member and offset, and no output."""
+    """Broken input leads to one line with archive, member and offset, and no output."""
     hda = tmp_path / "hda.a"
     hda.write_bytes(data)
     (tmp_path / "link.a").symlink_to("hda.a")
@@ -530,14 +530,14 @@ def test_corrupt_archives(
 )
 @pytest.mark.parametrize("field", [b"/", b"/SYM64/", b"__.SYMDEF"])
 def test_lying_symbol_index(tmp_path: Path, index: bytes, field: bytes) -> None:
-    """The symbol index of an HDA is not used, so what it claims does no harm."""
+    """The symbol index of an HDA is not read, so wrong contents have no effect."""
     (tmp_path / "hda.a").write_bytes(archive((field, index), GOOD_MEMBER))
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
     assert members_of(tmp_path / "out.a") == [ELF]
 
 
 def test_archive_in_an_archive(tmp_path: Path) -> None:
-    """A member that is an archive has no entries; it is passed over, however deep it goes."""
+    """A member that is an archive has no entries; it is skipped, at any depth of nesting."""
     inner = archive(GOOD_MEMBER)
     for _ in range(50):
         inner = archive((b"in.a/", inner))
@@ -547,7 +547,7 @@ def test_archive_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_thin_archives_in_a_circle(tmp_path: Path) -> None:
-    """Thin archives that contain each other end: their members have no entries."""
+    """Thin archives that contain each other do not loop: their members have no entries."""
     (tmp_path / "one.a").write_bytes(thin(b"two.a"))
     (tmp_path / "two.a").write_bytes(thin(b"one.a"))
     with pytest.raises(MissingCodeObjectError):
@@ -556,7 +556,7 @@ def test_thin_archives_in_a_circle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"!<ar", b"text that is not an archive"])
 def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
-    """A file without an archive's magic is named; the drop-in says what LLVM says, and no more."""
+    """The error names a file without an archive's magic; the drop-in prints LLVM's message only."""
     hda, out = tmp_path / "hda.a", tmp_path / "out.a"
     hda.write_bytes(data)
     with pytest.raises(NotAnArchiveError, match=r"hda\.a', offset 0x0: expected an archive, found"):
@@ -568,11 +568,11 @@ def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
 
 
 def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thin archive's member that may not be read is refused with archive, member and offset."""
+    """An unreadable member of a thin archive is rejected with archive, member and offset."""
     (tmp_path / "hda.a").write_bytes(thin(b"m.o"))
     (tmp_path / "m.o").touch()
 
-    def open_file(path: Path) -> InputFile:  # root, for one, may read everything
+    def open_file(path: Path) -> InputFile:  # root may read everything
         if Path(path).name == "m.o":
             raise FileError(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         return InputFile(path)
@@ -583,7 +583,7 @@ def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
-    """With -verbose, members that are passed over are named; without it, nothing is printed."""
+    """With -verbose, skipped members are named; without it, nothing is printed."""
     hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is not a bundle", "good.o": GOOD})
     words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
     words.append(f"-output={tmp_path / 'out.a'}")
@@ -594,7 +594,7 @@ def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
 
 
 def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:
-    """A broken member's offset counts from its own beginning; LLVM walks on and says nothing."""
+    """A broken member's offset is relative to its beginning; LLVM continues silently."""
     hda = archive_of(tmp_path / "hda.a", {"good.o": GOOD, "cut.o": GOOD[:-10]})
     with pytest.raises(FormatError, match=r"hda\.a\(cut\.o\)', offset 0x56, entry 2"):
         unbundle_archive(hda, {ONE: tmp_path / "out.a"})
@@ -602,14 +602,14 @@ def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:
 
 
 def test_names_with_folders(tmp_path: Path) -> None:
-    """A member's folder, which archivers keep when asked to, is not a part of a DSA's name."""
+    """A member's folder, which archivers keep on request, is not part of a DSA's name."""
     hda = archive_of(tmp_path / "hda.a", {"some/folder/m.o": GOOD, "/m.o": GOOD})
     unbundle_archive(hda, {ONE: tmp_path / "out.a"})
     assert names(tmp_path / "out.a") == [f"m-{GPU}gfx906m.bc"] * 2
 
 
 def sample() -> bytes:
-    """Make an archive with something of everything that can be broken."""
+    """Return an archive with every feature that can be broken."""
     marked = make_elf(
         extra={f"__CLANG_OFFLOAD_BUNDLE__{i}".encode(): b"x" for i in (HOST, GPU + "gfx906")}
     )
@@ -629,7 +629,7 @@ SAMPLE = sample()
 
 
 def outcome(data: bytes) -> str:
-    """Unbundle; return the error, with more lines than one if it was not clean."""
+    """Unbundle; return the error, with extra lines for leftovers."""
     with tempfile.TemporaryDirectory() as folder:
         hda, out = Path(folder, "hda.a"), Path(folder, "out.a")
         hda.write_bytes(data)
@@ -643,7 +643,7 @@ def outcome(data: bytes) -> str:
 
 
 def test_sample_is_good() -> None:
-    """What the next tests break is good before, in all its members."""
+    """The input of the next tests is valid, in all its members."""
     assert outcome(SAMPLE) == ""
 
 
@@ -657,7 +657,7 @@ def test_sample_is_good() -> None:
 def test_any_damage_gives_archives_or_a_clean_error(
     changes: list[tuple[int, int]], end: int
 ) -> None:
-    """Whatever bytes change and wherever it is cut: outputs, or one line and no output."""
+    """With any bytes changed or cut off: outputs, or one line and no output."""
     data = bytearray(SAMPLE)
     for position, value in changes:
         data[position] = value
@@ -673,6 +673,6 @@ def test_any_damage_gives_archives_or_a_clean_error(
 def test_any_lying_number_gives_archives_or_a_clean_error(
     start: int, value: int, size: int
 ) -> None:
-    """Extreme numbers anywhere: outputs, or one line and no output."""
+    """With extreme numbers anywhere: outputs, or one line and no output."""
     raw = (value % (1 << 8 * size)).to_bytes(size, "little")
     assert "\n" not in outcome(SAMPLE[:start] + raw + SAMPLE[start + size :])

@@ -1,4 +1,4 @@
-"""Libraries of relocatable CUDA code, and what host objects say of theirs."""
+"""Libraries of relocatable CUDA code, and the registrations in host objects."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def members(path: Path) -> dict[str, bytes]:
 def test_of_both_compilers(
     tmp_path: Path, assemble: Make, fatbin: Path, offload_binary: Path, llvm: Callable[[str], str]
 ) -> None:
-    """A library's archive for a processor has what a link for it takes of each member."""
+    """A library's archive for a processor has the entries that a link for it takes."""
     objects = [assemble("a.o", of_nvcc(fatbin)), assemble("b.o", of_clang(offload_binary))]
     objects.append(assemble("host.o", ".text"))
     library = tmp_path / "lib.a"
@@ -104,14 +104,14 @@ def test_of_both_compilers(
         images = read_cuda_fatbin(memoryview(found["a.o.fatbin"])).images
         assert [image.processor for image in images] == [kept]
         assert found["b.o.cubin"] == cubin(number)
-    # A later processor has the PTX alone, and of clang's nothing.
+    # For a later processor, only the PTX fits, and none of clang's code.
     unbundle_cuda_library(library, tmp_path / "out.a", "sm_120")
     assert list(members(tmp_path / "out.a")) == ["a.o.fatbin"]
 
 
 @pytest.mark.llvm
 def test_nothing_that_fits(tmp_path: Path, assemble: Make, offload_binary: Path) -> None:
-    """A library without code for a processor is refused, unless it may be empty; one object is."""
+    """A library without code for a processor is rejected, unless allowed; so is one object."""
     made = assemble("b.o", of_clang(offload_binary))
     with pytest.raises(OffloadError, match="no member has relocatable CUDA code for sm_75"):
         unbundle_cuda_library(made, tmp_path / "out.a", "sm_75")
@@ -125,7 +125,7 @@ def test_nothing_that_fits(tmp_path: Path, assemble: Make, offload_binary: Path)
 
 @pytest.mark.llvm
 def test_what_is_linked_is_not_relocatable(tmp_path: Path, assemble: Make, fatbin: Path) -> None:
-    """A shared library of nvcc keeps such a section, of which nothing is to be linked again."""
+    """A shared library of nvcc keeps such a section, but its code is not linked again."""
     assert has_relocatable_code(assemble("a.o", of_nvcc(fatbin)))
     assert not has_relocatable_code(assemble("a.so", of_nvcc(fatbin), shared=True))
     (tmp_path / "text").write_text("no object\n")
@@ -147,13 +147,13 @@ def test_what_is_linked_is_not_relocatable(tmp_path: Path, assemble: Make, fatbi
     ],
 )
 def test_entries_that_a_link_takes(names: list[str], processor: str, taken: list[str]) -> None:
-    """The highest number that fits, a cubin before PTX, the letter before none (as nvlink does)."""
+    """The highest compatible number wins, then cubins, then a letter (as in nvlink)."""
     assert taken_for(names, processor) == taken
 
 
 @pytest.mark.llvm
 def test_host_code(assemble: Make) -> None:
-    """Module IDs that are asked for and served, entries of CUDA, and kernels without either."""
+    """Module IDs, referenced and defined, entries of CUDA, and kernels without either."""
 
     def read(*lines: str) -> CudaHostCode:
         path = assemble("host.o", *lines)

@@ -1,4 +1,4 @@
-"""An archive's bundles with the IDs of the one before are read faster, and never otherwise."""
+"""Bundles with the IDs of the previous one are read by a fast path with equal results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTENTS = (b"", b"x", b"\x7fELF\2\1\1" + bytes(70), b"MZ" + bytes(90), b"BC\xc0
 
 @st.composite
 def members(draw: st.DrawFn) -> bytes:
-    """Return a bundle, sound or with a changed byte, or something behind it, or cut short."""
+    """Return a bundle: intact, with a changed byte, with data after it, or truncated."""
     names = draw(st.sampled_from([IDS[:3], IDS[:3], IDS[:2], (*IDS[1:3], IDS[1]), IDS]))
     items = [(name, draw(st.sampled_from(CONTENTS))) for name in names]
     unique = dict(items)
@@ -45,7 +45,7 @@ def members(draw: st.DrawFn) -> bytes:
 
 
 def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes], list[str]]:
-    """Unbundle; return what was refused, the outputs and the warnings."""
+    """Unbundle; return the error, the outputs and the warnings."""
     outputs = {BundleEntryID.parse(name): folder / f"{n}.a" for n, name in enumerate(IDS[1:3])}
     said: list[str] = []
     try:
@@ -60,7 +60,7 @@ def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes
     st.sampled_from(("m{}.o", "a:b{}", "..{}", "long name of member {}.o", "d/{}")),
 )
 def test_equal(contents: list[bytes], name: str) -> None:
-    """Outputs, warnings and errors are those of a run that opens each member by itself."""
+    """Outputs, warnings and errors equal those of a run that opens each member separately."""
     members = {name.format(n): content for n, content in enumerate(contents)}
     with TemporaryDirectory() as folder:
         hda = archive_of(Path(folder, "hda.a"), members)
@@ -79,7 +79,7 @@ def _bundle(*contents: bytes) -> bytes:
 
 @pytest.mark.parametrize("limit", ["_AT_ONCE", "_BYTES_AT_ONCE"])
 def test_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """However many members are taken at once, each is taken once, also behind one that is other."""
+    """Each member is taken once, however many at a time, also after a different member."""
     alike = [_bundle(b"", b"%d" % number, b"y" * number) for number in range(20)]
     hda = _archive(tmp_path / "hda.a", [*alike[:9], b"no bundle", _bundle(b"", b"x"), *alike[9:]])
     expected = _result(hda, tmp_path, opened=lambda _: None)
@@ -89,7 +89,7 @@ def test_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: 
 
 
 def test_reasons_are_said_once(tmp_path: Path) -> None:
-    """What could not be read of a member's symbols is said once, even if the member is refused."""
+    """Unreadable symbols of a member are reported once, even if the member is rejected."""
     sound, broken = CONTENTS[1], b"\x7fELF\2\1\1" + b"\xff" * 70
     contents = [_bundle(b"", sound, sound), _bundle(b"", b"BC\xc0\xde", broken)]
     hda = _archive(tmp_path / "hda.a", contents)
@@ -102,7 +102,7 @@ def test_reasons_are_said_once(tmp_path: Path) -> None:
 
 @given(members(), st.integers(0, 3))
 def test_form(data: bytes, before: int) -> None:
-    """What a form reads of a table is what the table's reader does."""
+    """The fast path's table reader agrees with the regular one."""
     view = memoryview(bytes(before) + data)
     found = TableForm(IDS[:3]).read(view, before, len(view))
     if found is not None:

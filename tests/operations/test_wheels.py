@@ -1,7 +1,7 @@
-"""Fat binaries that this project did not make: two wheels from PyPI, against LLVM 22.
+"""Third-party fat binaries: two wheels from PyPI, against LLVM 22.
 
 They are downloaded once, into pytest's cache folder. Every image in them is compared with
-what LLVM's tools take out; thinned libraries are loaded.
+the output of LLVM's tools; thinned libraries are loaded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture(scope="module")
 def wheels(request: pytest.FixtureRequest) -> Path:
-    """Return the folder with both wheels, downloading what is not there."""
+    """Return the folder with both wheels, downloading missing ones."""
     cache = request.config.cache
     assert cache is not None
     folder = cache.mkdir("wheels")
@@ -66,14 +66,14 @@ def wheel(folder: Path, name: str) -> Path:
 
 
 def libraries(path: Path, folder: Path) -> list[Path]:
-    """Unpack a wheel; return its libraries that have images."""
+    """Unpack a wheel; return its libraries with images."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
     return [Path(file) for file in dict.fromkeys(image.file for image in list_images(folder))]
 
 
 def test_uncompressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """Every entry of the uncompressed wheel is what llvm-objdump takes out of its library."""
+    """Every entry of the uncompressed wheel equals llvm-objdump's output for its library."""
     compared = 0
     for library in libraries(wheel(wheels, "pennylane_lightning_amdgpu"), tmp_path / "x"):
         objdump = [llvm("llvm-objdump"), "--offloading", library.name]
@@ -91,9 +91,9 @@ def test_uncompressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) 
 
 
 def test_compressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """Every entry of the compressed wheel is what clang-offload-bundler takes out of its bundle.
+    """Every entry of the compressed wheel equals clang-offload-bundler's output for its bundle.
 
-    The bundles are cut out by the sizes that they record.
+    The bundles are cut out by their recorded sizes.
     """
     bundler = llvm("clang-offload-bundler")
     compared = 0
@@ -123,7 +123,7 @@ def test_compressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) ->
 
 
 def test_kernels(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """Every number of every kernel in both wheels is what llvm-readelf says."""
+    """Every number of every kernel in both wheels equals llvm-readelf's."""
     compared = 0
     for name in ("pennylane_lightning_amdgpu", "jax_rocm7_plugin"):
         for image, data in iter_image_data(wheel(wheels, name)):
@@ -137,7 +137,7 @@ def test_kernels(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["pennylane_lightning_amdgpu", "jax_rocm7_plugin"])
 def test_wheel_as_it_is(name: str, wheels: Path, tmp_path: Path) -> None:
-    """What is listed and extracted from the wheel is what is in the unpacked files."""
+    """Listing and extracting from the wheel gives the same as from the unpacked files."""
     path = wheel(wheels, name)
     libraries(path, tmp_path / "x")
     packed, unpacked = list_images(path), list_images(tmp_path / "x")
@@ -157,7 +157,7 @@ def test_wheel_as_it_is(name: str, wheels: Path, tmp_path: Path) -> None:
 
 
 def standin(library: Path, llvm: Callable[[str], str], folder: Path) -> None:
-    """Make the ROCm libraries that a library needs: with the stand-in runtime's functions."""
+    """Build stand-ins for a library's ROCm libraries, with the stand-in runtime's functions."""
     dynamic = subprocess.run(
         [llvm("llvm-readelf"), "-d", library], check=True, capture_output=True, text=True
     ).stdout
@@ -193,7 +193,7 @@ def test_thinned_libraries_load(
 ) -> None:
     """Thinned libraries are smaller, load, and register bundles without the other images.
 
-    All images of the first wheel are for one target, so there only the host entries stay.
+    All images of the first wheel are for one target, so only its host entries stay.
     """
     smaller = registered = 0
     for library in libraries(wheel(wheels, name), tmp_path / "x"):
@@ -231,7 +231,7 @@ def test_thinned_libraries_load(
 
 @pytest.mark.parametrize("name", ["pennylane_lightning_amdgpu", "jax_rocm7_plugin"])
 def test_split_and_joined(name: str, wheels: Path, tmp_path: Path) -> None:
-    """Wheels that are split and joined again have the images that they had, and right RECORDs."""
+    """Wheels split and joined again have their old images, and correct RECORD files."""
     path = wheel(wheels, name)
     split_file(path, tmp_path / "apart")
     host = tmp_path / "apart" / path.name

@@ -1,4 +1,4 @@
-"""Wrapping images in-process: what is written, what is refused, and that memory stays small."""
+"""Wrapping images in-process: outputs, rejected inputs, and constant memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def package(*contents: bytes) -> bytes:
-    """Return offload binaries, one behind the other."""
+    """Return consecutive offload binaries."""
     out = b""
     for content in contents:
         strings = {"arch": "gfx90a", "triple": "amdgcn-amd-amdhsa"}
@@ -53,7 +53,7 @@ def sections(data: bytes) -> dict[str, bytes]:
 def test_object_of_a_fat_binary(
     tmp_path: Path, image: Path, kind: RegisteredKind, section: str
 ) -> None:
-    """HIP's and CUDA's object holds the fat binary in its section, and calls its runtime."""
+    """An object for HIP or CUDA holds the fat binary in its section, and calls its runtime."""
     wrap_images([image], tmp_path / "x.o", kind=kind, triple=HOST)
     data = (tmp_path / "x.o").read_bytes()
     assert sections(data)[section] == image.read_bytes()
@@ -62,7 +62,7 @@ def test_object_of_a_fat_binary(
 
 @pytest.mark.parametrize("name", ["x.bc", "x.o"])
 def test_same_bytes_again(tmp_path: Path, image: Path, name: str) -> None:
-    """The same images give the same bytes, in this process and in another one."""
+    """The same images give the same bytes, in this process and in a new one."""
     wrap_images([image], tmp_path / name, kind="hip", triple=HOST)
     first = (tmp_path / name).read_bytes()
     wrap_images([image], tmp_path / name, kind="hip", triple=HOST)
@@ -74,7 +74,7 @@ def test_same_bytes_again(tmp_path: Path, image: Path, name: str) -> None:
 
 
 def test_same_bytes_after_another_host(tmp_path: Path, image: Path) -> None:
-    """LLVM's code generators leave no trace in the next object of another host."""
+    """LLVM's code generators keep no state between objects of different hosts."""
     wrap_images([image], tmp_path / "x.o", kind="hip", triple=HOST)
     first = (tmp_path / "x.o").read_bytes()
     for arch in sorted(ELF_HOSTS):
@@ -84,7 +84,7 @@ def test_same_bytes_after_another_host(tmp_path: Path, image: Path) -> None:
 
 
 def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
-    """The output's name tells its form, unless the argument does."""
+    """The output's name selects its form, unless the argument does."""
     for name, as_object, magic in (
         ("a.o", None, b"\x7fELF"),
         ("a.obj", None, b"\x7fELF"),
@@ -132,7 +132,7 @@ def test_object_like_llvms(
 
 
 def relocations(readelf: str, path: Path) -> list[list[str]]:
-    """Return place, type and target of each relocation."""
+    """Return offset, type and target of each relocation."""
     done = subprocess.run([readelf, "-rW", path], check=True, capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines() if " R_X86_64_" in line]
     assert rows
@@ -141,7 +141,7 @@ def relocations(readelf: str, path: Path) -> list[list[str]]:
 
 @pytest.mark.llvm
 def test_every_image_of_a_package(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Of a file of several offload binaries, each image is registered; LLVM takes the first."""
+    """Each image in a file of several offload binaries is registered; LLVM takes the first."""
     (tmp_path / "images").write_bytes(package(b"first", b"the second"))
     wrap_images([tmp_path / "images"], tmp_path / "x.bc", kind="openmp", triple=HOST)
     text = disassembled(llvm("llvm-dis"), tmp_path / "x.bc")
@@ -160,7 +160,7 @@ def test_every_image_of_a_package(tmp_path: Path, llvm: Callable[[str], str]) ->
 
 @pytest.mark.parametrize("name", ["x.bc", "x.o"])
 def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
-    """An image of 300 MiB takes no more memory than one of a few bytes."""
+    """An image of 300 MiB needs no more memory than one of a few bytes."""
     peaks = []
     for size in (5, 300 << 20):
         with (tmp_path / "image").open("wb") as file:
@@ -207,7 +207,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refused(tmp_path: Path, image: Path, given: dict[str, object], message: str) -> None:
-    """Arguments that do not fit each other are refused with what would; nothing is written."""
+    """Conflicting arguments are rejected with an alternative; nothing is written."""
     count = given.pop("images", 1)
     arguments = {"kind": "openmp", "triple": HOST, **given}
     with pytest.raises(UsageError, match=message):
@@ -216,24 +216,24 @@ def test_refused(tmp_path: Path, image: Path, given: dict[str, object], message:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """An image that is not there is named; nothing is written."""
+    """The error names a missing image; nothing is written."""
     with pytest.raises(FileError, match=r"'.*none': No such file"):
         wrap_images([tmp_path / "none"], tmp_path / "x", kind="hip")
     assert not (tmp_path / "x").exists()
 
 
 def test_broken_package(tmp_path: Path) -> None:
-    """An offload binary whose image is not inside of it is refused, by file and offset."""
+    """An offload binary whose image lies outside of it is rejected, by file and offset."""
     data = bytearray(package(b"image"))
     data[56:64] = (1 << 40).to_bytes(8, "little")
     (tmp_path / "image").write_bytes(data)
     with pytest.raises(FormatError, match=r"image', offset 0x38, image offset"):
         wrap_images([tmp_path / "image"], tmp_path / "x", kind="openmp")
-    wrap_images([tmp_path / "image"], tmp_path / "x", kind="hip")  # there, it is just bytes
+    wrap_images([tmp_path / "image"], tmp_path / "x", kind="hip")  # HIP does not parse the bytes
 
 
 def test_empty_package(tmp_path: Path) -> None:
-    """An offload binary without an image, or one as the image of another, is refused."""
+    """An offload binary without an image, or as the image of another, is rejected."""
     empty = newer(2, [])
     for data in (empty, newer(2, [(0, {"arch": "gfx90a"}, empty)])):
         (tmp_path / "image").write_bytes(data)
@@ -243,7 +243,7 @@ def test_empty_package(tmp_path: Path) -> None:
 
 
 def test_too_large_for_bitcode(tmp_path: Path) -> None:
-    """An image of 4 GiB is refused for bitcode, by name, and the way out is said."""
+    """An image of 4 GiB is rejected for bitcode by name; the error suggests an alternative."""
     with (tmp_path / "image").open("wb") as file:
         file.truncate(1 << 32)
     with pytest.raises(UnsupportedError, match=r"image': expected less than 4 GiB .* an object"):
@@ -252,14 +252,14 @@ def test_too_large_for_bitcode(tmp_path: Path) -> None:
 
 
 def test_output_over_an_image(tmp_path: Path, image: Path) -> None:
-    """The output may have the name of an image: the module holds what was there before."""
+    """The output may replace an image: the module holds the old bytes."""
     before = image.read_bytes()
     wrap_images([image], image, kind="hip", triple=HOST, as_object=True)
     assert sections(image.read_bytes())[".hip_fatbin"] == before
 
 
 def test_without_llvmlite(tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without llvmlite the message says what to install."""
+    """Without llvmlite, the error says what to install."""
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     llvmlite._load.cache_clear()
     with pytest.raises(UsageError, match=r"needs llvmlite .*; pip install llvmlite"):
@@ -270,7 +270,7 @@ def test_without_llvmlite(tmp_path: Path, image: Path, monkeypatch: pytest.Monke
 def test_largest_image_in_bitcode(
     tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest image that bitcode takes is taken; one byte more is refused."""
+    """Bitcode accepts an image of the largest size; one byte more is rejected."""
     size = image.stat().st_size
     monkeypatch.setattr(wrap, "MAX_IMAGE_SIZE", size)
     wrap_images([image], tmp_path / "x.bc", kind="hip", triple=HOST)
@@ -292,6 +292,6 @@ def test_largest_image_in_bitcode(
 def test_default_triple_of_machines(
     machine: str, triple: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The default triple is spelled as Debian's LLVM has it on each machine."""
+    """The default triple has Debian's spelling on each machine."""
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert default_triple() == triple
