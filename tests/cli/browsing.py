@@ -15,7 +15,7 @@ from tests.conftest import missing
 
 
 class Parsed(HTMLParser):
-    """The elements of a page, and the cells of its tables' bodies, as text."""
+    """The elements of a page, and its tables' body cells as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -49,14 +49,14 @@ class Parsed(HTMLParser):
 
 @dataclass
 class Browser:
-    """Headless Chromium, and what it said and asked for since the last `open`."""
+    """Headless Chromium, with its messages and requests since the last `open`."""
 
     driver: Any
     console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
     def open(self, page: Path, *, scheme: str = "light", media: str = "", width: int = 1200) -> Any:
-        """Load a page that is shown as with these preferences; return the driver."""
+        """Load a page under these preferences; return the driver."""
         self.command(
             "Emulation.setEmulatedMedia",
             media=media,
@@ -71,7 +71,7 @@ class Browser:
         return self.driver
 
     def resize(self, width: int) -> None:
-        """Make the window so many CSS pixels wide."""
+        """Set the window's width in CSS pixels."""
         self.command(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -85,7 +85,7 @@ class Browser:
         return self.driver.execute_cdp_cmd(name, parameters)
 
     def collect(self) -> None:
-        """Note the messages and the requests of the page so far."""
+        """Record the page's messages and requests so far."""
         self.console += [entry["message"] for entry in self.driver.get_log("browser")]
         for entry in self.driver.get_log("performance"):
             event = json.loads(entry["message"])["message"]
@@ -93,7 +93,7 @@ class Browser:
                 self.requests.append(event["params"]["request"]["url"])
 
     def press(self, *keys: str) -> Any:
-        """Type keys; return the element that has the focus then."""
+        """Type keys; return the element that then has the focus."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
@@ -104,7 +104,7 @@ class Browser:
         return self.driver.find_element("css selector", selector)
 
     def contrasts(self) -> list[tuple[float, str]]:
-        """Return each text that is shown with its contrast to what is behind it."""
+        """Return each visible text with its contrast to the background."""
         found: list[tuple[float, str]] = self.driver.execute_script("""
             const luminance = (color) => {
               const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => {
@@ -149,7 +149,7 @@ class Browser:
 
 
 def headless_chromium() -> Iterator[Browser]:
-    """Yield headless Chromium, as Debian packages it, once; it is closed at the end."""
+    """Yield one headless Chromium, as Debian packages it; close it at the end."""
     try:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
@@ -163,7 +163,7 @@ def headless_chromium() -> Iterator[Browser]:
     options.add_argument("--headless=new")
     options.add_argument("--disable-dev-shm-usage")
     if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # which root cannot have
+        options.add_argument("--no-sandbox")  # root cannot use the sandbox
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(programs[1]))
     yield Browser(driver)

@@ -1,4 +1,4 @@
-"""What tests of commands share: a folder with a source, compilers, a browser."""
+"""Fixtures for tests of commands: a folder with a source, compilers, a browser."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*words: object) -> int:
 
 
 def state(path: str) -> tuple[int, int]:
-    """Return the inode and the time of a file."""
+    """Return the inode and the modification time of a file."""
     found = Path(path).stat()
     return found.st_ino, found.st_mtime_ns
 
@@ -81,7 +81,7 @@ def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch)
 def stand_in(
     tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Return a function that makes `text` what the compiler does, but for questions to it."""
+    """Return a function that replaces compiles, but not queries, by the commands in `text`."""
     if compiler.origin.startswith("embedded"):
         pytest.skip("a script around the embedded compiler lacks what that one is given")
 
@@ -96,7 +96,7 @@ def stand_in(
         for cached in (
             select._find,
             driver.output_of,
-        ):  # a command line has a process of its own
+        ):  # a command line runs in a new process
             cached.cache_clear()
 
     return make

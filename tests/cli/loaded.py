@@ -1,4 +1,4 @@
-"""Which modules a run of the command line loads."""
+"""The modules that a run of the command line loads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PROGRAM = (
 
 
 def loaded_modules(words: Sequence[str]) -> set[str]:
-    """Run a command that succeeds and says nothing on standard error; return the modules' names.
+    """Run a command that must succeed without messages; return the names of loaded modules.
 
-    Those that the interpreter had loaded before, for coverage say, are not among them.
+    Modules that the interpreter loaded before, such as coverage, are left out.
     """
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *words], capture_output=True, text=True, check=True

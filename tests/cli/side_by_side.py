@@ -1,4 +1,4 @@
-"""A drop-in and LLVM's own tool, side by side."""
+"""Runs a drop-in and LLVM's own tool on the same inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """What a run of either program did."""
+    """Result of a run of either program."""
 
     status: int
     output: bytes
@@ -20,9 +20,9 @@ class Result:
 
 
 class Bench:
-    """The two programs, each in a folder of its own with the same files.
+    """The two programs, each with the same files in a separate folder.
 
-    They run in `inner` of it; `run` is the drop-in, `tool` LLVM's program, or the name for ours.
+    They run in its subfolder `inner`; `run` is the drop-in, `tool` LLVM's program, or its name.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Bench:
         self.inner = inner
         self.environ = {k: v for k, v in os.environ.items() if "BUNDLE" not in k}
         self.ours_alone: list[str] = []
-        """Options that only our program gets."""
+        """Options for our program only."""
         for side in ("ours", "theirs"):
             (folder / side / inner).mkdir(parents=True)
 
@@ -71,7 +71,7 @@ class Bench:
         return Result(done.returncode, done.stdout, done.stderr.decode())
 
     def assert_same(self, arguments: Sequence[str], outputs: Sequence[str] = ()) -> Result:
-        """Run both: equal status, messages and, unless they failed, output files."""
+        """Run both; compare status, messages and, unless they failed, output files."""
         for side in ("ours", "theirs"):
             for name in outputs:
                 (self.folder / side / name).unlink(missing_ok=True)

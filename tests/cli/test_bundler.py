@@ -1,4 +1,4 @@
-"""``offload-tool bundler`` against clang-offload-bundler 22, and where it differs on purpose."""
+"""``offload-tool bundler`` against clang-offload-bundler 22, and intended differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = [*TEXT, "bc", "gch", "ast", "o"]
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
-    """Return both programs, and files to bundle: f0 to f5 of 0 bytes to 1 MB, text and not."""
+    """Return both programs, and inputs f0 to f5 of 0 bytes to 1 MB, some of them text."""
     made = Bench(run_bundler, tmp_path, llvm("clang-offload-bundler"), capfdbinary)
     source = random.Random(0)
     for index, size in enumerate([0, 1, 7, 100, 4096, 1 << 20]):
@@ -37,7 +37,7 @@ def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
 
 @pytest.fixture
 def host_object(bench: Bench, llvm: Callable[[str], str]) -> str:
-    """Return the name of an object file of the host."""
+    """Return the name of a host object file."""
     source = bench.folder / "host.c"
     source.write_text("int host(void) { return 1; }\n")
     command = [llvm("clang"), "-c", source, "-o", bench.folder / "host.o"]
@@ -56,7 +56,7 @@ WRONG = ["cuda-nvptx64-nvidia-cuda--sm_70", "hip-foo-amd-amdhsa--gfx906", "hip-a
 
 
 def ambiguous(entries: Sequence[str], targets: Sequence[str], *, hip_openmp: bool) -> bool:
-    """Return whether LLVM's hash order decides who gets what: the one thing that we do not copy."""
+    """Return whether LLVM's hash order decides the assignment, which we do not reproduce."""
     stored = [BundleEntryID.parse(text) for text in entries]
     wanted = [BundleEntryID.parse(text) for text in targets]
     pairs = [
@@ -91,7 +91,7 @@ def test_random_runs(bench: Bench, host_object: str, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Bundled:
-    """A random command line for bundling."""
+    """Return a random command line for bundling."""
 
     type: str
     targets: list[str]
@@ -195,14 +195,14 @@ COMMANDS = {
 @pytest.mark.llvm
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS.keys())
 def test_messages(bench: Bench, arguments: list[str]) -> None:
-    """Each check has LLVM's message, in LLVM's order, with its exit status."""
+    """Each check has LLVM's message and exit status, in LLVM's order."""
     bench.assert_same(arguments, ["out", "u0", "u1"])
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_missing_bundles(bench: Bench, count: int) -> None:
-    """Missing bundles are named as LLVM names them, and nothing is written."""
+    """The error lists missing bundles like LLVM's, and nothing is written."""
     assert bench.ours(*PLAIN).status == bench.theirs(*PLAIN).status == 0
     targets = [HOST, *(GPU + name for name in ("gfx942", "gfx1030", "gfx908", "gfx1100")[:count])]
     names = [f"u{index}" for index in range(count + 1)]
@@ -216,7 +216,7 @@ def test_missing_bundles(bench: Bench, count: int) -> None:
 def test_list_of_archives_and_others(
     bench: Bench, llvm: Callable[[str], str], host_object: str, file_type: str
 ) -> None:
-    """With -type=a, whatever -type=o lists is listed; an archive of bundles has no IDs."""
+    """-type=a lists the same as -type=o; an archive of bundles has no IDs."""
     targets = f"-targets={HOST},{GPU}gfx906"
     fat = ["-type=o", targets, f"-input={host_object}", "-input=f4", "-output=fat.o"]
     for made in ([*PLAIN, "-output=plain"], [*PLAIN, "-output=small", "-compress"], fat):
@@ -245,7 +245,7 @@ def test_list_of_archives_and_others(
 def test_triples_of_three_fields(
     bench: Bench, host_object: str, target: str, file_type: str
 ) -> None:
-    """What LLVM bundled under such a target is unbundled by the same words."""
+    """A bundle that LLVM made for such a target is unbundled by the same arguments."""
     words = [f"-type={file_type}", f"-targets={HOST},openmp-{target}"]
     host = host_object if file_type == "o" else "f1"
     assert bench.theirs(*words, f"-input={host}", "-input=f5", "-output=made").status == 0
@@ -271,7 +271,7 @@ VARIABLES = {
 @pytest.mark.llvm
 @pytest.mark.parametrize("variables", VARIABLES.values(), ids=VARIABLES.keys())
 def test_environment(bench: Bench, variables: dict[str, str]) -> None:
-    """The environment's variables do what they do to LLVM's program, warnings included."""
+    """Environment variables have the same effects as on LLVM's program, including warnings."""
     bench.environ |= variables
     bench.assert_same(PLAIN, ["out"])
     bench.assert_same([*READ, "-input=out"], ["u0", "u1"])
@@ -282,7 +282,7 @@ def test_environment(bench: Bench, variables: dict[str, str]) -> None:
 @pytest.mark.parametrize("level", [None, "-5", "1", "19"])
 @pytest.mark.parametrize("file_type", ["bc", "s"])
 def test_compressed(bench: Bench, version: str, level: str | None, file_type: str) -> None:
-    """LLVM unbundles our compressed bundles and we its, in both versions, at any level."""
+    """LLVM unbundles our compressed bundles, and we LLVM's, in both versions, at any level."""
     bench.environ["COMPRESSED_BUNDLE_FORMAT_VERSION"] = version
     write = [*PLAIN[:-1], f"-type={file_type}", "-compress"]
     if level is not None:
@@ -302,7 +302,7 @@ def test_compressed(bench: Bench, version: str, level: str | None, file_type: st
 @pytest.mark.llvm22
 @pytest.mark.llvm
 def test_verbose_reports(bench: Bench) -> None:
-    """-verbose prints LLVM's report: equal but for the sizes of the payload and the times."""
+    """-verbose prints LLVM's report, except for payload sizes and times."""
     write = [*PLAIN, "-compress", "-verbose"]
     labels = [[line.split(":")[0] for line in run(*write).errors.splitlines()]
               for run in (bench.ours, bench.theirs)]  # fmt: skip
@@ -324,7 +324,7 @@ def test_verbose_reports(bench: Bench) -> None:
 
 @pytest.mark.llvm
 def test_objects(bench: Bench, host_object: str) -> None:
-    """The object bundle has LLVM's bytes; the host object comes out again without sections."""
+    """The object bundle has LLVM's bytes; unbundling returns the host object without sections."""
     targets = f"-targets={HOST},{GPU}gfx906,openmp-x86_64-pc-linux-gnu-"
     inputs = [f"-input={name}" for name in (host_object, "f4", "f0")]
     bench.assert_same(["-type=o", targets, *inputs, "-output=out"], ["out"])
@@ -338,7 +338,7 @@ def test_objects(bench: Bench, host_object: str) -> None:
 
 @pytest.mark.llvm
 def test_printed_commands(bench: Bench, host_object: str) -> None:
-    """-### prints the llvm-objcopy command, and does nothing."""
+    """-### prints the llvm-objcopy command, without running it."""
     write = ["-type=o", f"-targets={GPU}gfx906,{HOST}", "-input=f4", f"-input={host_object}"]
     bench.theirs(*write, "-output=fat")
     bench.write("fat", bench.content("theirs", "fat") or b"")
@@ -378,7 +378,7 @@ def test_standard_streams(bench: Bench) -> None:
 
 
 def test_warning_that_nobody_hears(alone: Bench) -> None:
-    """Where standard error takes nothing, a warning that was due makes the status 1."""
+    """If standard error is not writable, a due warning makes the status 1."""
     write = ["-type=bc", f"-targets={GPU}gfx9999", "-input=f4", "-output=out"]
     command = [sys.executable, "-m", "offload_tool", "bundler", *write]
     for stream, status in (("/dev/null", 0), ("/dev/full", 1)):
@@ -387,12 +387,12 @@ def test_warning_that_nobody_hears(alone: Bench) -> None:
         assert done.returncode == status
 
 
-# ---- where we differ on purpose (the table of the documentation) -------------------------
+# ---- intended differences (the table of the documentation) ------------------------------
 
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> Bench:
-    """Return our program alone, with two files."""
+    """Return only our program, with two files."""
     made = Bench(run_bundler, tmp_path, "bundler", capfdbinary)
     made.write("f3", b"host")
     made.write("f4", b"device")
@@ -400,7 +400,7 @@ def alone(tmp_path: Path, capfdbinary) -> Bench:
 
 
 def test_several_bundles_in_a_file(alone: Bench) -> None:
-    """Bundles one after the other, compressed or not, padded or not, are all read."""
+    """Consecutive bundles, compressed or not, padded or not, are all read."""
     folder = alone.folder / "ours"
     pieces = []
     for index, extra in enumerate([[], ["-compress"], ["-compress"], []]):
@@ -418,7 +418,7 @@ def test_several_bundles_in_a_file(alone: Bench) -> None:
 
 
 def test_unknown_processor(alone: Bench) -> None:
-    """A newer GPU's target ID is kept, with a warning, where LLVM loses it."""
+    """A newer GPU's target ID is kept, with a warning; LLVM loses it."""
     made = alone.ours("-type=bc", f"-targets={GPU}gfx9999", "-input=f4", "-output=out")
     assert made.status == 0
     assert "warning: unknown processor 'gfx9999'" in made.errors
@@ -439,7 +439,7 @@ def test_old_triple_and_other_spellings(alone: Bench) -> None:
 
 
 def test_one_id_in_two_spellings(alone: Bench) -> None:
-    """Two spellings of one ID, of which LLVM makes a corrupt file, are refused by name."""
+    """Two spellings of one ID, which make LLVM write a corrupt file, are rejected by name."""
     old = "hip-amdgcn-amd-amdhsa-unknown-gfx906"
     arguments = ["-type=bc", f"-targets={GPU}gfx906,{old}", "-input=f3", "-input=f4"]
     made = alone.ours(*arguments, "-output=out")
@@ -449,7 +449,7 @@ def test_one_id_in_two_spellings(alone: Bench) -> None:
 
 
 def test_listing_is_in_file_order(alone: Bench) -> None:
-    """-list and the choice among compatible entries follow the file."""
+    """-list and the choice among compatible entries follow the file's order."""
     ids = [GPU + name for name in ("gfx942", "gfx90a", "gfx906", "gfx1100", "gfx1030")]
     inputs = ["-input=f4"] * len(ids)
     alone.ours("-type=bc", f"-targets={','.join(ids)}", *inputs, "-output=out")
@@ -457,7 +457,7 @@ def test_listing_is_in_file_order(alone: Bench) -> None:
 
 
 def test_exact_entry_goes_first(alone: Bench) -> None:
-    """Of hip and hipv4 entries for a target, the very one that was asked for is given."""
+    """Of hip and hipv4 entries for a target, the requested kind is returned."""
     ids = [f"hipv4{GPU[3:]}gfx906", f"{GPU}gfx906"]
     for order in (ids, ids[::-1]):
         names = ["-input=f3" if name == ids[0] else "-input=f4" for name in order]
@@ -468,7 +468,7 @@ def test_exact_entry_goes_first(alone: Bench) -> None:
 
 
 def test_hip_targets_with_an_elf_first(alone: Bench) -> None:
-    """HIP code objects without a host make a bundle of the binary layout; LLVM crashes."""
+    """HIP code objects without a host make a binary bundle; LLVM crashes."""
     alone.write("f4", b"\x7fELF\x02\x01\x01" + bytes(57))
     made = alone.ours("-type=o", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
     assert made == Result(0, b"", "")
@@ -478,7 +478,7 @@ def test_hip_targets_with_an_elf_first(alone: Bench) -> None:
 
 
 def test_alignment_of_zero(alone: Bench) -> None:
-    """-bundle-align=0, on which LLVM crashes, is refused."""
+    """-bundle-align=0, which crashes LLVM, is rejected."""
     arguments = [f"-targets={GPU}gfx906", "-type=bc", "-input=f4", "-output=out"]
     made = alone.ours(*arguments, "-bundle-align=0")
     assert (made.status, made.errors) == (
@@ -497,7 +497,7 @@ def test_broken_table(alone: Bench) -> None:
 
 
 def test_output_over_the_input(alone: Bench) -> None:
-    """An output that is one of the inputs is replaced, and nothing is lost."""
+    """An output may replace an input without loss of data."""
     arguments = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-input=f3", "-input=f4"]
     assert alone.ours(*arguments, "-output=expected").status == 0
     assert alone.ours(*arguments, "-output=f3").status == 0
@@ -505,7 +505,7 @@ def test_output_over_the_input(alone: Bench) -> None:
 
 
 def test_device_object_of_one_zero_byte(bench: Bench, host_object: str) -> None:
-    """A code object of exactly one NUL byte comes back as itself."""
+    """A code object of exactly one NUL byte is returned unchanged."""
     bench.write("nul", b"\0")
     targets = f"-targets={HOST},{GPU}gfx906"
     write = ["-type=o", targets, f"-input={host_object}", "-input=nul", "-output=out"]
@@ -519,7 +519,7 @@ def test_device_object_of_one_zero_byte(bench: Bench, host_object: str) -> None:
 
 
 def test_wrong_hash(alone: Bench) -> None:
-    """A compressed bundle whose hash is wrong is an error that names both hashes."""
+    """A compressed bundle with a wrong hash is an error that names both hashes."""
     alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out", "-compress")
     path = alone.folder / "ours" / "out"
     data = bytearray(path.read_bytes())
@@ -534,14 +534,14 @@ def test_wrong_hash(alone: Bench) -> None:
 
 
 def test_no_tool_is_needed(alone: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llvm-objcopy is never looked for."""
+    """llvm-objcopy is never searched for."""
     monkeypatch.setenv("PATH", "")
     made = alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
     assert made == Result(0, b"", "")
 
 
 def test_called_by_llvms_name(tmp_path: Path) -> None:
-    """Through a link named clang-offload-bundler, the program is that one."""
+    """A link named clang-offload-bundler runs the drop-in."""
     script = Path(sys.executable).with_name("offload-tool")
     if not script.exists():
         pytest.skip("offload-tool is not installed as a script")
@@ -554,7 +554,7 @@ def test_called_by_llvms_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("job", ["bundle", "compress", "unbundle"])
 def test_full_disk(alone: Bench, job: str) -> None:
-    """When the disk is full, the status is 1, the file is named, and no output is there."""
+    """If the disk is full, the status is 1, the error names the file, and no output exists."""
     folder = alone.folder / "ours"
     alone.write("f4", random.Random(0).randbytes(200_000))
     targets = f"-targets={HOST},{GPU}gfx906"
@@ -572,7 +572,7 @@ def test_full_disk(alone: Bench, job: str) -> None:
     )
     before = sorted(path.name for path in folder.iterdir())
     done = subprocess.run(
-        [sys.executable, "-B", "-c", script, *arguments],  # bytecode would be cut, too
+        [sys.executable, "-B", "-c", script, *arguments],  # bytecode would be truncated, too
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
@@ -583,7 +583,7 @@ def test_full_disk(alone: Bench, job: str) -> None:
 
 @pytest.mark.parametrize("compress", [[], ["-compress"]], ids=["plain", "compressed"])
 def test_killed_in_the_middle(alone: Bench, compress: list[str]) -> None:
-    """A process that is killed while it writes leaves no output and no part of one."""
+    """A process killed during a write leaves no output, not even in part."""
     folder = alone.folder / "ours"
     with (folder / "big").open("wb") as file:
         file.truncate(4 << 30)

@@ -1,4 +1,4 @@
-"""Compression as clang-offload-bundler shows it: variables and reports."""
+"""Compression in clang-offload-bundler's interface: variables and reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEVELS = ["", "0", "7", "-5", "-0", "007", "100", "-", "--", "+3", " 3", "3x", "
 
 
 def compress_with_llvm(llvm, folder: Path, *options: str, **environ: str) -> list[str]:
-    """Compress something; return what is printed."""
+    """Compress some data; return the printed text."""
     (folder / "in").write_bytes(b"something to compress, something to compress")
     command = [llvm("clang-offload-bundler"), "-type=bc", f"-targets={HOST}", "-input=in"]
     done = subprocess.run(
@@ -66,7 +66,7 @@ def test_variables_not_set() -> None:
     ],
 )
 def test_version_variable(value: str, version: int, warning: str | None) -> None:
-    """The variable chooses version 2 or 3; anything else is a warning, and version 3."""
+    """The variable selects version 2 or 3; other values lead to a warning, and version 3."""
     expected = warning and f"Warning: Invalid value for {VERSION}{warning}"
     assert compressed_format_version({VERSION: value}) == (version, expected)
 
@@ -75,14 +75,14 @@ def test_version_variable(value: str, version: int, warning: str | None) -> None
     ("value", "level"), [("-5", -5), ("007", 7), ("+3", None), ("9" * 30, None)]
 )
 def test_level_variable(value: str, level: int | None) -> None:
-    """The variable chooses any 32-bit level; anything else is a warning, and the default."""
+    """The variable selects any 32-bit level; other values lead to a warning, and the default."""
     warning = f"Warning: Invalid value for {LEVEL}: {value}. Ignoring it."
     assert compression_level({LEVEL: value}) == (level, warning if level is None else None)
 
 
 @pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
 def test_ignored_variables(ignore: str, version: int, level: int | None) -> None:
-    """OFFLOAD_BUNDLER_IGNORE_ENV_VAR switches the others off, if it is exactly 1."""
+    """OFFLOAD_BUNDLER_IGNORE_ENV_VAR disables the others if it is exactly 1."""
     environ = {
         "OFFLOAD_BUNDLER_IGNORE_ENV_VAR": ignore,
         VERSION: "2",
@@ -127,7 +127,7 @@ def test_report_of_compression() -> None:
 
 
 def without_speed(lines: list[str]) -> list[str]:
-    """Leave out the line that no two runs have in common."""
+    """Remove the line that differs between any two runs."""
     kept = [line for line in lines if not re.fullmatch(r"\w+ression speed: \d+\.\d\d MB/s", line)]
     assert len(kept) == len(lines) - 1
     return kept
@@ -137,7 +137,7 @@ def without_speed(lines: list[str]) -> list[str]:
 @pytest.mark.llvm
 @pytest.mark.parametrize("version", [2, 3])
 def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> None:
-    """For a file that both compress to the same size, the reports are the same."""
+    """For a file that both compress to the same size, the reports are equal."""
     lines = compress_with_llvm(llvm, tmp_path, COMPRESSED_BUNDLE_FORMAT_VERSION=str(version))
     data = memoryview((tmp_path / "out").read_bytes())
     plain = decompress(data, read_compressed_header(data)).data
@@ -147,7 +147,7 @@ def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> No
 
 
 def reports_of_decompression(llvm, folder: Path, data: bytes) -> list[list[str]]:
-    """Return ours on a bundle, and LLVM's."""
+    """Return our report on a bundle, and LLVM's."""
     (folder / "x").write_bytes(data)
     command = [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
@@ -169,7 +169,7 @@ def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, met
 @pytest.mark.llvm22
 @pytest.mark.llvm
 def test_hash_with_leading_zeros_as_llvm(llvm, tmp_path: Path) -> None:
-    """A hash with a small value is padded exactly as LLVM pads it."""
+    """A hash with a small value has the same padding as LLVM's."""
     every = (compressed(b"%d" % number) for number in range(2000))
     packed = next(data for data in every if data[31] == 0)
     ours, theirs = reports_of_decompression(llvm, tmp_path, packed)

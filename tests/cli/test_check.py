@@ -1,4 +1,4 @@
-"""``offload-tool check`` as its users see it, and its rule file."""
+"""The user interface of ``offload-tool check``, and its rule file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.operations.test_check import code
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with a folder ``lib`` of two libraries."""
+    """Return the working directory, with a folder ``lib`` of two libraries."""
     (tmp_path / "lib").mkdir()
     make_bundle(tmp_path / "lib/a.so", {"gfx906": code("k"), "gfx90a": code("k", "more")})
     make_bundle(tmp_path / "lib/b.so", {"gfx906": code("k")})
@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A fault is a line; targets may be given together, apart, and with blanks."""
+    """A fault is a line; targets may be given together, separately, and with blanks."""
     assert main(["check", "lib", "--targets", "gfx906,gfx90a", "--same-kernels"]) == 1
     said = capsys.readouterr()
     assert said.out.splitlines() == [
@@ -42,7 +42,7 @@ def test_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wrong_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Target IDs and sizes that are none are errors that name them."""
+    """Errors name invalid target IDs and sizes."""
     assert main(["check", "lib", "--targets", "gfx906:wrong+"]) == 1
     assert "wrong" in capsys.readouterr().err
     for nothing in ("", " , "):
@@ -53,7 +53,7 @@ def test_wrong_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each rule is for the libraries that it names; options are one for all."""
+    """Each rule applies to the libraries that it names; options are one rule for all."""
     Path("rules").write_text(
         '[[rule]]\npaths = ["a.so"]\ntargets = ["gfx90a"]\n'
         '[[rule]]\npaths = ["b.so", "c.so"]\nmax-size = 1\n'
@@ -66,7 +66,7 @@ def test_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_example(tmp_path: Path) -> None:
-    """The rules in the documentation are read as they are meant."""
+    """The rules in the documentation are parsed as documented."""
     text = (ROOT / "docs" / "checking.md").read_text()
     (tmp_path / "r").write_text(text.partition("```toml\n")[2].partition("```")[0])
     gfx90a, gfx942 = map(Device.parse, ("gfx90a", "gfx942"))
@@ -99,7 +99,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_wrong_rules(text: str, tmp_path: Path) -> None:
-    """What is no rule is an error that names the file, and the rule by its number."""
+    """An invalid rule is an error that names the file, and the rule by its number."""
     path = tmp_path / "r"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match=f"^'{path}'[,:] .*{WRONG[text]}"):

@@ -1,4 +1,4 @@
-"""``offload-tool compile``: one output, checked, or none; what it says and what it leaves."""
+"""``offload-tool compile``: one checked output, or none; messages and leftover files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FLAGS = ["--", "-nogpuinc", "-nogpulib", "-DVALUE=1"]
 GFX906 = ["compile", "k.hip", "-o", "k.co", "--target-id", "gfx906"]
 HOST = ["compile", "k.hip", "-o", "k.o", "--host"]
 CPU = "x86_64-pc-linux-gnu"
-# A compiler that is given another CUID.
+# A compiler that passes a different CUID.
 OTHER_CUID = (
     'for w; do shift; [ "$w" != -cuid=13 ] || w=-cuid=14; set -- "$@" "$w"; done; exec "$real" "$@"'
 )
@@ -49,14 +49,14 @@ def processor(path: str) -> int:
 
 @pytest.mark.parametrize(("target", "number"), [("gfx906", 0x2F), ("gfx90a:xnack+", 0x3F)])
 def test_device_pass(folder: Path, target: str, number: int) -> None:
-    """A device pass gives the code object for that target ID, and no other file."""
+    """A device pass writes the code object for that target ID, and no other file."""
     assert run("compile", "k.hip", "-o", "k.co", "--target-id", target, *FLAGS) == 0
     assert processor("k.co") == number
     assert names() == {"k.hip", "k.co", ".k.co.manifest"}
 
 
 def test_host_pass(folder: Path) -> None:
-    """The host object asks for the bundle of the source's CUID: as given, or of its name."""
+    """The host object refers to the bundle of the source's CUID: given, or from its name."""
     assert run(*HOST, *FLAGS) == 0
     assert sorted(read_host_files(["k.o"]).hashes) == [cuid_hash(derive_cuid("k.hip"))]
     assert run(*HOST, "--cuid", "13", *FLAGS) == 0
@@ -64,7 +64,7 @@ def test_host_pass(folder: Path) -> None:
 
 
 def test_flags_come_last(folder: Path) -> None:
-    """All words after the first ``--`` reach the compiler in their order, another ``--`` too."""
+    """All arguments after the first ``--`` reach the compiler in order, even a second ``--``."""
     assert run(*GFX906, *FLAGS, "-UVALUE", "-DVALUE=2") == 0
     first = Path("k.co").read_bytes()
     assert run(*GFX906, *FLAGS, "-DVALUE=3", "-UVALUE", "-DVALUE=2") == 0
@@ -73,7 +73,7 @@ def test_flags_come_last(folder: Path) -> None:
 
 
 def test_equal_output_is_untouched(folder: Path) -> None:
-    """OUT keeps its inode and time where its bytes come out equal, and is replaced where not."""
+    """OUT keeps its inode and time if its bytes are equal, and is replaced otherwise."""
     words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
     assert run(*words) == 0
     before, stamp = state("k.co"), state("k.stamp")
@@ -87,7 +87,7 @@ def test_equal_output_is_untouched(folder: Path) -> None:
 
 
 def test_depfile(folder: Path) -> None:
-    """The rule for OUT names the source, the headers that this pass reads, and the compiler."""
+    """The rule for OUT names the source, the headers of this pass, and the compiler."""
     Path("host.h").touch()
     Path("device.h").touch()
     Path("k.hip").write_text(
@@ -104,7 +104,7 @@ def test_depfile(folder: Path) -> None:
 
 
 def test_stamp_is_what_the_rule_is_for(folder: Path) -> None:
-    """With --stamp, the depfile's rule is for the stamp, which is empty."""
+    """With --stamp, the depfile's rule is for the empty stamp."""
     assert run(*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS) == 0
     assert Path("k.d").read_text().startswith("k.stamp:")
     assert Path("k.stamp").read_bytes() == b""
@@ -117,7 +117,7 @@ ODD = ["with blank.h", "two  b.h", "cash$.h", "hash#.h", "x:y.h", "#.h", "$$(x).
 
 @pytest.fixture
 def odd_names(folder: Path) -> str:
-    """Return the name of the output of a compile whose files all have odd names."""
+    """Return the output's name after a compile in which all files have unusual names."""
     Path("a $b").mkdir()
     for name in ODD:
         Path(name).touch()
@@ -130,7 +130,7 @@ def odd_names(folder: Path) -> str:
 
 
 def test_odd_names_for_make(odd_names: str) -> None:
-    """Make reads the odd names of a depfile as they are: a change of each is one of OUT."""
+    """Make reads unusual names in a depfile correctly: a change of each file rebuilds OUT."""
     make = program_path("make")
     Path("Makefile").write_text("include k.d\n%.co:\n\ttouch '$@'\n")
 
@@ -143,7 +143,7 @@ def test_odd_names_for_make(odd_names: str) -> None:
 
 
 def test_odd_names_for_ninja(odd_names: str) -> None:
-    """Ninja reads the odd names of a depfile as they are: a change of each is one of OUT."""
+    """Ninja reads unusual names in a depfile correctly: a change of each file rebuilds OUT."""
     ninja = program_path("ninja")
     goal = odd_names.replace("$", "$$").replace(" ", "$ ")
     Path("build.ninja").write_text(
@@ -179,7 +179,7 @@ def program_path(program: str) -> str:
 
 
 def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A name that no depfile can hold is an error, and there is no output."""
+    """A name that a depfile cannot hold is an error, and there is no output."""
     Path("a\nb.hip").write_text(KERNEL)
     before = names()
     words = ["compile", "a\nb.hip", "-o", "k.co", "--target-id", "gfx906", "--depfile", "k.d"]
@@ -231,7 +231,7 @@ def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -
 def test_wrong_usage(
     folder: Path, capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
 ) -> None:
-    """Whatever is wrong is said in one line, and nothing is written."""
+    """Every error is one line, and nothing is written."""
     Path("k.txt").touch()
     before = names()
     assert run(*words, *FLAGS) == status
@@ -262,7 +262,7 @@ def test_wrong_environment(
     status: int,
     message: str,
 ) -> None:
-    """A variable that names nothing usable is an error in one line, and nothing is written."""
+    """A variable with an unusable value is an error in one line, and nothing is written."""
     monkeypatch.setenv(variable, value)
     assert run(*GFX906, *FLAGS) == status
     (line,) = capfd.readouterr().err.splitlines()
@@ -271,7 +271,7 @@ def test_wrong_environment(
 
 
 def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The compiler's message and status are passed on; what was made before is gone."""
+    """The compiler's message and status are passed on; the old output is removed."""
     words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
     assert run(*words) == 0
     Path("k.hip").write_text(KERNEL + "this is not C++\n")
@@ -297,7 +297,7 @@ def test_exit_status(
     status: int,
     message: str,
 ) -> None:
-    """The compiler's exit status is that of the command, and its output is removed."""
+    """The command returns the compiler's exit status, and removes its output."""
     stand_in(f'"$real" "$@"; {ending}')
     assert run(*GFX906, "--depfile", "k.d", *FLAGS) == status
     assert capfd.readouterr().err.endswith(message)
@@ -325,7 +325,7 @@ def test_wrong_result(
     text: str,
     message: str,
 ) -> None:
-    """What is not the code or host object that was asked for is an error, and is removed."""
+    """An output other than the requested code or host object is an error, and is removed."""
     stand_in(text)
     assert run(*words, "--cuid", "13", *FLAGS) == 1
     (line,) = capfd.readouterr().err.splitlines()
@@ -334,13 +334,13 @@ def test_wrong_result(
 
 
 def test_blanks_around_a_target_id(folder: Path) -> None:
-    """Blanks and commas around the one target ID mean nothing, as in OFFLOAD_ARCH."""
+    """Blanks and commas around the one target ID are ignored, as in OFFLOAD_ARCH."""
     assert run(*GFX906[:-1], " gfx906,", *FLAGS) == 0
     assert processor("k.co") == 0x2F
 
 
 def test_stopped_while_the_compiler_makes_its_file(folder: Path) -> None:
-    """What clang or lld began under a name of its own is gone; older files of such names stay."""
+    """Temporary files of clang and lld are removed; older files of such names stay."""
     begun = "touch k.co.tmp0a1b2c3 k-0a1b2c3d.co.tmp k.co.tmpl k.co.tmp0a1b2c3d begun"
     launcher = script(folder.parent / "slow", f"{begun}; sleep 60")
     Path("k.co.tmp9876543").write_text("a user's")
@@ -359,7 +359,7 @@ def test_stopped_while_the_compiler_makes_its_file(folder: Path) -> None:
 
 
 def test_rdc(folder: Path) -> None:
-    """With --rdc a source becomes bitcode, and --link makes the code object of several."""
+    """With --rdc, a source becomes bitcode, and --link links several to a code object."""
     Path("twice.hip").write_text("__attribute__((device)) int twice(int x) { return 2 * x; }\n")
     Path("k.hip").write_text(
         "__attribute__((device)) int twice(int);\n" + KERNEL.replace("VALUE", "twice(VALUE)")
@@ -374,7 +374,7 @@ def test_rdc(folder: Path) -> None:
 
 
 def test_rdc_link_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What the linker says is passed on, and there is no output."""
+    """The linker's messages are passed on, and there is no output."""
     Path("k.hip").write_text("__attribute__((device)) int twice(int);\n" + KERNEL)
     assert run("compile", "k.hip", "-o", "k.bc", "--target-id", "gfx906", "--rdc", *FLAGS) == 0
     link = ["compile", "--link", "k.bc", "-o", "all.co", "--target-id", "gfx906"]
@@ -384,7 +384,7 @@ def test_rdc_link_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_openmp(folder: Path) -> None:
-    """Host IR, then host object and devices from it; the IR is in their depfiles."""
+    """Host IR, then a host object and device code from it; their depfiles list the IR."""
     Path("r.c").write_text(REGION)
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir", "--depfile", "r.d") == 0
     assert read_depfile(Path("r.d"))[0] == "r.c"
@@ -401,7 +401,7 @@ def test_openmp(folder: Path) -> None:
 def test_openmp_by_the_name_for_cxx(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A C source is C for a compiler that is called ``clang++``, on the host and on devices."""
+    """A C source is compiled as C by a compiler called ``clang++``, on the host and on devices."""
     clang = shutil.which(find_toolchain().clang[0])
     link = tmp_path / "clang++"
     link.symlink_to(Path(clang or "").resolve())
@@ -413,7 +413,7 @@ def test_openmp_by_the_name_for_cxx(
 
 
 def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A source that was replaced after its host IR was made gives an error, no empty image."""
+    """If the source is replaced after its host IR was made, the result is an error."""
     Path("r.c").write_text(REGION)
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
     Path("copy.c").write_text(REGION)
@@ -426,7 +426,7 @@ def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_openmp_with_ccache(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache gives no result with the names of an older inode; without a change, it answers."""
+    """A cache returns no result with the names of an older inode; without a change, it hits."""
     ccache = shutil.which("ccache")
     if ccache is None:
         missing("ccache")
@@ -455,11 +455,11 @@ def test_openmp_with_ccache(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert hits() >= 1
     Path("copy.h").write_text(REGION)
     Path("copy.h").replace("r.h")
-    compile_all("gfx906", "-nogpulib")  # which has not been compiled before
+    compile_all("gfx906", "-nogpulib")  # not in the cache yet
 
 
 def test_cuda(folder: Path) -> None:
-    """A CUDA source becomes PTX of the processor, and a host object with a placeholder."""
+    """A CUDA source becomes PTX for the processor, and a host object with a placeholder."""
     Path("c.cu").write_text(CUDA)
     flags = ["--", "-nocudainc", "-nocudalib"]
     assert run("compile", "c.cu", "-o", "c.ptx", "--target-id", "sm_80", *flags) == 0
@@ -472,8 +472,8 @@ def test_cuda(folder: Path) -> None:
 def test_broken_memory(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """What is remembered of the compiler may be broken, or gone: it is then asked again."""
-    assert run(*GFX906, *FLAGS) == 0  # so that only what `compile` itself remembers is asked for
+    """If cached facts about the compiler are broken or missing, the compiler is queried again."""
+    assert run(*GFX906, *FLAGS) == 0  # so that only caches of `compile` itself are read below
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     disk_cache.cache_folder.cache_clear()
     try:
@@ -486,7 +486,7 @@ def test_broken_memory(
         assert run(*GFX906, *FLAGS) == 0
         after = {path: path.read_bytes() for path in answers}
         asked = [path for path in answers if after[path] == before[path]]
-        assert asked  # a result that is current asks for less
+        assert asked  # a current result needs fewer facts
         assert all(after[path] == text.encode() for path in answers if path not in asked)
     finally:
         disk_cache.cache_folder.cache_clear()
@@ -495,7 +495,7 @@ def test_broken_memory(
 def test_flags_that_mend(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Headers that compile with the flags alone are no reason to stop; others are one to warn."""
+    """Headers that compile with the flags alone are no error; a warning names other headers."""
     header = f"{HEADER}#ifndef MENDED\n#error lacking\n#endif\n"
     clang = shutil.which(find_toolchain().clang[0])
     monkeypatch.setenv("ROCM_PATH", str(write_rocm(tmp_path / "rocm", header=header)))
@@ -510,9 +510,9 @@ def test_flags_that_mend(
 
 
 def test_what_is_loaded(folder: Path) -> None:
-    """A HIP pass whose compiler is known loads no module that only other commands need."""
+    """A HIP pass with a cached compiler loads no module that only other commands need."""
     words = [*GFX906, "--cuid", "13", "--depfile", "k.d", *FLAGS]
-    loaded_modules(words)  # what the compiler answers is kept
+    loaded_modules(words)  # fills the caches
     assert "offload_tool.passes.verify_output" not in loaded_modules(words)  # nothing is compiled
     Path("k.co").unlink()
     loaded = loaded_modules(words)
@@ -524,12 +524,12 @@ def test_what_is_loaded(folder: Path) -> None:
     assert loaded & heavy == set()
 
 
-# Elsewhere: launchers and clusters.
+# Remote compiles: launchers and clusters.
 
 
 @pytest.fixture
 def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that sets OFFLOAD_LAUNCHER to a script, and gives its log."""
+    """Return a function that sets OFFLOAD_LAUNCHER to a script, and returns its log."""
 
     def make(text: str) -> Path:
         path = script(folder.parent / "my launcher", f'echo "$*" >>"{folder.parent}/log"\n{text}')
@@ -541,7 +541,7 @@ def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
 
 @pytest.mark.parametrize("words", [GFX906, HOST])
 def test_launcher(launcher: Callable[[str], Path], words: list[str], compiler: Toolchain) -> None:
-    """The command of OFFLOAD_LAUNCHER runs each compile, and is in no depfile."""
+    """OFFLOAD_LAUNCHER's command runs each compile, and is in no depfile."""
     log = launcher('shift; exec "$@"')
     assert run(*words, "--depfile", "k.d", *FLAGS) == 0
     (line,) = log.read_text().splitlines()
@@ -550,7 +550,7 @@ def test_launcher(launcher: Callable[[str], Path], words: list[str], compiler: T
 
 
 def test_launcher_fails(launcher: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
-    """A device compile that the launcher failed runs again here, once, and that is said."""
+    """A device compile that failed in the launcher runs once locally, with a message."""
     log = launcher("echo node lost >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
     assert processor("k.co") == 0x2F
@@ -560,7 +560,7 @@ def test_launcher_fails(launcher: Callable[[str], Path], capfd: pytest.CaptureFi
 
 
 def test_launcher_that_caches(launcher: Callable[[str], Path]) -> None:
-    """A launcher that fetches the output alone, without the depfile, costs no dependency."""
+    """If a launcher fetches only the output, without the depfile, no dependency is lost."""
     Path("h.h").touch()
     Path("k.hip").write_text('#include "h.h"\n' + KERNEL)
     launcher('shift; "$@" && cp k.co ../cached')
@@ -581,7 +581,7 @@ def cluster(
     llvm: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[str], Path]]:
-    """Return a function that sets OFFLOAD_DIST, with a script as sccache, and gives its log."""
+    """Return a function that sets OFFLOAD_DIST, with a script as sccache, and returns its log."""
     clang = llvm("clang")
     monkeypatch.setenv("OFFLOAD_CLANG", clang)
     dist = tmp_path / "dist"
@@ -609,14 +609,14 @@ def cluster(
         return log
 
     monkeypatch.setattr(dist_cluster.Engine, "is_current", dist_cluster.Engine.is_running)
-    with socket.socket(socket.AF_UNIX) as listening:  # an engine that runs already
+    with socket.socket(socket.AF_UNIX) as listening:  # a running engine
         listening.bind(str(path))
         listening.listen()
         yield make
 
 
 def test_cluster(cluster: Callable[[str], Path], tmp_path: Path) -> None:
-    """With OFFLOAD_DIST, a HIP device compile is sccache's, with the folder's settings."""
+    """With OFFLOAD_DIST, sccache runs HIP device compiles, with the folder's settings."""
     log = cluster('exec "$@"')
     assert run(*GFX906, "--depfile", "k.d", *FLAGS) == 0
     (line,) = log.read_text().splitlines()
@@ -629,7 +629,7 @@ def test_cluster(cluster: Callable[[str], Path], tmp_path: Path) -> None:
 def test_device_libraries_are_named(
     cluster: Callable[[str], Path], tmp_path: Path, llvm: Callable[[str], str]
 ) -> None:
-    """The folder of the device libraries is named for sccache, which ships and hashes them."""
+    """The device libraries' folder is named to sccache, which ships and hashes them."""
     from tests.sccache_dist.conftest import Rocm
 
     rocm = Rocm(tmp_path / "rocm", llvm("clang"))
@@ -640,7 +640,7 @@ def test_device_libraries_are_named(
 
 
 def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
-    """A compile that the cluster failed runs here, once, and that is said in one line."""
+    """A compile that failed in the cluster runs once locally, with a message in one line."""
     log = cluster("echo dead >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
     assert processor("k.co") == 0x2F
@@ -654,7 +654,7 @@ def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixt
 def test_error_in_the_source_on_a_cluster(
     cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An error in the source is said once, by the compiler here; no output is left."""
+    """The local compiler reports an error in the source once; no output remains."""
     cluster('"$@"; exit 254')
     Path("k.hip").write_text(KERNEL + "this is not C++\n")
     assert run(*GFX906, *FLAGS) == 1
@@ -702,7 +702,7 @@ def test_unusable_cluster(
     status: int,
     message: str,
 ) -> None:
-    """A launcher beside it, another compiler, or an engine that does not start is an error.
+    """A launcher in addition, another compiler, or an engine that does not start is an error.
 
     It is one line, and nothing is written.
     """

@@ -1,4 +1,4 @@
-"""The cut-off in ``offload-tool compile``: the judge is a compile of one stage beside it."""
+"""The cut-off in ``offload-tool compile``, compared with a compile of one stage."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ int host_value() { return 1; }
 HEADER = "static inline __attribute__((device)) float scaled(float x) { return x * 3.5f; }\n"
 FLAGS = ("-nogpuinc", "-nogpulib", "-O2", "-I.")
 FRONT_END, ONE_STAGE, TWO_STAGES = 1, 2, 3
-"""How many programs run."""
+"""Number of programs that run."""
 
 
 @pytest.fixture
 def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Return a function that compiles with flags, and returns how many programs have run."""
+    """Return a function that compiles with flags, and returns the number of programs run."""
     monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
     run_job, jobs = driverless._run_job, []
 
@@ -58,7 +58,7 @@ def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int
 
 
 def test_edits(compiled: Callable[..., int]) -> None:
-    """What leaves the device code as it is costs the front end; the output is left untouched."""
+    """If device code does not change, only the front end runs, and the output stays untouched."""
     before = state("k.co")
     for name, text in (
         ("k.hip", SOURCE + "// another comment\n"),
@@ -90,7 +90,7 @@ def test_output_that_is_not_what_was_made(compiled: Callable[..., int]) -> None:
 
 
 def test_file_that_the_command_names(compiled: Callable[..., int]) -> None:
-    """The backend may read such a file."""
+    """A change of a file named by the command runs both stages: the backend may read it."""
     Path("more.h").write_text("// one\n")
     compiled("-include", "more.h")
     Path("k.hip").write_text(SOURCE + "// a comment\n")
@@ -100,7 +100,7 @@ def test_file_that_the_command_names(compiled: Callable[..., int]) -> None:
 
 
 def test_files_of_the_assembler(compiled: Callable[..., int]) -> None:
-    """The backend reads them, also where the front end does."""
+    """Files of the assembler count, because the backend reads them, even if the front end does."""
     Path("data.inc").write_text("1\n")
     text = '.pushsection .data\\n.incbin \\"data.inc\\"\\n.popsection'
     kernel = f'__attribute__((global)) void more() {{ asm volatile("{text}"); }}\n'
@@ -114,14 +114,14 @@ def test_files_of_the_assembler(compiled: Callable[..., int]) -> None:
 def test_precompiled_header(
     compiled: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A pass with one is compared with the last one; the header may be made anew meanwhile."""
+    """A pass with a PCH is compared with the last such pass, even if the PCH was rebuilt."""
     pch = ("compile", "k.hip", "-o", "k.pch", "--target-id", "gfx906", "--emit-pch")
     source = SOURCE.replace('"h.h"', "<h.h>")
     Path("h.h").write_text(HEADER + "// text of a header\n" * 10)
     Path("k.hip").write_text(source)
     assert run(*pch, "--", *FLAGS) == 0
     with_pch = ("--pch", "k.pch")
-    compiled(words=with_pch)  # its bitcode may be that without
+    compiled(words=with_pch)  # its bitcode may equal that without a PCH
     for name, text, expected in (
         ("k.hip", source + "// a comment\n", FRONT_END),
         ("h.h", HEADER + "// a comment\n", FRONT_END),
@@ -134,7 +134,7 @@ def test_precompiled_header(
 
 
 def test_errors(compiled: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one there is no output; a switch that is neither on nor off is one."""
+    """After an error there is no output; an invalid switch is an error."""
     Path("k.hip").write_text(SOURCE.replace("return 1", "return none"))
     assert run(*GFX906, "--", *FLAGS) == 1
     assert not Path("k.co").exists()

@@ -1,4 +1,4 @@
-"""``offload-tool compile``: when it compiles, when it does not, and what a killed one leaves."""
+"""When ``offload-tool compile`` compiles, and the files that a killed call leaves."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
 FOLDERS = [*FLAGS, "-Ifirst", "-Isecond"]
 SOURCE = '#include "value.h"\n' + KERNEL.replace("VALUE", "HERE")
 SETTLED = 0.03
-"""Seconds; a command line takes longer to start, and what was saved before it is older."""
+"""Seconds; less than the start of a command line, so files saved before it are older."""
 ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 
 
 @pytest.fixture
 def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """Return a function that calls ``compile`` and tells whether the compiler has run."""
+    """Return a function that calls ``compile`` and returns whether the compiler has run."""
     log = folder.parent / "log"
     counting = script(folder.parent / "count", f'echo run >>"{log}"\nexec "$@"')
     monkeypatch.setenv("OFFLOAD_LAUNCHER", counting)
@@ -40,7 +40,7 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
     def call(*words: str) -> bool:
         log.unlink(missing_ok=True)
         for remembered in (select._find, driver.output_of, driver._front_end_jobs):
-            remembered.cache_clear()  # as in another process
+            remembered.cache_clear()  # as in a new process
         time.sleep(SETTLED)
         assert run(*words) == 0
         return log.exists()
@@ -53,7 +53,7 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
 
 
 def test_current(compiles: Callable[..., bool]) -> None:
-    """What is current is not compiled; depfile and stamp are written as after a compile."""
+    """A current output is not compiled; depfile and stamp are written as after a compile."""
     assert compiles(*WORDS, *FOLDERS)
     before, stamp, depfile = state("k.co"), state("k.stamp"), Path("k.d").read_text()
     Path("k.d").unlink()
@@ -66,7 +66,7 @@ def test_current(compiles: Callable[..., bool]) -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed between two calls."""
+    """A change between two calls."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     before: Mapping[str, bytes] = field(default_factory=dict)
@@ -105,7 +105,7 @@ COMPILED = {
 def test_compiled_again(
     compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
-    """Whatever changes what a compile would make, or the output itself, makes it anew."""
+    """Every change of a compile's inputs, or of the output itself, compiles again."""
     words = [*WORDS, *FOLDERS, *change.flags]
     for name, content in change.before.items():
         Path(name).write_bytes(content)
@@ -142,7 +142,7 @@ NOT_COMPILED: Mapping[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("change", NOT_COMPILED.values(), ids=NOT_COMPILED.keys())
 def test_not_compiled(compiles: Callable[..., bool], change: Callable[[], object]) -> None:
-    """What changes times alone, or a file that is not read, compiles nothing."""
+    """Changed times, or a changed file that is not read, do not compile again."""
     Path("third").mkdir()
     words = [*WORDS, *FOLDERS, "-Ithird"]
     assert compiles(*words)
@@ -154,7 +154,7 @@ def test_not_compiled(compiles: Callable[..., bool], change: Callable[[], object
 
 
 def test_without_a_depfile(compiles: Callable[..., bool]) -> None:
-    """Headers count also where no depfile is asked for, and none is left."""
+    """Headers count even if no depfile is requested, and no depfile remains."""
     assert compiles(*GFX906, *FOLDERS)
     assert not compiles(*GFX906, *FOLDERS)
     Path("second/value.h").write_text(TWO)
@@ -166,7 +166,7 @@ def test_another_compiler(
     folder: Path,
     stand_in: Callable[[str], None],
 ) -> None:
-    """Another script, or one that runs another compiler than before, compiles anew."""
+    """A different wrapper script, or one with a different compiler, compiles again."""
     stand_in(f'echo run >>"{folder.parent}/log"; exec "$real" "$@"')
     log = folder.parent / "log"
     assert run(*WORDS, *FLAGS) == 0
@@ -182,7 +182,7 @@ def test_words_after_the_compiler(
     compiler: Toolchain,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A word after the compiler in OFFLOAD_CLANG is part of it."""
+    """Arguments after the compiler in OFFLOAD_CLANG are part of it."""
     if compiler.origin.startswith("embedded"):
         pytest.skip("needs a clang of its own")
     for word in ("-DW=1", "-DW=2"):
@@ -212,7 +212,7 @@ def test_moved_folder(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A folder that was moved is compiled again where its name is in the output, and only there."""
+    """After a move, a folder is compiled again only if its name is in the output."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(compiler.clang[0]))
     Path("words").write_text("-g")
@@ -235,7 +235,7 @@ def test_saved_during_the_compile(
     folder: Path,
     moment: str,
 ) -> None:
-    """A header that is saved while the compiler works is never recorded as compiled."""
+    """A header saved during a compile is never recorded as compiled."""
     saving = script(folder.parent / "saving", f'new="{TWO.strip()}"\n{moment}')
     counting = os.environ["OFFLOAD_LAUNCHER"]
     monkeypatch.setenv("OFFLOAD_LAUNCHER", saving)
@@ -250,14 +250,14 @@ def test_saved_during_the_compile(
 
 @pytest.mark.parametrize("flag", ["--save-temps", "-save-temps=obj"])
 def test_save_temps(compiles: Callable[..., bool], flag: str) -> None:
-    """Where each job writes a depfile, ours still lists the source and its headers."""
+    """If each job writes a depfile, ours still lists the source and its headers."""
     assert compiles(*WORDS, *FOLDERS, flag)
     assert read_depfile(Path("k.d"))[:2] == ["k.hip", "second/value.h"]
 
 
 @pytest.mark.parametrize("flag", ["--save-temps", "-ftime-trace", "-gsplit-dwarf"])
 def test_further_outputs(compiles: Callable[..., bool], flag: str) -> None:
-    """A compile with further outputs runs in each call: nobody knows whether they are there."""
+    """A compile with further outputs always runs, because their state is unknown."""
     words = ["compile", "k.hip", "-o", "k.o", "--host", *FOLDERS, flag]
     assert compiles(*words)
     assert compiles(*words)
@@ -269,7 +269,7 @@ def test_further_outputs(compiles: Callable[..., bool], flag: str) -> None:
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_newer_gcc(compiles: Callable[..., bool], folder: Path, is_read: bool) -> None:
-    """A newer GCC, which clang takes by itself, is a reason to compile where it is read."""
+    """A newer GCC, which clang selects, leads to a compile if the source reads it."""
 
     def gcc(version: int, text: str) -> None:
         for name, held in (
@@ -294,7 +294,7 @@ def test_newer_gcc(compiles: Callable[..., bool], folder: Path, is_read: bool) -
 
 
 def test_host_object(compiles: Callable[..., bool]) -> None:
-    """The host pass has a manifest as the device passes have."""
+    """The host pass has a manifest like the device passes."""
     words = ["compile", "k.hip", "-o", "k.o", "--host", *FOLDERS]
     assert compiles(*words)
     assert not compiles(*words)
@@ -302,7 +302,7 @@ def test_host_object(compiles: Callable[..., bool]) -> None:
 
 
 def test_device_link(folder: Path) -> None:
-    """A device link is current until one of its inputs or words is another one."""
+    """A device link is current until an input or argument changes."""
     for name in ("k", "twice"):
         Path(f"{name}.hip").write_text(
             f"__attribute__((global)) void {name}(int* p) {{ *p = VALUE; }}\n"
@@ -328,7 +328,7 @@ def test_device_link(folder: Path) -> None:
 
 
 def test_openmp(compiles: Callable[..., bool]) -> None:
-    """OpenMP's passes are current until the host IR, or the inode of the source, is another."""
+    """OpenMP's passes are current until the host IR, or the inode of the source, changes."""
     Path("r.c").write_text(REGION)
     ir = ["compile", "r.c", "-o", "r.bc", "--emit-host-ir"]
     others = [
@@ -371,7 +371,7 @@ def test_stopped(
     number: signal.Signals,
     launched: bool,
 ) -> None:
-    """A call that is stopped leaves the old output, depfile and stamp, and nothing else."""
+    """An interrupted call leaves the old output, depfile and stamp, and nothing else."""
     stand_in('exec "$real" "$@"')
     assert run(*WORDS, *FLAGS) == 0
     before = {name: (state(name), Path(name).read_bytes()) for name in names()}
@@ -390,7 +390,7 @@ def test_stopped(
 
 
 def test_killed(folder: Path) -> None:
-    """Whenever a call is killed, the next one with the old source gives the old output."""
+    """Whenever a call is killed, the next one with the old source returns the old output."""
     assert run(*WORDS, *FLAGS) == 0
     text, old = KERNEL, Path("k.co").read_bytes()
     for step in range(10):
@@ -408,7 +408,7 @@ def test_killed(folder: Path) -> None:
 
 
 def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
-    """The output that a killed call had put aside is the output again."""
+    """The next call restores the output that a killed call renamed."""
     assert compiles(*WORDS, *FOLDERS)
     before = state("k.co")
     Path("k.co").rename(".k.co.old")
@@ -426,7 +426,7 @@ def test_library_of_the_compiler(
     monkeypatch: pytest.MonkeyPatch,
     llvm: Callable[[str], str],
 ) -> None:
-    """A compiler whose library is replaced, or found earlier, compiles again."""
+    """After its library is replaced, or found in an earlier folder, the compiler runs again."""
     real = llvm("clang")
     monkeypatch.setenv("OFFLOAD_CLANG", str(clang_in_parts(tmp_path / "llvm", real, 1)))
     words = [*WORDS, *FLAGS]
@@ -451,7 +451,7 @@ def test_linker_that_appears(
     *,
     is_there: bool,
 ) -> None:
-    """An lld that appears in a folder of COMPILER_PATH links again, also if the folder does."""
+    """A new lld in a folder of COMPILER_PATH links again, even if the folder is new."""
     tools = tmp_path / "tools"
     if is_there:
         tools.mkdir()

@@ -1,6 +1,6 @@
-"""``compile --emit-pch`` and ``--pch``: all is as it is without, and it is said where none is used.
+"""``compile --emit-pch`` and ``--pch``: equal results, and a message if no PCH is used.
 
-The judge of each is the same command without a precompiled header.
+Each is compared with the same command without a precompiled header.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ extern "C" unsigned __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, st
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
 """
-# All that a header may define: what is emitted when used, for each instance, or at once (which
-# one for host passes may not).
+# All kinds of definitions in a header: emitted on use, for each instance, or at once (not
+# allowed for host passes).
 HEADER = """\
 #pragma once
 #include <launch.h>
@@ -75,7 +75,7 @@ SIDES = {"device": ["--target-id", "gfx90a"], "host": ["--host"]}
 
 @pytest.fixture
 def project(folder: Path) -> Path:
-    """Return a folder with two sources that begin alike."""
+    """Return a folder with two sources that have the same beginning."""
     for name in ("first", "second"):
         Path(name).mkdir()
     Path("second/launch.h").write_text(LAUNCH)
@@ -92,15 +92,15 @@ def emit(side: str, *flags: str, source: str = "k.hip") -> int:
 
 
 def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> dict[str, Any]:
-    """Compile anew; return the output, the depfile, and the manifest but for times."""
+    """Compile again; return the output, the depfile, and the manifest without times."""
     words = ["compile", source, "-o", "out", *SIDES[side], "--depfile", "out.d"]
     for name in ("out", "out.d", ".out.manifest"):
         Path(name).unlink(missing_ok=True)
     time.sleep(SETTLED)
     assert run(*words, *(["--pch", use] if use else []), *(flags or FLAGS)) == 0
     record = json.loads(Path(".out.manifest").read_text().partition("\n")[0])
-    inputs = [*record["inputs"]]  # in their order
-    record.pop("bitcode")  # which tells how long it took
+    inputs = [*record["inputs"]]  # in order
+    record.pop("bitcode")  # contains the time taken
     output, rule = Path("out").read_bytes(), Path("out.d").read_text()
     return {"output": output, "depfile": rule, "inputs in order": inputs, **record}
 
@@ -108,7 +108,7 @@ def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> di
 def assert_same(
     capfd: pytest.CaptureFixture[str], side: str, *flags: str, source: str = "k.hip", why: str = ""
 ) -> None:
-    """Compare with the compile without; `why` is what is said where the PCH is not used."""
+    """Compare with the compile without; `why` is the message if the PCH is not used."""
     capfd.readouterr()
     expected = compiled(side, *flags, source=source)
     said = capfd.readouterr().err
@@ -122,7 +122,7 @@ def assert_same(
 def test_same_with_and_without(
     project: Path, capfd: pytest.CaptureFixture[str], side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Output, depfile and manifest are the same bytes, of each source and with each flag."""
+    """Output, depfile and manifest have the same bytes, for each source and each flag."""
     for flag in ("-O2", "-Os", "-std=c++20", "-ffp-contract=off"):
         flags = [*FLAGS, flag]
         assert emit(side, *flags) == 0
@@ -136,17 +136,17 @@ def test_same_with_and_without(
         return used[-1]
 
     monkeypatch.setattr(pch.UsablePch, "run", counted)
-    if side == "device":  # through the driver nothing would be done
+    if side == "device":  # through the driver, no PCH would be used
         monkeypatch.setattr(pch, "run_quietly", lambda *_: (1, b""))
     compiled(side, *flags, use=f"{side}.pch")
-    assert used == [""]  # it is not that none is ever used
+    assert used == [""]  # the PCH was used
 
 
 def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """No change of a header is missed, and one that changes nothing costs nothing.
+    """No change of a header is missed, and an irrelevant change does not disable the PCH.
 
-    Headers are edited, keeping size and time; touched; appear earlier on the path; appear where
-    ``__has_include`` asks; vanish. Before the PCH is made anew, it is not used; then it is.
+    Headers are edited, keeping size and time; touched; added earlier on the path; added where
+    ``__has_include`` tests; removed. The PCH is not used until it is rebuilt.
     """
     stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
@@ -171,7 +171,7 @@ def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) ->
 def test_header_that_changes_while_it_compiles(
     project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A header that is saved after the PCH was found current is seen: clang refuses the PCH."""
+    """A header saved after the check of the PCH is detected: clang rejects the PCH."""
     assert emit("device") == 0
     run_with = pch.UsablePch.run
     used: list[str] = []
@@ -189,7 +189,7 @@ def test_header_that_changes_while_it_compiles(
 
 
 def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What may use none says why, both where one is made and where it is given."""
+    """A compile without a PCH reports the reason, both for --emit-pch and for --pch."""
     level = "no optimization (-O0): add -O1 or more"
     for flag, why in (("-g", "debug information (-g)"), ("-O0", level)):
         assert emit("device", *FLAGS, flag) == 0
@@ -199,9 +199,9 @@ def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A PCH of other flags, target or leading includes is not used; nor one that is gone.
+    """A PCH of other flags, target or leading includes is not used; nor is a missing one.
 
-    Clang itself would take it where only a macro of a library differs.
+    Clang itself would accept it if only a macro of a library differed.
     """
     stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
@@ -221,7 +221,7 @@ def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str])
 
 
 def test_damaged_pch(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A truncated or foreign file in its place is not used."""
+    """A truncated or foreign file instead of the PCH is not used."""
     stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
     content = Path("device.pch").read_bytes()
@@ -231,7 +231,7 @@ def test_damaged_pch(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_messages(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Warnings are printed as without: those of a header, and those of a source."""
+    """Warnings are the same as without: those of a header, and those of a source."""
     flags = [*FLAGS, "-Wall"]
     assert emit("device", *flags) == 0
     Path("k.hip").write_text(BEGIN + SOURCE + "static int unused() { return 1; }\n")
@@ -248,7 +248,7 @@ def test_messages(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A header whose kernels would change places with a PCH is refused."""
+    """A header whose kernels would change their order with a PCH is rejected."""
     text = HEADER + "template __global__ void templated<int>(int*);\n"
     Path("second/header.h").write_text(text)
     assert emit("device") == 0
@@ -267,7 +267,7 @@ def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]
 def test_what_headers_emit(
     text: str, name: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What each host object gets by itself would be at another place in it; device code is not."""
+    """Definitions in each host object, which a PCH would move, prevent it; device code does not."""
     Path("second/header.h").write_text(f"{HEADER}{text}\n")
     for side in SIDES:
         why = f"its headers define '{name}' in each source" if side == "host" else ""
@@ -278,7 +278,7 @@ def test_what_headers_emit(
 
 
 def test_errors(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A header that does not compile is an error of the compiler's; wrong usage one of ours."""
+    """For a header that does not compile, the compiler reports the error; for usage, we do."""
     Path("second/header.h").write_text("#error wrong\n")
     assert emit("device") == 1
     assert "wrong" in capfd.readouterr().err
@@ -291,7 +291,7 @@ def test_errors(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PCH that is current stays, whatever the rest of its source has become."""
+    """A current PCH stays, whatever else changed in its source."""
     assert emit("device") == 0
     before = Path("device.pch").stat()
     time.sleep(SETTLED)
@@ -302,7 +302,7 @@ def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.Monkey
 
 
 def test_depfile_of_pch(project: Path) -> None:
-    """The rule of a PCH names its source and the headers that are in it."""
+    """The rule of a PCH names its source and its headers."""
     words = ["compile", "k.hip", "-o", "device.pch", *SIDES["device"], "--emit-pch"]
     assert run(*words, "--depfile", "device.d", *FLAGS) == 0
     text = Path("device.d").read_text()
@@ -313,7 +313,7 @@ def test_depfile_of_pch(project: Path) -> None:
 def test_launcher(
     project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launcher is given the plain command of a compiler of the same name."""
+    """A launcher gets the plain command of a compiler of the same name."""
     log = project.parent / "log"
     count = script(project.parent / "count", f'echo "$*" >>"{log}"\nexec "$@"')
     assert emit("device") == 0
@@ -332,7 +332,7 @@ def test_launcher(
 def rebuilt(
     capfd: pytest.CaptureFixture[str], side: str, header: str, why: str, *flags: str
 ) -> None:
-    """Compile with such a header, with a PCH and without; `why` is what is said."""
+    """Compile with such a header, with a PCH and without; `why` is the expected message."""
     Path("second/header.h").write_text(f"{HEADER}{header}\n")
     capfd.readouterr()
     assert emit(side, *flags) == 0
@@ -356,7 +356,7 @@ LOST = {
 def test_device_variables_of_host_code(
     text: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A PCH that would lose a device variable that host code uses is refused, by its symbol."""
+    """A PCH that would lose a device variable used by host code is rejected, by its symbol."""
     side, symbol = LOST[text]
     lines = ["inline void use(const void*) {}", *sorted(text.split("\n"), reverse=True)]
     why = f"a probe compiles to other bytes with it: symbol '{symbol}' is there only without"
@@ -382,7 +382,7 @@ const char* host_pretty() { return of_lambda(); }
 def test_names_of_headers(
     side: str, spelled: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Headers have the names by which they were found, and no absolute ones."""
+    """Headers keep the names by which they were found, and get no absolute ones."""
     Path("k.hip").write_text(BEGIN + SOURCE + USER)
     flags = [flag.replace("-Isecond", f"-I{spelled}") for flag in FLAGS]
     rebuilt(capfd, side, NAMES, "", *flags)
@@ -392,7 +392,7 @@ def test_names_of_headers(
 
 
 def test_names_that_differ(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A folder that is spelled in two ways allows no PCH."""
+    """A folder with two spellings allows no PCH."""
     Path("k.hip").write_text(BEGIN + SOURCE + USER)
     Path("second/more.h").write_text("#pragma once\n")
     two = "the folder of '{}' is spelled in two ways"
@@ -408,13 +408,13 @@ def test_names_that_differ(project: Path, capfd: pytest.CaptureFixture[str]) -> 
 def test_names_that_are_not_understood(
     project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the compiler has other names than those expected, there is no PCH."""
+    """If the compiler uses unexpected file names, there is no PCH."""
     monkeypatch.setattr(pch, "_folder", lambda _: "/other")
     rebuilt(capfd, "device", "", "'second/launch.h' has another name in it")
 
 
 def test_absolute_names_of_the_source(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A file that the source spells as absolute keeps that name: the PCH is not used for it."""
+    """A file that the source includes by an absolute name keeps it: the PCH is not used for it."""
     Path("second/more.h").write_text("inline const char* more() { return __FILE__; }\n")
     text = f'{BEGIN}{SOURCE}#include "{project}/second/more.h"\nauto use_more = more;\n'
     Path("k.hip").write_text(text)
@@ -428,7 +428,7 @@ def test_absolute_names_of_the_source(project: Path, capfd: pytest.CaptureFixtur
 def test_state_that_a_probe_shows(
     side: str, project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What clang forgets, and no rule names, is found in what a probe compiles to."""
+    """State that clang loses, and no rule covers, is detected by compiling a probe."""
     monkeypatch.setattr(pch, "reason_of_headers", lambda *_: "")
     Path("second/header.h").write_text(f"{HEADER}#pragma clang fp eval_method(double)\n")
     assert emit(side) == 0

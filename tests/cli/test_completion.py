@@ -1,4 +1,4 @@
-"""Completion: shtab writes the scripts of our parsers, as docs/commands.md says."""
+"""Completion: shtab generates scripts from our parsers, as in docs/commands.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def script(shell: str, folder: Path) -> Path:
-    """Write the script of a shell by the command in the documentation."""
+    """Write a shell's script by the command in the documentation."""
     (line,) = re.findall(r"^shtab .*", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
     words = line.replace("bash", shell).split()
     assert words[-2:] == [">", "offload-tool.completion"]
@@ -40,7 +40,7 @@ def script(shell: str, folder: Path) -> Path:
     ],
 )
 def test_bash(tmp_path: Path, line: str, offered: set[str]) -> None:
-    """Bash offers commands and options, of the drop-ins too."""
+    """Bash completes commands and options, including those of the drop-ins."""
     script("bash", tmp_path)
     command = ["bash", "-c", COMPLETE, "bash", *line.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -48,7 +48,7 @@ def test_bash(tmp_path: Path, line: str, offered: set[str]) -> None:
 
 
 def test_zsh(tmp_path: Path) -> None:
-    """Zsh can read its script."""
+    """Zsh can parse its script."""
     if shutil.which("zsh") is None:
         missing("zsh")
     subprocess.run(["zsh", "-n", script("zsh", tmp_path)], check=True)

@@ -1,6 +1,6 @@
 """``offload-tool compile --rdc``, ``compile --link`` and ``embed`` of CUDA code.
 
-No part of NVIDIA's toolkit is needed: stand-ins take the place of its programs.
+NVIDIA's toolkit is not needed: stand-ins replace its programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TARGETS = ("sm_80", "sm_90")
 
 @pytest.fixture
 def sources(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder with two sources; NVIDIA's programs are stand-ins."""
+    """Return the working directory with two sources; stand-ins replace NVIDIA's programs."""
     Path("one.cu").write_text(one("cuda"))
     Path("two.cu").write_text(two("cuda"))
     for name, text in (("ptxas", PTXAS), ("nvlink", NVLINK)):
@@ -53,7 +53,7 @@ def link(target: str, *more: str) -> int:
 
 
 def test_program(sources: Path, compiler: Toolchain) -> None:
-    """Linked with what `embed` gives, a program registers the images of all sources, once."""
+    """Linked with `embed`'s output, a program registers the images of all sources, once."""
     compile_all()
     for target in TARGETS:
         assert link(target) == 0
@@ -73,7 +73,7 @@ def test_program(sources: Path, compiler: Toolchain) -> None:
 
 
 def test_link(sources: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A link writes a depfile, is not done again for nothing, and says what is wrong."""
+    """A link writes a depfile, is skipped if nothing changed, and reports errors."""
     compile_all()
     assert link("sm_80", "--depfile", "prog.d") == 0
     assert read_depfile(Path("prog.d"))[:2] == ["one.sm_80.ptx", "two.sm_80.ptx"]
@@ -91,7 +91,7 @@ def test_link(sources: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_flags_for_the_assembler(sources: Path) -> None:
-    """A link gives ptxas what comes after -Xcuda-ptxas, and the linker the rest."""
+    """A link passes arguments of -Xcuda-ptxas to ptxas, and the rest to the linker."""
     compile_all()
     assert link("sm_80", "--", "-Xcuda-ptxas", "-O1", "-dlto") == 0
     assert all(" -O1 " in line for line in Path("ptxas.log").read_text().splitlines())
@@ -105,7 +105,7 @@ def test_flags_for_the_assembler(sources: Path) -> None:
 def test_no_assembler(
     sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """PTX without ptxas is refused by name, and so is a machine without a linker."""
+    """PTX without ptxas is rejected by name, and so is a machine without a linker."""
     compile_all()
     monkeypatch.setenv("OFFLOAD_PTXAS", "none")
     assert link("sm_80") == 1
@@ -138,7 +138,7 @@ def test_embed_refuses(
     message: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """What cannot be registered, or is no linked cubin, is refused by name; nothing is written."""
+    """Objects that cannot be registered, and unlinked cubins, are rejected; nothing is written."""
     compile_one = ["compile", "one.cu", "--rdc", "-o"]
     assert main([*compile_one, "one.o", "--host", *FLAGS]) == 0
     assert main([*compile_one, "one.ptx", "--target-id", "sm_80", *FLAGS]) == 0

@@ -1,4 +1,4 @@
-"""``offload-tool diff`` as its users see it."""
+"""The user interface of ``offload-tool diff``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.operations.test_diff import code
 
 @pytest.fixture
 def builds(tmp_path: Path) -> list[str]:
-    """Return two files, with a kernel that needs more, one less, and another target."""
+    """Return two files: a kernel that needs more, a removed one, and a new target."""
     old = make_bundle(tmp_path / "1", {"gfx906": code(a=8, b=8)})
     new = make_bundle(tmp_path / "2", {"gfx906": code(a=1200), "gfx90a": code(a=8)})
     return [str(old), str(new)]
 
 
 def test_tables(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Targets come first, then kernels; a file with a file has no column for libraries."""
+    """Targets come first, then kernels; for two files, there is no column for libraries."""
     assert main(["diff", *builds]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["gfx90a", "added", "-", "to", "1", "-", "to", "1", "0", "+0"] in lines
@@ -37,7 +37,7 @@ def test_tables(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """What --json prints is what its schema allows."""
+    """The output of --json conforms to its schema."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         main(["diff", "--schema"])
     schema = json.loads(out.getvalue())
@@ -58,7 +58,7 @@ def test_json(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])
 def test_no_percent(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A tolerance that is no number of percent is wrong usage."""
+    """A tolerance that is not a percentage is wrong usage."""
     with pytest.raises(SystemExit) as ended:
         main(["diff", f"--tolerance={text}", "a", "b"])
     assert ended.value.code == 2

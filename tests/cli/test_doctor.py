@@ -1,4 +1,4 @@
-"""`offload-tool doctor`: what was looked at, what is used, what is missing."""
+"""`offload-tool doctor`: the compilers found, the one in use, and missing parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_used(
 def test_nothing_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without any compiler, the exit status is 1, and each line says how to get one."""
+    """Without any compiler, the exit status is 1, and each line says how to install one."""
     monkeypatch.setenv("OFFLOAD_CLANG", str(tmp_path / "clang"))
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out

@@ -26,7 +26,7 @@ NO_HEADERS = ["--", "-nogpuinc", "-nogpulib"]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, which holds a bundle of one image."""
+    """Return the working directory, with a bundle of one image."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OFFLOAD_LAUNCHER", raising=False)
     Path("image").write_bytes(b"code for gfx906")
@@ -54,7 +54,7 @@ def defined_symbols(path: str, llvm_nm: str) -> str:
 
 
 def test_cuid_and_host_object_agree() -> None:
-    """The object for a CUID and the one for the host object of that CUID are the same."""
+    """The objects for a CUID and for the host object of that CUID are equal."""
     compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
     assert run("embed", "k.hipfb", "-o", "b.o", "--host-object", "host.o") == 0
@@ -64,7 +64,7 @@ def test_cuid_and_host_object_agree() -> None:
 
 @pytest.mark.llvm
 def test_it_defines_what_the_host_object_wants(llvm) -> None:
-    """The host object's undefined symbol is defined in the object, and a linker joins them."""
+    """The object defines the host object's undefined symbol, and a linker links them."""
     compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
     assert sorted(read_host_files(["host.o"]).hashes) == [cuid_hash("13")]
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
@@ -94,7 +94,7 @@ int main(void) { return 0; }
 
 @pytest.mark.parametrize("driver", ["--offload-new-driver", "--no-offload-new-driver"])
 def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
-    """A program of the object and its host objects registers their kernels when it starts."""
+    """A program of the object and its host objects registers their kernels at start-up."""
     hosts = []
     for name in ("first", "second"):
         text = HIP.replace("kernel", name)
@@ -116,7 +116,7 @@ def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
 
 
 def test_kernels_that_nobody_registers(capfd: pytest.CaptureFixture[str]) -> None:
-    """A host object with a kernel, and with neither way to register it, is refused by name."""
+    """A host object with a kernel, but without a way to register it, is rejected by name."""
     Path("lost.c").write_text("void _Z5__device_stub__k(void) {}\n")
     subprocess.run([*toolchain().cc, "-c", "lost.c"], check=True)
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
@@ -125,13 +125,13 @@ def test_kernels_that_nobody_registers(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_host_object_without_kernels() -> None:
-    """A HIP source of functions for device code alone asks for nothing, and is valid."""
+    """A HIP source with only device functions refers to no bundle, and is valid."""
     compile_host("f.hip", "__attribute__((device)) int f() { return 1; }\n", *NO_HEADERS)
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "host.o") == 0
 
 
 def test_equal_output_is_untouched() -> None:
-    """OUT keeps its inode and time where its bytes are equal, and is replaced where not."""
+    """OUT keeps its inode and time if its bytes are equal, and is replaced otherwise."""
     words = ["embed", "k.hipfb", "-o", "a.o", "--cuid"]
     assert run(*words, "13") == 0
     os.utime("a.o", (1, 1))
@@ -142,7 +142,7 @@ def test_equal_output_is_untouched() -> None:
 
 
 def test_several_host_objects() -> None:
-    """One bundle of relocatable device code serves all host objects that ask for it."""
+    """One bundle of relocatable device code serves all host objects that refer to it."""
     compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
     shutil.move("host.o", "first.o")
     compile_host("k.hip", HIP, "--cuid", "14", *NO_HEADERS)
@@ -153,7 +153,7 @@ def test_several_host_objects() -> None:
 
 
 def test_compressed_bundle() -> None:
-    """A compressed bundle is embedded as it is."""
+    """A compressed bundle is embedded unchanged."""
     made = ["bundler", "-type=o", "-compress", *HOST_ENTRY, f"-targets={GFX906}", "-input=image"]
     assert run(*made, "-output=k.ccob") == 0
     assert run("embed", "k.ccob", "-o", "a.o", "--cuid", "13") == 0
@@ -161,7 +161,7 @@ def test_compressed_bundle() -> None:
 
 
 def test_host_triple() -> None:
-    """--host-triple decides the architecture of the object."""
+    """--host-triple selects the architecture of the object."""
     words = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
     machines = {"x86_64-unknown-linux-gnu": 62, "aarch64-unknown-linux-gnu": 183}
     for triple, machine in machines.items():
@@ -170,7 +170,7 @@ def test_host_triple() -> None:
 
 
 def test_cuda() -> None:
-    """A CUDA fat binary takes the placeholder's place in a copy of the host object."""
+    """A CUDA fat binary replaces the placeholder in a copy of the host object."""
     compile_host("c.cu", CUDA, "--", "-nocudainc", "-nocudalib")
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
     write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")
@@ -181,7 +181,7 @@ def test_cuda() -> None:
 
 
 def test_without_device_code() -> None:
-    """A source that asks for no device code gets none, and no error: as from clang's driver."""
+    """A source without device code gets no bundle, and no error, as from clang's driver."""
     compile_host("k.hip", "__attribute__((device)) int f(int x) { return x; }\n", *NO_HEADERS)
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "host.o") == 0
     assert b"code for gfx906" not in Path("a.o").read_bytes()
@@ -220,7 +220,7 @@ def test_offload_binary() -> None:
 def test_wrong_usage(
     capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
 ) -> None:
-    """Whatever is wrong is said in the last line, and nothing is written."""
+    """The last line reports the error, and nothing is written."""
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
     write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")
     before = names()

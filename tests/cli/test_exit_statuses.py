@@ -1,4 +1,4 @@
-"""docs/exit-statuses.md: each row of its table is run."""
+"""Runs each row of the table in docs/exit-statuses.md."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ ERRORS = {
     "packager": ["none"],
     "wrapper": ["--kind=hip", "-o", "out", "none"],
 }
-"""What is wrong with a command line that is understood."""
+"""Errors in well-formed command lines."""
 
 Row = tuple[str, str]
 CASES: dict[Row, Callable[..., None]] = {}
 
 
 def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return which row of the table a test runs."""
+    """Return the row of the table that a test runs."""
 
     def note(test: Callable[..., None]) -> Callable[..., None]:
         assert (command, status) not in CASES
@@ -83,7 +83,7 @@ def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder: good files, and a folder with one that is broken."""
+    """Return the working directory: good files, and a folder with a broken one."""
     folder = tmp_path / "here"
     (folder / "mixed").mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -94,7 +94,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_row_is_run() -> None:
-    """The table has the rows that are run here, and no others."""
+    """The tests run exactly the rows of the table."""
     table = re.findall(
         r"^\| (.+?) \| (.+?) \| .+ \|$", (ROOT / "docs/exit-statuses.md").read_text(), re.MULTILINE
     )
@@ -103,7 +103,7 @@ def test_every_row_is_run() -> None:
 
 
 def test_every_command_is_here() -> None:
-    """The commands are all that there are."""
+    """The list has all commands."""
     (commands,) = (action for action in whole_parser()._actions if action.choices)
     known = {words.split()[0] for words in (*COMMANDS, *DROP_INS)}
     assert known | {"doctor"} == set(commands.choices or ())
@@ -113,7 +113,7 @@ def test_every_command_is_here() -> None:
 @case("every command", "0")
 @pytest.mark.parametrize("command", [*COMMANDS, *DROP_INS])
 def test_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Help was what was asked for."""
+    """The command prints its help."""
     assert run(*command.split(), "--help") == 0
     assert capfd.readouterr().err == ""
     assert run("--version") == 0
@@ -124,7 +124,7 @@ def test_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
 def test_error(
     command: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error is one line, and there is no output."""
+    """An error is one line, and no output is written."""
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert run(*command.split(), *ERRORS[command]) == 1
     said = capfd.readouterr()
@@ -136,14 +136,14 @@ def test_error(
 @case("every command, drop-ins aside", "2")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_usage(command: str, here: Path) -> None:
-    """An option that there is not, and nothing at all, are wrong usage."""
+    """An unknown option, and no arguments, are wrong usage."""
     assert run(*command.split(), "--bogus") == 2
     assert run(*command.split()) == 2
 
 
 @case("every command, in a pipe", "1")
 def test_closed_pipe(here: Path) -> None:
-    """A reader that has gone away is an error without a message."""
+    """A closed pipe is an error without a message."""
     reader, writer = os.pipe()
     os.close(reader)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -161,7 +161,7 @@ def test_closed_pipe(here: Path) -> None:
 
 @case("`list`", "1")
 def test_list(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A broken file among others is told after them."""
+    """A broken file among others is reported last."""
     assert run("list", "mixed") == 1
     said = capfd.readouterr()
     assert "gfx906" in said.out
@@ -177,7 +177,7 @@ def test_list_target(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 @case("`match`", "0")
 def test_match(here: Path) -> None:
-    """There is an image for the device."""
+    """The file has an image for the device."""
     assert run("match", "good", "gfx906:xnack+") == 0
 
 
@@ -190,7 +190,7 @@ def test_target() -> None:
 
 @case("`doctor`", "1")
 def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No language has a compiler; the command has no arguments that could be wrong."""
+    """No language has a compiler; the command has no arguments to reject."""
     monkeypatch.setenv("OFFLOAD_CLANG", "/no/clang")
     assert run("doctor") == 1
     assert run("doctor", "--bogus") == 2
@@ -198,7 +198,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @case("`match`", "1")
 def test_no_match(here: Path) -> None:
-    """There is none, or no container."""
+    """The file has no image, or no container."""
     assert run("match", "good", "gfx908") == 1
     Path("empty").mkdir()
     assert run("match", "empty", "gfx906") == 1
@@ -206,7 +206,7 @@ def test_no_match(here: Path) -> None:
 
 @case("`check`", "0")
 def test_check(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """There is an image for each target."""
+    """Each target has an image."""
     assert run("check", "good", "--targets", "gfx906") == 0
     assert capfd.readouterr().out == ""
 
@@ -222,14 +222,14 @@ def test_faults(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 @case("`diff`", "0")
 def test_diff(here: Path) -> None:
-    """A build is equal to itself."""
+    """A build equals itself."""
     seed = str(HERE / "seeds" / "gfx90a.co")
     assert run("diff", seed, seed) == 0
 
 
 @case("`diff`", "1")
 def test_changes(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A target is there no more, or a file is broken."""
+    """A target was removed, or a file is broken."""
     seed = str(HERE / "seeds" / "gfx90a.co")
     cubin = str(HERE / "seeds" / "sm_90a.cubin")
     assert run("diff", seed, cubin) == 1
@@ -240,14 +240,14 @@ def test_changes(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 @case("`extract`", "1")
 def test_extract(here: Path) -> None:
-    """What could be read is extracted."""
+    """Readable images are extracted."""
     assert run("extract", "mixed", "-o", "out") == 1
     assert [path.read_bytes() for path in Path("out").iterdir()] == [b"code"]
 
 
 @case("`report`", "1")
 def test_report(here: Path) -> None:
-    """The page names what is broken."""
+    """The page names broken files."""
     pytest.importorskip("plotly")
     assert run("report", "mixed", "-o", "page.html") == 1
     assert "mixed/broken" in Path("page.html").read_text()
@@ -255,7 +255,7 @@ def test_report(here: Path) -> None:
 
 @case("`compile`", "the compiler's")
 def test_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """The compiler's own status is passed on, without an output."""
+    """The command returns the compiler's status, without an output."""
     stand_in('"$real" "$@"; exit 7')
     assert run(*GFX906, *FLAGS) == 7
     assert not Path("k.co").exists()
@@ -263,20 +263,20 @@ def test_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
 
 @case("`compile`", "1")
 def test_wrong_result(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """A compiler that says that it did it, and did not."""
+    """The compiler reports success without the right output."""
     stand_in("exit 0")
     assert run(*GFX906, *FLAGS) == 1
 
 
 @case("`compile`", "2")
 def test_compile_usage(folder: Path) -> None:
-    """Two target IDs for one output are no usable argument."""
+    """Two target IDs for one output are wrong usage."""
     assert run(*GFX906[:-1], "gfx906,gfx908", *FLAGS) == 2
 
 
 @case("`launch`", "the compiler's")
 def test_launched_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """The compiler's own status is passed on."""
+    """The command returns the compiler's status."""
     done = subprocess.run(
         [sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42"], check=False
     )
@@ -285,7 +285,7 @@ def test_launched_compiler_error(folder: Path, stand_in: Callable[[str], None]) 
 
 @case("`compile`", "128 + N")
 def test_signals(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """A signal to the command, or to the compiler."""
+    """The command or the compiler receives a signal."""
     stand_in("kill -9 $$")
     assert run(*GFX906, *FLAGS) == 128 + signal.SIGKILL
     environment = {
@@ -305,7 +305,7 @@ def test_signals(folder: Path, stand_in: Callable[[str], None]) -> None:
 
 @case("`dist status`", "0")
 def test_dist_status(dist_folder: Path) -> None:  # noqa: F811
-    """The cluster is there."""
+    """The cluster answers."""
     assert run("dist", "status", dist_folder) == 0
 
 
@@ -315,7 +315,7 @@ def test_no_servers(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The scheduler has nobody to compile."""
+    """The scheduler has no servers."""
     monkeypatch.setattr(Scheduler, "status", b'{"num_servers":0,"num_cpus":0,"in_progress":0}')
     assert run("dist", "status", dist_folder) == 1
     assert "has no servers" in capfd.readouterr().out
@@ -323,12 +323,12 @@ def test_no_servers(
 
 @case("`dist stop`", "0")
 def test_dist_stop(dist_folder: Path) -> None:  # noqa: F811
-    """There was no server to end."""
+    """No server was running."""
     assert run("dist", "stop", dist_folder) == 0
 
 
 @case("`bundler`, `packager`, `wrapper`", "1")
 @pytest.mark.parametrize("command", DROP_INS)
 def test_drop_ins(command: str, here: Path) -> None:
-    """Wrong usage is 1, too."""
+    """Wrong usage of a drop-in is status 1, too."""
     assert run(command, "--bogus") == 1

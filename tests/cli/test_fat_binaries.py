@@ -1,4 +1,4 @@
-"""``offload-tool extract``, ``match``, ``thin`` and ``merge`` as their users see them."""
+"""The user interfaces of ``offload-tool extract``, ``match``, ``thin`` and ``merge``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fallbacks(tmp_path: Path) -> Path:
 
 
 def test_extract(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Extract prints the files that it wrote, one on each line."""
+    """Extract prints the written files, one on each line."""
     out = tmp_path / "out"
     assert main(["extract", str(bundle), "-o", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -39,7 +39,7 @@ def test_extract(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_extract_targets(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--target takes what that device would load; --json says what was written."""
+    """--target writes the images that the device would load; --json lists the written files."""
     out = tmp_path / "out"
     assert (
         main(["extract", str(bundle), "--target", "gfx906:xnack-", "--json", "-o", str(out)]) == 0
@@ -64,7 +64,7 @@ def test_extract_targets(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_extract_missing(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A target without an image is one line on stderr, and nothing is written."""
+    """A target without an image leads to one line on stderr, and nothing is written."""
     out = tmp_path / "out"
     assert main(["extract", str(bundle), "--target", "gfx1030", "-o", str(out)]) == 1
     captured = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_extract_missing(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Match prints what the device would load, with status 0."""
+    """Match prints the images that the device would load, with status 0."""
     assert main(["match", str(bundle), "gfx90a:xnack+"]) == 0
     assert capsys.readouterr().out == (
         f"{bundle}, bundle 0: {ID}gfx90a:xnack+ (exact: its very target ID)\n"
@@ -85,7 +85,7 @@ def test_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_match_fallbacks(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Match says why it is generic code, or SPIR-V, and what other devices of that ID load."""
+    """Match explains generic code and SPIR-V, and lists loads of other devices of that ID."""
     spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv (spirv: the runtime compiles it for"
     for device, expected in {
         "gfx950": f"{ID}gfx9-4-generic (generic: gfx9-4-generic covers gfx950, of which no image "
@@ -102,7 +102,7 @@ def test_match_fallbacks(fallbacks: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_extract_fallbacks(
     fallbacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Extract tells on stderr where a device loads no code of its own; paths stay on stdout."""
+    """Extract warns on stderr of a device without native code; paths stay on stdout."""
     command = ["extract", str(fallbacks), "--target", "gfx950", "--target", "gfx942:xnack+"]
     assert main([*command, "-o", str(tmp_path / "out")]) == 0
     captured = capsys.readouterr()
@@ -119,7 +119,7 @@ def test_extract_fallbacks(
 def test_thin_fallbacks(
     fallbacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Thin tells where a device to keep loads no code of its own."""
+    """Thin warns of a device to keep without native code."""
     out = tmp_path / "out"
     assert main(["thin", str(fallbacks), "--keep", "gfx90a", "gfx942:xnack+", "-o", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -130,7 +130,7 @@ def test_thin_fallbacks(
 
 
 def test_no_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without an image, match prints why each one does not serve, with status 1."""
+    """Without an image, match prints the reasons for each one, with status 1."""
     assert main(["match", str(bundle), "gfx90a"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{bundle}, bundle 0: no image",
@@ -140,7 +140,7 @@ def test_no_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--json has the same, for programs."""
+    """--json prints the same for programs."""
     assert main(["match", "--json", str(bundle), "gfx906"]) == 0
     assert json.loads(capsys.readouterr().out) == [
         {
@@ -162,7 +162,7 @@ def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_device(
     command: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is not a target ID is refused in one line, with advice."""
+    """A text that is not a target ID is rejected in one line, with advice."""
     options = {
         "match": [str(bundle), "gfx906:xnack"],
         "extract": [str(bundle), "--target", "gfx906:xnack", "-o", str(tmp_path / "x")],
@@ -177,7 +177,7 @@ def test_no_device(
 
 
 def test_thin(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Thin prints sizes and numbers of images; --keep takes several IDs."""
+    """Thin prints sizes and numbers of images; --keep accepts several IDs."""
     out = tmp_path / "out"
     before = bundle.stat().st_size
     assert main(["thin", str(bundle), "--keep", "gfx906:xnack+", "-o", str(out)]) == 0

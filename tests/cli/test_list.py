@@ -1,4 +1,4 @@
-"""``offload-tool list`` as its users see it."""
+"""The user interface of ``offload-tool list``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_table_without_rich(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of the package in a project may lack it: one line says so, and JSON needs none."""
+    """Without rich, as in a copy of the package in a project, one line says so; JSON works."""
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert main(["list", str(bundle)]) == 1
     assert "tables need the package 'rich'; install it, or use --json" in capsys.readouterr().err
@@ -91,7 +91,7 @@ def fallbacks(tmp_path: Path) -> Path:
 
 
 def test_targets(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--target lists what such a device would load and says why; generic code, what it covers."""
+    """--target lists a device's images with reasons, and which processors generic code covers."""
     assert main(["list", str(fallbacks), "--target", "gfx950"]) == 0
     (row,) = (line for line in capsys.readouterr().out.splitlines() if " hip" in line)
     assert row.split()[:5] == ["gfx9-4-generic", "gfx942", "gfx950", "hipv4", "amdgcn-amd-amdhsa-"]
@@ -104,7 +104,7 @@ def test_targets(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_target_without_image(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A device that would load nothing of a file is an error that names what there is."""
+    """A device without an image in a file is an error that lists the existing ones."""
     assert main(["list", str(fallbacks), "--target", "sm_80"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -112,7 +112,7 @@ def test_target_without_image(fallbacks: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_hostile_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters in an ID are shown as escapes, never sent to the terminal."""
+    """Control characters in an ID are escaped, and never reach the terminal."""
     evil = b"hip-\x1b[2J-\n-\0-[bold]-\xff"
     size = (32 + 24 + len(evil)).to_bytes(8, "little")
     header = b"__CLANG_OFFLOAD_BUNDLE__" + (1).to_bytes(8, "little")
@@ -144,7 +144,7 @@ def test_error(
 def test_only_file_is_broken(
     tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the only file is broken, nothing is printed, no empty list of JSON either."""
+    """If the only file is broken, nothing is printed, not even an empty list of JSON."""
     broken = tmp_path / "broken"
     broken.write_bytes(bundle.read_bytes()[:-1])
     assert main(["list", "--json", str(broken)]) == 1
@@ -154,7 +154,7 @@ def test_only_file_is_broken(
 
 
 def test_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At the end, the images of each target ID are added up over all files; hosts are not."""
+    """At the end, the images of each target ID are summed over all files, without hosts."""
     first = make_bundle(
         tmp_path / "1", {HOST: b"h" * 99, "gfx906": bytes(100), "gfx90a": bytes(50)}
     )
@@ -166,7 +166,7 @@ def test_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_compressed_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of compressed images, both sizes are shown."""
+    """For compressed images, both sizes are shown."""
     path = make_bundle(tmp_path / "b", {"gfx906": bytes(50_000)}, compression=Compression())
     assert main(["list", str(path)]) == 0
     printed = capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_compressed_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_folder_with_a_broken_file(
     tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
 ) -> None:
-    """In a folder, everything else is listed, with its place; then the error, and status 1."""
+    """In a folder, all other files are listed with their paths; then the error, and status 1."""
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "good").write_bytes(bundle.read_bytes())
@@ -199,7 +199,7 @@ def test_folder_with_a_broken_file(
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
 def test_folder_with_broken_compressed_bundles(tmp_path: Path, method: Method) -> None:
-    """Each broken bundle of a folder is one line; Python, asked for all warnings, adds none."""
+    """Each broken bundle of a folder is one line; Python with all warnings enabled adds none."""
     folder = tmp_path / "folder"
     folder.mkdir()
     compression = Compression(method=method)
@@ -238,14 +238,14 @@ def test_memory_of_a_large_library(tmp_path: Path) -> None:
 
 
 def test_closed_pipe(bundle: Path) -> None:
-    """A reader that goes away early causes no traceback."""
+    """A closed pipe causes no traceback."""
     command = f"{sys.executable} -m offload_tool list --json {bundle} | true"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
 
 def test_as_a_module() -> None:
-    """``python -m offload_tool`` is the same command, and tells its version."""
+    """``python -m offload_tool`` is the same command, and prints its version."""
     done = subprocess.run(
         [sys.executable, "-m", "offload_tool", "--version"],
         capture_output=True,

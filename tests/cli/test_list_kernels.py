@@ -1,4 +1,4 @@
-"""``offload-tool list --kernels`` as its users see it."""
+"""The user interface of ``offload-tool list --kernels``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = [*KEYS_OF_PLACE, "kernel", "demangled", *Kernel._fields[1:]]
 
 
 def schema(option: str) -> dict[str, Any]:
-    """Return what an option prints."""
+    """Return the output of an option."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
         main(["list", option])
     assert ended.value.code == 0
@@ -42,7 +42,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A row has what a kernel needs, its waves, and its name; what no kernel has is left out."""
+    """A row has a kernel's resource needs, waves, and name; columns without values are left out."""
     assert main(["list", "--kernels", str(bundle)]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if "gfx9" in line]
@@ -58,7 +58,7 @@ def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--json has one object for each kernel, with the keys that are promised, in their order."""
+    """--json has one object for each kernel, with the documented keys, in order."""
     assert main(["list", "--kernels", "--json", "--demangle", str(bundle)]) == 0
     text = capsys.readouterr().out
     kernels = json.loads(text)
@@ -87,7 +87,7 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is printed is what its schema allows, which has the very keys, and the list's words."""
+    """The output conforms to its schema, which has the same keys, and the list's descriptions."""
     given = schema("--kernels-schema")
     jsonschema.Draft202012Validator.check_schema(given)
     rows, images = given["items"], schema("--schema")["items"]
@@ -106,7 +106,7 @@ def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An image without kernels is no error: an empty list, an empty table."""
+    """An image without kernels is not an error: an empty list, an empty table."""
     path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([]))})
     assert main(["list", "--kernels", "--json", str(path)]) == 0
     assert json.loads(capsys.readouterr().out) == []
@@ -133,7 +133,7 @@ def test_broken(
 
 
 def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters in a kernel's name are shown as escapes; in JSON they are the name's."""
+    """Control characters in a kernel's name are escaped in tables; JSON has the original name."""
     evil = KERNEL | {".name": "\x1b[2J\n[bold]k"}
     path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([evil]))})
     assert main(["list", "--kernels", "--demangle", str(path)]) == 0
@@ -143,6 +143,6 @@ def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_demangle_alone(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--demangle without --kernels has nothing to do, which is said."""
+    """--demangle without --kernels has no effect, and leads to an error."""
     assert main(["list", "--demangle", str(bundle)]) == 1
     assert "give it with --kernels" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The JSON schema of ``offload-tool list --json``: what it allows is what is printed."""
+"""The output of ``offload-tool list --json`` conforms to its JSON schema, and covers it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINES = {HOST: b"h\n", "gfx906": b"d\n"}
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    """Return what ``--schema`` prints."""
+    """Return the output of ``--schema``."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
         main(["list", "--schema"])
     assert ended.value.code == 0
@@ -50,7 +50,7 @@ def schema() -> dict[str, Any]:
 def listed(
     capsys: pytest.CaptureFixture[str], schema: dict[str, Any]
 ) -> Callable[..., list[dict[str, Any]]]:
-    """Return a function that lists a file as JSON, judged by the schema."""
+    """Return a function that lists a file as JSON, validated by the schema."""
 
     def run(*words: str | Path) -> list[dict[str, Any]]:
         assert main(["list", "--json", *map(str, words)]) == 0
@@ -96,7 +96,7 @@ def _package(folder: Path) -> Path:
 
 def _cuda(folder: Path) -> Path:
     other = bytearray(cuda_fatbin())
-    other[16] = 77  # a kind of image that has no name
+    other[16] = 77  # an image kind without a name
     (folder / "x.fatbin").write_bytes(cuda_fatbin() + other)
     return folder / "x.fatbin"
 
@@ -160,12 +160,12 @@ MAKERS = {
 def test_files(
     tmp_path: Path, make: Callable[[Path], Path], listed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """What is listed of each sort of file is what the schema describes."""
+    """The list of each kind of file conforms to the schema."""
     listed(make(tmp_path))
 
 
 def test_devices(tmp_path: Path, listed: Callable[..., list[dict[str, Any]]]) -> None:
-    """So is what devices would load."""
+    """With devices, the list conforms to the schema, too."""
     path = make_bundle(
         tmp_path / "b", IMAGES | {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"x", "gfx906": b"y"}
     )
@@ -179,7 +179,7 @@ def test_devices(tmp_path: Path, listed: Callable[..., list[dict[str, Any]]]) ->
 def test_every_container_is_listed_here(
     tmp_path: Path, schema: dict[str, Any], listed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The files above have all containers that the schema knows."""
+    """The files above cover all containers in the schema."""
     seen = set()
     for name, make in MAKERS.items():
         (tmp_path / name).mkdir()
@@ -188,7 +188,7 @@ def test_every_container_is_listed_here(
 
 
 def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
-    """The schema has the fields of `DeviceImage`, and the words that the code has for values."""
+    """The schema has the fields of `DeviceImage`, and the code's names of values."""
     properties = schema["items"]["properties"]
     assert list(properties) == [*DeviceImage.__match_args__]
     assert schema["items"]["required"] == list(properties)
@@ -205,7 +205,7 @@ def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
 
 
 def _damaged(image: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield an image with one key less, with one more, and with each value of a wrong type."""
+    """Yield an image without one key, with a new one, and with each value of a wrong type."""
     yield image | {"more": 1}
     for key, value in image.items():
         yield {name: kept for name, kept in image.items() if name != key}
@@ -229,7 +229,7 @@ def _damaged(image: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_anything_else_is_refused(
     tmp_path: Path, schema: dict[str, Any], listed: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """A key that is missing or new, and a value that cannot be, do not pass."""
+    """Missing and new keys, and invalid values, do not conform."""
     judge = jsonschema.Draft202012Validator(schema)
     (image, *_) = listed(_bundle(tmp_path))
     assert judge.is_valid([copy.deepcopy(image)])

@@ -1,4 +1,4 @@
-"""Command lines are read, refused and explained as LLVM's own tools do."""
+"""Command lines are parsed, rejected and explained as by LLVM's own tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from offload_tool.errors import UsageError
 
 TOOL = "/some/where/clang-offload-bundler"
 
-# Each of these is refused by the option parser of the bundler.
+# The bundler's option parser rejects each of these.
 REFUSED = """
 
 foo
@@ -135,7 +135,7 @@ foo bar
 -type=bc b\N{LATIN SMALL LETTER E WITH ACUTE} -tip\N{LATIN SMALL LETTER E WITH ACUTE}
 """
 
-# Each of these is accepted: what the real tool then refuses is not its option parser's.
+# The option parser accepts each of these; the real tool may reject them later.
 ACCEPTED = """
 -type=
 -type=bc
@@ -194,7 +194,7 @@ INFORMATION = """
 -type=o -h=0 -h
 """
 
-# How files are read, tests/clang/test_response_file.py compares with clang.
+# tests/clang/test_response_file.py compares the parsing of files with clang.
 RESPONSE_FILES = {
     "plain": b"-type=bc one",
     "quotes": rb"""'a\nb' "a\"b" 'a\'b' a\ b -t'y'pe=bc -"foo"=1 "unterminated """,
@@ -215,7 +215,7 @@ WITH_RESPONSE_FILES = [
     *("@value-follows @plain", "@sub/../missing"),
 ]
 
-# The response file itself is refused, and the real tool goes on without any arguments.
+# The response file itself is rejected; the real tool continues without any arguments.
 BROKEN_RESPONSE_FILES = [
     *("@", "@sub", "@plain/x", "--foo @sub", "--help @sub", "@itself", "@names-folder"),
     "@utf16-odd",
@@ -272,7 +272,7 @@ def lines(table: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Done:
-    """What a tool printed, every byte of it, and its exit status."""
+    """A tool's output in bytes, and its exit status."""
 
     returncode: int
     stdout: str
@@ -292,7 +292,7 @@ def run(tool: str, arguments: Sequence[str], folder: Path) -> Done:
 
 
 def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> str:
-    """Return what is printed on standard error."""
+    """Return the text printed on standard error."""
     with pytest.raises(LlvmUsageError) as caught:
         parse(tool, command_line, arguments)
     assert caught.value.exit_status == 1
@@ -300,14 +300,14 @@ def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> s
 
 
 def refused_by_parser(done: Done, tool: str) -> bool:
-    """Return parser messages from the tool's own: only those begin with the plain file name."""
+    """Return parser messages without the tool's own: only they begin with the plain file name."""
     return done.returncode == 1 and done.stderr.startswith(f"{Path(tool).name}: ")
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", lines(REFUSED))
 def test_refused_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """A wrong command line gives LLVM's own words on standard error, byte for byte."""
+    """A wrong command line leads to LLVM's message on standard error, byte for byte."""
     tool = llvm("clang-offload-bundler")
     arguments = shlex.split(line)
     done = run(tool, arguments, tmp_path)
@@ -318,7 +318,7 @@ def test_refused_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: P
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", lines(ACCEPTED))
 def test_accepted_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """What LLVM's parser accepts is accepted; what is wrong with it is said later."""
+    """Arguments that LLVM's parser accepts are accepted; later checks report their errors."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
     assert not refused_by_parser(done, tool), done.stderr
@@ -330,7 +330,7 @@ def test_accepted_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: 
 def test_help_as_llvm_gives_it(
     line: str, llvm: Callable[[str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Help texts are equal byte for byte, and so is what precedes them on standard error."""
+    """Help texts are equal byte for byte, and so is the preceding text on standard error."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
     status = run_bundler(tool, shlex.split(line), {})
@@ -354,9 +354,9 @@ def response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_response_files_as_llvm_reads_them(
     line: str, llvm: Callable[[str], str], response_files: Path
 ) -> None:
-    """Response files are expanded as LLVM does it: quoting, nesting, encodings, no file."""
+    """Response files are expanded as by LLVM: quoting, nesting, encodings, missing files."""
     tool = llvm("clang-offload-bundler")
-    arguments = [*shlex.split(line), "--end", "--end"]  # something to refuse, always
+    arguments = [*shlex.split(line), "--end", "--end"]  # always has an error
     done = run(tool, arguments, response_files)
     if refused_by_parser(done, tool):
         assert refusal(tool, arguments, BUNDLER_COMMAND_LINE) == done.stderr
@@ -368,7 +368,7 @@ def test_response_files_as_llvm_reads_them(
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", BROKEN_RESPONSE_FILES)
 def test_broken_response_files(line: str, llvm: Callable[[str], str], response_files: Path) -> None:
-    """A broken response file gives LLVM's message; unlike LLVM, nothing is tried after it."""
+    """A broken response file leads to LLVM's message; unlike LLVM, nothing runs after it."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), response_files)
     broken = refusal(tool, shlex.split(line), BUNDLER_COMMAND_LINE)
@@ -384,7 +384,7 @@ def test_broken_response_files(line: str, llvm: Callable[[str], str], response_f
 def test_other_tools_refuse(
     name: str, line: str, llvm: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Enums, positional arguments and one-letter options with values are refused as by LLVM."""
+    """Enums, positional arguments and one-letter options with values are rejected as by LLVM."""
     tool = llvm(name)
     done = run(tool, shlex.split(line), tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -397,7 +397,7 @@ def test_other_tools_refuse(
 def test_other_tools_help(
     name: str, option: str, llvm: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The layout of help texts holds for enums, short options and positional arguments."""
+    """The layout of help texts is right for enums, short options and positional arguments."""
     tool = llvm(name)
     assert parse(tool, OTHER_TOOLS[name], [option]) == Information(
         run(tool, [option], tmp_path).stdout
@@ -419,7 +419,7 @@ def misspelled(names: Sequence[str], generator: random.Random) -> str:
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["clang-offload-bundler", *OTHER_TOOLS])
 def test_suggestions(name: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
-    """The option suggested for any misspelling is LLVM's, also where two are equally near."""
+    """The suggestion for any misspelling is LLVM's, even if two options are equally near."""
     tool = llvm(name)
     command_line = {**OTHER_TOOLS, "clang-offload-bundler": BUNDLER_COMMAND_LINE}[name]
     known = [option.name for option in command_line.options]
@@ -449,7 +449,7 @@ def test_combinations(
     llvm: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Any combination of arguments is accepted or refused as LLVM does, in the same words."""
+    """Any combination of arguments is accepted or rejected as by LLVM, with the same message."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, arguments, tmp_path_factory.getbasetemp())
     if refused_by_parser(done, tool):
@@ -461,7 +461,7 @@ def test_combinations(
 
 
 def test_bundler_arguments() -> None:
-    """Each option's value arrives, in the order given, the two spellings of inputs apart."""
+    """Each option's value is returned, in order; the two spellings of inputs stay separate."""
     line = (
         "-type=bc -type o -targets=a,b --targets c, -input=x,y -input - -inputs=p,q "
         "-output=m,n -list=0 -list -bundle-align=4096 -compress=false -compression-level=-0x3 -###"
@@ -480,7 +480,7 @@ def test_bundler_arguments() -> None:
 
 
 def test_what_was_not_given() -> None:
-    """What was not given has the default of who asks for it."""
+    """A missing option has the caller's default."""
     values = parse(TOOL, BUNDLER_COMMAND_LINE, ["-type="])
     assert isinstance(values, Values)
     assert values.text("type") == ""
@@ -498,14 +498,14 @@ def test_what_was_not_given() -> None:
     ],
 )
 def test_integers(text: str, value: int) -> None:
-    """Integers are decimal, hexadecimal, octal or binary, as their prefix says."""
+    """Integers are decimal, hexadecimal, octal or binary, by their prefix."""
     read = parse(TOOL, BUNDLER_COMMAND_LINE, ["-type=o", f"-bundle-align={text}"])
     assert isinstance(read, Values)
     assert read.number("bundle-align", 1) == value
 
 
 def test_an_integer_of_thousands_of_digits() -> None:
-    """An integer that is out of any range is refused like every other."""
+    """An integer out of range is rejected like any invalid one."""
     text = "9" * 100_000
     assert refusal(TOOL, ["-type=o", f"-bundle-align={text}"], BUNDLER_COMMAND_LINE) == (
         "clang-offload-bundler: for the --bundle-align option: "
@@ -514,7 +514,7 @@ def test_an_integer_of_thousands_of_digits() -> None:
 
 
 def test_version_is_our_own() -> None:
-    """--version names this program, and which one it stands in for."""
+    """--version names this program, and the tool that it replaces."""
     assert parse(TOOL, BUNDLER_COMMAND_LINE, ["--version"]) == Information(
         "offload-tool bundler 0.1.0 (behaves as clang-offload-bundler 22.1.8)\n"
     )
@@ -536,7 +536,7 @@ def test_every_error_is_reported() -> None:
 
 
 def test_enums_and_positionals() -> None:
-    """A choice, a one-letter option and positional arguments arrive; after -- all are such."""
+    """Choices, one-letter options and positional arguments are parsed; after --, all are inputs."""
     values = parse(
         "wrapper", WRAPPER_COMMAND_LINE, ["a", "-o", "out", "--kind=cuda", "-", "--", "-o", "--"]
     )
@@ -548,7 +548,7 @@ def test_enums_and_positionals() -> None:
 
 
 def test_long_chain_of_response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Response files may name each other deeper than Python's recursion allows."""
+    """Response files may nest deeper than Python's recursion limit."""
     monkeypatch.chdir(tmp_path)
     for number in range(1200):
         (tmp_path / str(number)).write_text(f"@{number + 1} {number}")
@@ -558,7 +558,7 @@ def test_long_chain_of_response_files(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @given(content=st.binary(max_size=60))
 def test_any_response_file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever a file holds, it gives arguments without NULs or one of our errors."""
+    """A file with any content leads to arguments without NULs, or to one of our errors."""
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(content)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")) and len(content) % 2:
@@ -578,7 +578,7 @@ def test_any_response_file(content: bytes, tmp_path_factory: pytest.TempPathFact
     )
 )
 def test_any_arguments(arguments: list[str]) -> None:
-    """Any arguments are read, answered with a text, or refused with at least one line."""
+    """Any arguments are parsed, answered with a text, or rejected with at least one line."""
     try:
         answer: object = parse("tool", BUNDLER_COMMAND_LINE, arguments)
     except LlvmUsageError as error:

@@ -1,4 +1,4 @@
-"""``offload-tool packager`` against llvm-offload-binary 22, and where it differs on purpose."""
+"""``offload-tool packager`` against llvm-offload-binary 22, and intended differences."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ USUAL_KEYS = {
 OUR_WARNINGS = re.compile(
     r".*: warning: (unknown offload kind '.*|'.*': (none of its \d+ images|it holds no offload) .*)"
 )
-"""What DESIGN has us say where LLVM is silent."""
+"""Messages that DESIGN specifies where LLVM prints none."""
 
 
 class PackagerBench(Bench):
-    """The two programs, in folders where each makes files of whatever names."""
+    """The two programs, in folders for outputs of unknown names."""
 
     def files(self, side: str) -> dict[str, bytes]:
-        """Return the files that a run has made, and remove them."""
+        """Return the files that a run has created, and remove them."""
         found = {}
         for path in sorted((self.folder / side / "out").iterdir()):
             found[path.name] = path.read_bytes()
@@ -46,7 +46,7 @@ class PackagerBench(Bench):
         return found
 
     def assert_same_files(self, *arguments: str) -> dict[str, bytes]:
-        """Run both: equal status, messages and, unless they failed, files; give these."""
+        """Run both; compare status, messages and, unless they failed, files; return these."""
         ours, theirs = self.ours(*arguments), self.theirs(*arguments)
         expected_lines = theirs.errors.splitlines()
         said = [line for line in ours.errors.splitlines() if not OUR_WARNINGS.fullmatch(line)]
@@ -63,7 +63,7 @@ class PackagerBench(Bench):
 
 
 def is_same_message(ours: str, theirs: str, tool: str) -> bool:
-    """Return whether ours says the same, or names the file and the place in addition."""
+    """Return whether our message is the same, or adds only file and offset."""
     prefix = f"{tool}: error: "
     if ours == theirs or not theirs.startswith(prefix):
         return ours == theirs
@@ -73,7 +73,7 @@ def is_same_message(ours: str, theirs: str, tool: str) -> bool:
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> PackagerBench:
-    """Return both programs, and files in the folder above the one that they run in."""
+    """Return both programs, and files in the parent of their working directory."""
     made = PackagerBench(run_packager, tmp_path, llvm("llvm-offload-binary"), capfdbinary, "out")
     for name, content in contents().items():
         made.write(name, content)
@@ -81,7 +81,7 @@ def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> PackagerBe
 
 
 def contents() -> dict[str, bytes]:
-    """Return files of each image kind, told by content or extension, of 0 bytes to 100 KB."""
+    """Return files of each image kind, by content or extension, of 0 bytes to 100 KB."""
     source = random.Random(22)
     sizes = [0, 1, 7, 8, 9, 63, 64, 1000, 4096, 100_000]
     extensions = [".o", ".bc", ".cubin", ".fatbin", ".s", ".spv", ".x", "", ".o.", ".O"]
@@ -94,7 +94,7 @@ def contents() -> dict[str, bytes]:
 
 
 def compiled(bench: PackagerBench) -> list[str]:
-    """Make device images with symbols; return their names and those of files that are none."""
+    """Write device images with symbols; return their names and those of other files."""
     source = bench.folder / "s.c"
     source.write_text("int variable = 1; static int hidden; int f(void) { return hidden; }\n")
     clang = Path(bench.tool).with_name("clang")
@@ -105,13 +105,13 @@ def compiled(bench: PackagerBench) -> list[str]:
     }.items():
         subprocess.run([clang, "-c", *flags, source, "-o", bench.folder / name], check=True)
         bench.write(name, (bench.folder / name).read_bytes())
-    bitcode = (b"BC", b"\xde\xc0")  # LLVM's words about broken bitcode are its own
+    bitcode = (b"BC", b"\xde\xc0")  # LLVM's messages about broken bitcode differ
     others = [name for name, content in contents().items() if content[:2] not in bitcode]
     return ["code.o", "code.bc", "host", *others]
 
 
 def random_image(source: random.Random, files: Sequence[str]) -> str:
-    """Return the value of an ``--image`` with any keys, in any order, some given twice."""
+    """Return a random ``--image`` value: any keys, in any order, some given twice."""
     parts = [f"file=../{name}" for name in source.choices(files, k=source.choice([1, 1, 1, 2]))]
     for _ in range(source.choice([0, 0, 1, 3, 60])):
         length = source.choice(
@@ -145,7 +145,7 @@ def differ_in_extraction(bench: PackagerBench, seed: int, runs: int) -> int:
     for run in range(runs):
         if run % 5 == 0:
             images = [random_image(source, files) for _ in range(source.randint(0, 9))]
-            images += [f"{images[0]},=x"] if images else []  # "" is a key like any other
+            images += [f"{images[0]},=x"] if images else []  # "" is a valid key
             assert bench.theirs("-o", "../package.x.bin", *images).status == 0
             package = (bench.folder / "theirs/package.x.bin").read_bytes()
             bench.write("package.x.bin", package)
@@ -168,13 +168,13 @@ def random_filter(source: random.Random) -> str:
 
 @pytest.mark.llvm
 def test_packages_are_llvms(bench: PackagerBench) -> None:
-    """Any list of images with any keys gives LLVM's bytes."""
+    """Any list of images with any keys is packaged into LLVM's bytes."""
     assert differ_in_packaging(bench, 5, 150) > 900
 
 
 @pytest.mark.llvm
 def test_extraction_is_llvms(bench: PackagerBench) -> None:
-    """Any filters select LLVM's images, into files of the same names, with its messages."""
+    """Any filters select LLVM's images, write files of the same names, and print its messages."""
     assert differ_in_extraction(bench, 6, 150) > 150
 
 
@@ -216,7 +216,7 @@ none
 
 @pytest.fixture
 def package(bench: PackagerBench) -> PackagerBench:
-    """Return files to extract from: ``package`` and broken ones."""
+    """Return inputs for extraction: ``package`` and broken files."""
     images = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
         "--image=file=../f3.fatbin,triple=nvptx64-nvidia-cuda,arch=sm_70,kind=cuda",
@@ -238,7 +238,7 @@ def package(bench: PackagerBench) -> PackagerBench:
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())
 def test_refusals_are_llvms(line: str, package: PackagerBench) -> None:
-    """What LLVM refuses is refused in its words, with status 1, and nothing is written."""
+    """Inputs that LLVM rejects are rejected with its message and status 1; nothing is written."""
     arguments = shlex.split(line)
     package.assert_same_files(*arguments)
     assert package.ours(*arguments).status == 1
@@ -285,7 +285,7 @@ ACCEPTED = """
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", ACCEPTED.splitlines())
 def test_other_uses_are_llvms(line: str, package: PackagerBench) -> None:
-    """Uses of all kinds give LLVM's files, standard output and messages."""
+    """All kinds of uses lead to LLVM's files, standard output and messages."""
     package.assert_same_files(*shlex.split(line))
     assert package.ours(*shlex.split(line)).status == 0
 
@@ -300,7 +300,7 @@ def test_other_uses_are_llvms(line: str, package: PackagerBench) -> None:
 )
 @pytest.mark.parametrize("arguments", [["-o", "made.bin"], [], ["-h"], ["--help"], ["--foo"]])
 def test_deprecated_name(name: str, arguments: list[str], bench: PackagerBench) -> None:
-    """Called by its older name, the tool says so at the same places as LLVM's."""
+    """Under its older name, the tool uses that name in the same messages as LLVM's."""
     link = bench.folder / name
     link.symlink_to(bench.tool)
     bench.tool = str(link)
@@ -330,12 +330,12 @@ def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch)
     assert set(results[0]) == {"--amdgcn-amd-amdhsa-gfx90a.0.", "x.a", "made.bin"}
 
 
-# -- where we differ on purpose ----------------------------------------------------------
+# -- intended differences ----------------------------------------------------------------
 
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
-    """Return our program alone, with two files."""
+    """Return only our program, with two files."""
     made = PackagerBench(run_packager, tmp_path, "packager", capfdbinary, "out")
     made.write("a.o", b"first image")
     made.write("b.o", b"second")
@@ -343,7 +343,7 @@ def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
 
 
 def test_unknown_kind_is_warned_of(alone: PackagerBench) -> None:
-    """A kind that does not exist is stored as none, as LLVM does, but not silently."""
+    """An unknown kind is stored as none, as by LLVM, but with a warning."""
     result = alone.ours("-o", "p", "--image=file=../a.o,triple=t,kind=hipv4")
     assert result.status == 0
     assert result.errors == (
@@ -354,7 +354,7 @@ def test_unknown_kind_is_warned_of(alone: PackagerBench) -> None:
 
 
 def test_no_match_is_warned_of(alone: PackagerBench) -> None:
-    """A filter that nothing matches writes nothing, and a warning names it and the file."""
+    """A filter without a match writes nothing, and a warning names it and the file."""
     assert alone.ours("-o", "../p", "--image=file=../a.o,arch=x").errors == ""
     result = alone.ours("../p", "--image=file=q,arch=y")
     assert result == Result(
@@ -366,7 +366,7 @@ def test_no_match_is_warned_of(alone: PackagerBench) -> None:
 
 
 def test_errors_name_the_file(alone: PackagerBench) -> None:
-    """An image that is not there is named."""
+    """The error names a missing image."""
     result = alone.ours("-o", "p", "--image=file=../a.o", "--image=file=../none,triple=t")
     assert result.status == 1
     assert result.errors == "packager: error: '../none': No such file or directory\n"
@@ -393,7 +393,7 @@ def test_documented_numbering(alone: PackagerBench) -> None:
     "strings", ["triple=../../x,arch=y", "triple=a,arch=/tmp/y", "triple=t,arch=a/b"]
 )
 def test_no_file_outside_of_the_folder(strings: str, alone: PackagerBench) -> None:
-    """Strings that would lead to another folder are refused, and nothing is written."""
+    """Strings that would lead to another folder are rejected, and nothing is written."""
     images = ["--image=file=../a.o,triple=good,arch=a", f"--image=file=../b.o,{strings}"]
     assert alone.ours("-o", "../p", *images).status == 0
     before = sorted(alone.folder.rglob("*"))
@@ -408,7 +408,7 @@ def test_no_file_outside_of_the_folder(strings: str, alone: PackagerBench) -> No
 
 @pytest.mark.parametrize("name", ["llvm-offload-binary", "clang-offload-packager"])
 def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
-    """Through a link, the program stands in for both names of LLVM's tool."""
+    """A link with either name of LLVM's tool runs the drop-in."""
     program = tmp_path / name
     program.write_text(
         f"#!{sys.executable}\nimport sys\nfrom offload_tool.cli import main\nsys.exit(main())\n"
@@ -424,7 +424,7 @@ def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
 
 
 def test_version_is_our_own(alone: PackagerBench) -> None:
-    """--version names this program, and which one it stands in for."""
+    """--version names this program, and the tool that it replaces."""
     result = alone.ours("--version")
     assert result.output == (
         b"offload-tool packager 0.1.0 (behaves as llvm-offload-binary 22.1.8)\n"

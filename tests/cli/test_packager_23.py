@@ -26,7 +26,7 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm23: Callable[[str], str], capfdbinary) -> PackagerBench:
-    """Return both programs, and files in the folder above the one that they run in."""
+    """Return both programs, and files in the parent of their working directory."""
     made = PackagerBench(run_packager, tmp_path, llvm23("llvm-offload-binary"), capfdbinary, "out")
     made.ours_alone = ["--llvm=23"]
     for name, content in contents().items():
@@ -45,13 +45,13 @@ def image_of_single_keys(source: random.Random, files: list[str]) -> str:
 
 
 def package(bench: PackagerBench, *images: str) -> bytes:
-    """Return what LLVM makes of images."""
+    """Return LLVM's package of images."""
     assert bench.theirs("-o", "../made", *images).status == 0
     return (bench.folder / "theirs/made").read_bytes()
 
 
 def test_packages_are_llvms(bench: PackagerBench) -> None:
-    """Any list of images with usual keys gives LLVM's bytes: one binary, none for no image."""
+    """Any images with usual keys are packaged into LLVM's bytes: one binary, none for no image."""
     source = random.Random(23)
     files = sorted(contents())
     for _ in range(150):
@@ -61,9 +61,9 @@ def test_packages_are_llvms(bench: PackagerBench) -> None:
 
 
 def test_extraction_is_llvms(bench: PackagerBench) -> None:
-    """Any filters, or none, select LLVM's images, into files of the same names."""
+    """Any filters, or none, select LLVM's images, and write files of the same names."""
     source = random.Random(24)
-    bitcode = (b"BC", b"\xde\xc0")  # LLVM's words about broken bitcode are its own
+    bitcode = (b"BC", b"\xde\xc0")  # LLVM's messages about broken bitcode differ
     files = sorted(name for name, content in contents().items() if content[:2] not in bitcode)
     count = 0
     for run in range(120):
@@ -78,7 +78,7 @@ def test_extraction_is_llvms(bench: PackagerBench) -> None:
 
 @pytest.fixture
 def packages(bench: PackagerBench, llvm: Callable[[str], str]) -> PackagerBench:
-    """Return packages of all kinds: of LLVM 22, several behind each other, nested, in archives."""
+    """Return packages of all kinds: of LLVM 22, consecutive, nested, in archives."""
     rows = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
         "--image=file=../f5.spv,triple=spirv64-intel,kind=sycl",
@@ -154,13 +154,13 @@ none --image=
 
 @pytest.mark.parametrize("line", SAME.splitlines())
 def test_uses_are_llvms(line: str, packages: PackagerBench) -> None:
-    """Uses of all kinds give LLVM's files, standard output, messages and exit status."""
+    """All kinds of uses lead to LLVM's files, standard output, messages and exit status."""
     packages.assert_same_files(*shlex.split(line))
 
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
-    """Return our program alone, with two images."""
+    """Return only our program, with two images."""
     made = PackagerBench(run_packager, tmp_path, "packager", capfdbinary, "out")
     made.write("a.o", b"image")
     made.write("b.spv", b"image")
@@ -177,14 +177,14 @@ def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
     ],
 )
 def test_the_name_tells_whose_it_is(alone: PackagerBench, name: str, version: int) -> None:
-    """Called by a name with a version, as distributions have it, it is that LLVM's tool."""
+    """Under a name with a version, as in distributions, it behaves like that LLVM's tool."""
     alone.tool = f"/usr/bin/{name}"
     assert alone.ours("-o", "made", "--image=file=../a.o,triple=x").status == 0
     assert struct.unpack_from("<I", alone.files("ours")["made"], 4) == (version,)
 
 
 def test_by_default_it_is_22s(alone: PackagerBench) -> None:
-    """Nothing is extracted without a filter, and one binary is written for each image."""
+    """By default, nothing is extracted without a filter, and each image becomes one binary."""
     images = ["--image=file=../a.o,triple=x", "--image=file=../b.spv,triple=y"]
     assert alone.ours("-o", "../made", *images).status == 0
     data = (alone.folder / "ours/made").read_bytes()

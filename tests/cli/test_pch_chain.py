@@ -1,7 +1,7 @@
-"""The chain of first includes: what a precompiled header (PCH) on it changes nothing of.
+"""The chain of first includes: a precompiled header (PCH) on it changes no result.
 
-One source makes the PCH, another uses it. The judge is the same compile without; and for what is
-refused, the compile that would come of it.
+One source makes the PCH, another uses it. Results are compared with the same compile without; for
+rejected cases, with the compile that would otherwise result.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ BASE = {
 }
 ASKED = "inline int asked() {{\n#if {}\n  return 1;\n#else\n  return 2;\n#endif\n}}\n"
 SHOWN = "#ifdef SEEN\nextern const int seen = 1;\n#endif\n"
-"""Whether the header was read: sources that come to another one compile, too."""
+"""Shows whether the header was read: sources that get a different result compile, too."""
 
 
 class Case(NamedTuple):
-    """A project, and why its source ``k.hip`` uses no PCH of ``maker.hip``."""
+    """A project, and the reason why its source ``k.hip`` uses no PCH of ``maker.hip``."""
 
     files: dict[str, str]
     why: str = ""
     flags: tuple[str, ...] = ()
     source: str = "k.hip"
     is_harmless: bool = False
-    """What is refused would be the same all the same."""
+    """The result would be equal even with the rejected PCH."""
 
 
 def asks(what: str, where: str = "h.h", **files: str) -> dict[str, str]:
-    """Return the files of a project in which a header asks something, and the source shows it."""
+    """Return a project's files: a header tests a condition, and the source shows the result."""
     text = {**BASE, **files}[where] + ASKED.format(what)
     return {**files, where: text, "k.hip": f"{BASE['k.hip']}int k = asked();\n"}
 
@@ -89,7 +89,7 @@ CASES = {
     "through three": Case(
         {"a.h": A_H.replace("h.h", "b.h"), "b.h": f"{ONCE}#include <c.h>\n", "inc/c.h": A_H}
         | {"inc/c.h": '#ifndef C_H\n#define C_H\n#include "../h.h"\n#endif\n'},
-        ENDS.format("inc/launch.h:2"),  # which is another name for it
+        ENDS.format("inc/launch.h:2"),  # the same file by another name
     ),
     "angled": Case(
         {"maker.hip": f'#include "b.h"{USE}', "a.h": f"{ONCE}#include <b.h>\n"}
@@ -201,9 +201,9 @@ def test_table(
     name: str,
     side: str,
 ) -> None:
-    """A source has the same bytes with the PCH, depfile and manifest, too, or a reason for none.
+    """With the PCH, a source has the same bytes, depfile and manifest, or a reason for no PCH.
 
-    Without the reason it would have others.
+    Without the check, they would differ.
     """
     case = CASES[name]
     write(case.files)
@@ -231,7 +231,7 @@ def hits() -> int:
 def test_cache_of_compiles(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compiler cache hits with a PCH, of a chain too, also after an edit of it was undone."""
+    """A compiler cache hits with a PCH, of a chain too, also after an edit was undone."""
     if shutil.which("ccache") is None:
         missing("ccache")
     monkeypatch.setenv("CCACHE_DIR", str(folder.parent / "ccache"))
@@ -250,22 +250,22 @@ def test_cache_of_compiles(
 
 MACROS = ("A_H", "B_H", "C_H")
 HEADERS = ("h0.h", "h1.h", "sub/h2.h", "sub/h3.h", "inc/h4.h", "h5.h")
-"""The first is what most begin with."""
+"""Most sources begin with the first one."""
 USED, WRONG = 25, 8
 SEEDS = range(40) if os.environ.get("CI") else range(8)
 
 
 def random_project(rng: random.Random) -> tuple[dict[str, str], list[str]]:
-    """Return files whose headers define few macros and ask for them, and three sources.
+    """Return files whose headers define and test a few macros, and three sources.
 
-    Whatever is read, and however often, they compile: what was read, and in which order, shows.
+    They always compile, and the result shows which files were read, and in which order.
     """
     files = dict.fromkeys(("maker.hip", "k0.hip", "k1.hip"), "")
     for number, name in enumerate(HEADERS):
         macro = rng.choice(MACROS)
         guard = rng.choice(["#pragma once\n", f"#ifndef {macro}\n#define {macro} 1\n", ""])
         guard = guard if number else "#pragma once\n"
-        # An unguarded header may include later ones alone, so that all ends.
+        # An unguarded header may include only later ones, so that recursion ends.
         others = HEADERS if guard else HEADERS[number + 1 :]
         first = _include(rng, name, others) if rng.random() < 0.8 else ""
         first = first if not number or rng.random() < 0.4 else _include(rng, name, HEADERS[:1])
@@ -299,7 +299,7 @@ def _include(rng: random.Random, includer: str, of: Sequence[str]) -> str:
 
 
 def _outcomes(rng: random.Random, capfd: pytest.CaptureFixture[str]) -> Counter[str]:
-    """Compile two sources of a random project with the PCH of a third one, and without."""
+    """Compile two sources of a random project with the PCH of a third, and without."""
     files, flags = random_project(rng)
     write(files)
     words = ["--", *FLAGS, "-w", *flags]
@@ -314,7 +314,7 @@ def _outcomes(rng: random.Random, capfd: pytest.CaptureFixture[str]) -> Counter[
     for source in ("k0.hip", "k1.hip", "maker.hip"):
         try:
             plain = compiled("host", *words, source=source)
-        except AssertionError:  # its headers include each other for ever
+        except AssertionError:  # its headers include each other endlessly
             found["broken"] += 1
             continue
         capfd.readouterr()
@@ -327,14 +327,14 @@ def _outcomes(rng: random.Random, capfd: pytest.CaptureFixture[str]) -> Counter[
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_projects(folder: Path, capfd: pytest.CaptureFixture[str], seed: int) -> None:
-    """Sources of random headers have the same outputs, depfiles and manifests, or a reason."""
+    """Sources of random headers have equal outputs, depfiles and manifests, or a reason."""
     assert _outcomes(random.Random(seed), capfd)["different"] == 0
 
 
 def test_random_projects_would_differ(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the reasons, some of these projects differ, and with them some are used."""
+    """Without the checks, some of these projects differ; with them, some PCHs are used."""
     assert _outcomes(random.Random(USED), capfd)["same"] == 3
     monkeypatch.setattr(pch, "reason_of_passed", lambda *_: "")
     monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")

@@ -1,4 +1,4 @@
-"""``offload-tool repack``: LLVM's bundler reads what it writes, with the same entries."""
+"""``offload-tool repack``: LLVM's bundler reads the result, with the same entries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_entries_stay(
     folder: Path, llvm: Callable[[str], str], source: str, options: list[str]
 ) -> None:
-    """Whatever the form, the entries have their IDs, order and bytes."""
+    """In every form, the entries keep their IDs, order and bytes."""
     assert main(["repack", source, "-o", "out", *options]) == 0
     assert list_entry_ids("out", file_type="bc") == list(IDS)
     words = ["-type=bc", "-unbundle", "-input=out", f"-targets={','.join(IDS[:2])}"]
@@ -57,7 +57,7 @@ def test_entries_stay(
 
 
 def test_in_place_and_untouched(folder: Path) -> None:
-    """The output may be the input; with --restat, equal bytes leave the file as it is."""
+    """The output may be the input; with --restat, an equal file stays untouched."""
     assert main(["repack", "v3", "-o", "v3"]) == 0
     assert (folder / "v3").read_bytes() == (folder / "plain").read_bytes()
     before = Path("v3").stat().st_ino
@@ -66,7 +66,7 @@ def test_in_place_and_untouched(folder: Path) -> None:
 
 
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no bundle, several of them, and options without a meaning are refused."""
+    """Files without a bundle, or with several, and meaningless options are rejected."""
     (folder / "two").write_bytes((folder / "plain").read_bytes() * 2)
     for words, message in (
         (["in1"], "'in1': expected a bundle of the binary layout"),

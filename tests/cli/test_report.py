@@ -1,4 +1,4 @@
-"""The page of ``offload-tool report``: what is in it, and what Chromium makes of it."""
+"""The page of ``offload-tool report``: its content, and its behaviour in Chromium."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_bundle(
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of a bundle, and a zip file of two more, with hostile names.
 
-    100,000 bytes in all: 60, 30, 9 and 1 % of them for the targets.
+    They have 100,000 bytes in total, with 60, 30, 9 and 1 % for the targets.
     """
     folder = tmp_path_factory.mktemp("report") / "in"
     folder.mkdir()
@@ -73,7 +73,7 @@ def page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tables(page: Path, inputs: Path) -> None:
-    """The tables are in the file, complete: sizes, shares and stored bytes in each row."""
+    """The file has complete tables: sizes, shares and stored bytes in each row."""
     tables = Parsed(page.read_text()).tables
     assert list(tables) == ["targets", "files", "members", "containers", "places"]
     assert [[row[0], *row[2:5]] for row in tables["targets"]] == [
@@ -82,7 +82,7 @@ def test_tables(page: Path, inputs: Path) -> None:
         ["gfx1201:xnack-", "2", "9,000", "9.0%"],
         [HOSTILE_TARGET, "1", "1,000", "1.0%"],
     ]
-    # One file is stored as it is, the other one holds zeros, compressed, and the hostile bundle.
+    # One file is stored; the other one holds compressed zeros, and the hostile bundle.
     files = {row[0]: row[3:] for row in tables["files"]}
     assert list(files) == [str(inputs / "x.zip"), str(inputs / "plain.hipfb")]
     assert files[str(inputs / "plain.hipfb")] == [
@@ -97,7 +97,7 @@ def test_tables(page: Path, inputs: Path) -> None:
 
 
 def test_self_contained(page: Path) -> None:
-    """No element refers to anything outside of the page, and its policy forbids all of it."""
+    """No element refers to anything outside of the page, and its policy forbids it."""
     elements = Parsed(page.read_text()).elements
     references = [
         value
@@ -122,7 +122,7 @@ def test_self_contained(page: Path) -> None:
 
 
 def test_hostile_names(page: Path) -> None:
-    """Names from files are text: none of them becomes an element or ends a script."""
+    """Names from files are text: no name becomes an element or ends a script."""
     text = page.read_text()
     assert sum(tag == "script" for tag, _ in Parsed(text).elements) == 4
     assert not any(name.startswith("on") for _, a in Parsed(text).elements for name in a)
@@ -132,7 +132,7 @@ def test_hostile_names(page: Path) -> None:
 
 
 def test_equal_bytes(page: Path, inputs: Path, tmp_path: Path) -> None:
-    """Equal inputs give equal bytes, under whatever name and at whatever time."""
+    """Equal inputs give equal bytes, under any name and at any time."""
     os.utime(inputs / "plain.hipfb", (1, 1))
     assert main(["report", str(inputs), "-o", str(tmp_path / "other.html")]) == 0
     assert (tmp_path / "other.html").read_bytes() == page.read_bytes()
@@ -187,14 +187,14 @@ def test_without_plotly(
 
 
 def test_no_device_code(tmp_path: Path) -> None:
-    """A bundle without device code gives a page that says so, without a picture."""
+    """For a bundle without device code, the page says so, and has no picture."""
     make_bundle(tmp_path / "b", {"gfx90a": 0})
     page = tmp_path / "r.html"
     assert main(["report", str(tmp_path / "b"), "-o", str(page)]) == 0
     text = page.read_text()
     assert "There are no bytes of device code." in text
     assert 'id="treemap"' not in text
-    assert len(text) < 100_000  # and without the plotting library
+    assert len(text) < 100_000  # without the plotting library
     assert Parsed(text).tables["targets"][0][0] == "gfx90a"
 
 
@@ -207,7 +207,7 @@ def _cells(page: Path) -> list[dict[str, Any]]:
 
 
 def test_many_images(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more images than can be told apart, the smallest are drawn as one tile per target."""
+    """If there are too many images, the smallest are drawn as one tile per target."""
     monkeypatch.setattr(sizes, "_TILES", 2)
     page = tmp_path / "r.html"
     assert main(["report", str(inputs), "-o", str(page)]) == 0
@@ -221,7 +221,7 @@ def test_many_images(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_files_of_one_name(inputs: Path, tmp_path: Path) -> None:
-    """In the picture a file is its last name; where two files share one, it is the whole path."""
+    """The picture labels a file by the last part of its path; by the whole path if ambiguous."""
     for name in ("a/same", "b/same", "b/other"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(inputs / "plain.hipfb", tmp_path / name)
@@ -245,7 +245,7 @@ def _contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("color", sizes._COLORS)
 def test_tile_colors(color: str) -> None:
-    """A tile's white text can be read (4.5:1), and it stands out from both pages (3:1)."""
+    """A tile's white text is readable (4.5:1), and the tile contrasts with both pages (3:1)."""
     style = Path(report.__file__).with_name("page.css").read_text()
     pages = re.findall(r"--page: (#[0-9a-f]{6});", style)
     assert len(pages) == 2
@@ -257,7 +257,7 @@ def test_tile_colors(color: str) -> None:
 
 
 def test_no_request(browser: Browser, page: Path) -> None:
-    """The page asks for nothing but itself and has nothing to complain about."""
+    """The page makes no requests, and the browser reports no errors."""
     browser.open(page)
     browser.find("#treemap .slice")
     browser.collect()
@@ -266,7 +266,7 @@ def test_no_request(browser: Browser, page: Path) -> None:
 
 
 def test_requests_are_seen(browser: Browser, page: Path, tmp_path: Path) -> None:
-    """What `test_no_request` finds none of is found in a page that does it; the policy bites."""
+    """`test_no_request` would detect requests, as a page with some shows; the policy works."""
     foreign = '<img src="nowhere.png"><script>1</script><img src="http://127.0.0.1:9/x.png">'
     foreign += '<style>p { color: red; }</style><p style="color: red">'
     text = page.read_text()
@@ -291,7 +291,7 @@ def test_picture(browser: Browser, page: Path, scheme: str) -> None:
     colors = {color: count for count, color in picture.getcolors(1 << 24) or []}
     area = picture.width * picture.height
     assert area > 300_000
-    assert len(colors) > 50  # text is smoothed
+    assert len(colors) > 50  # text is antialiased
     hexes = [sizes._COLORS[number] for number in range(4)]
     counts = [colors.get(tuple(bytes.fromhex(color[1:])), 0) for color in hexes]
     assert sum(counts) > 0.85 * area
@@ -300,7 +300,7 @@ def test_picture(browser: Browser, page: Path, scheme: str) -> None:
 
 
 def test_schemes_differ(browser: Browser, page: Path) -> None:
-    """The page is dark where the user wants that, light on paper."""
+    """The page is dark if the user prefers that, and light on paper."""
     background = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
     light = browser.open(page).execute_script(background)
     dark = browser.open(page, scheme="dark").execute_script(background)
@@ -311,7 +311,7 @@ def test_schemes_differ(browser: Browser, page: Path) -> None:
 
 
 def test_sort_with_the_mouse(browser: Browser, page: Path) -> None:
-    """A click on a header sorts by it, another one the other way round; the state is exposed."""
+    """A click on a header sorts by it, a second one reverses; the state is exposed."""
     browser.open(page)
     by_size = ["gfx90a", "gfx1100", "gfx1201:xnack-", HOSTILE_TARGET]
     assert browser.column("targets", 0) == by_size
@@ -325,11 +325,11 @@ def test_sort_with_the_mouse(browser: Browser, page: Path) -> None:
     assert browser.column("targets", 0) == [HOSTILE_TARGET, "gfx90a", "gfx1100", "gfx1201:xnack-"]
     assert browser.find(size).get_attribute("aria-sort") is None
     assert browser.find(name).get_attribute("aria-sort") == "ascending"
-    assert browser.column("files", 2) == ["4", "3"]  # other tables stay as they were
+    assert browser.column("files", 2) == ["4", "3"]  # other tables do not change
 
 
 def test_keyboard(browser: Browser, page: Path) -> None:
-    """With the keyboard alone: skip to the tables, sort one, each step to be seen."""
+    """By keyboard only: skip to the tables, sort one; each step is visible."""
     from selenium.webdriver.common.keys import Keys
 
     driver = browser.open(page)
@@ -337,7 +337,7 @@ def test_keyboard(browser: Browser, page: Path) -> None:
     assert skip.text == "Skip to the tables"
     assert skip.rect["y"] >= 0
     assert browser.press(Keys.ENTER).get_attribute("id") == "tables"
-    browser.press(Keys.TAB)  # the region that scrolls
+    browser.press(Keys.TAB)  # the scrolling region
     button = browser.press(Keys.TAB)
     assert (button.tag_name, button.text) == ("button", "Target ID")
     outline = "const s = getComputedStyle(arguments[0]); return [s.outlineStyle, s.outlineWidth]"
@@ -360,7 +360,7 @@ def _labels(browser: Browser) -> list[str]:
 
 
 def test_picture_with_the_keyboard(browser: Browser, page: Path) -> None:
-    """What the mouse can do to the picture, the keyboard can do in the form above it."""
+    """The form above the picture offers by keyboard all that the mouse can do."""
     from selenium.webdriver.common.keys import Keys
 
     driver = browser.open(page)
@@ -376,7 +376,7 @@ def test_picture_with_the_keyboard(browser: Browser, page: Path) -> None:
 
 
 def test_picture_with_the_mouse(browser: Browser, page: Path) -> None:
-    """A click on a tile shows that tile alone, and the form says so."""
+    """A click on a tile zooms in on it, and the form reflects that."""
     from selenium.webdriver import ActionChains
 
     browser.open(page)
@@ -386,7 +386,7 @@ def test_picture_with_the_mouse(browser: Browser, page: Path) -> None:
         if tile.text.startswith("gfx1100")
     ]
     before = len(_labels(browser))
-    heading = 10 - tile.rect["height"] // 2  # from the middle
+    heading = 10 - tile.rect["height"] // 2  # offset from the middle
     ActionChains(browser.driver).move_to_element_with_offset(tile, 0, heading).click().perform()
     assert len(_labels(browser)) < before
     assert not any(label.startswith("gfx90a") for label in _labels(browser))
@@ -395,7 +395,7 @@ def test_picture_with_the_mouse(browser: Browser, page: Path) -> None:
 
 
 def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
-    """A browser runs nothing of a hostile name and shows it as it is, in the picture as well."""
+    """A browser shows a hostile name as text and runs none of it, in the picture as well."""
     driver = browser.open(page)
     assert driver.title.startswith("Device code: ")
     assert HOSTILE_TARGET in browser.column("targets", 0)
@@ -411,7 +411,7 @@ def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
 
 
 def test_without_scripts(browser: Browser, page: Path) -> None:
-    """Without JavaScript the tables are the same, headers no buttons, the picture excused."""
+    """Without JavaScript, the tables are the same, headers are no buttons, and a note explains."""
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         driver = browser.open(page)
@@ -425,8 +425,8 @@ def test_without_scripts(browser: Browser, page: Path) -> None:
 
 @pytest.mark.parametrize(("media", "width"), [("", 320), ("print", 700)], ids=["phone", "paper"])
 def test_narrow(browser: Browser, page: Path, media: str, width: int) -> None:
-    """On a phone and on paper nothing but a table is wider than the page."""
-    driver = browser.open(page)  # wide, as it is when a user prints it
+    """On a phone and on paper, only tables are wider than the page."""
+    driver = browser.open(page)  # wide, as for printing
     if media:
         browser.command("Emulation.setEmulatedMedia", media=media)
     else:

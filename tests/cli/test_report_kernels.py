@@ -1,4 +1,4 @@
-"""The views of kernels and of changes on the page of ``offload-tool report``."""
+"""The views of kernels and changes on the page of ``offload-tool report``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def library(path: Path, extra: int = 0) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with an old and a new build, and the page about them."""
+    """Return a folder with an old and a new build, and the page on them."""
     folder = tmp_path_factory.mktemp("kernels")
     for name, extra in (("old", 0), ("new", 5)):
         (folder / name).mkdir()
@@ -83,12 +83,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Path:
-    """Return the page about `folder`."""
+    """Return the page on `folder`."""
     return folder / "page.html"
 
 
 def read_data(page: Path, name: str) -> Any:
-    """Return the data of that name."""
+    """Return the page's data of that name."""
     found = re.search(f'id="{name}">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     return json.loads(found[1])
@@ -185,7 +185,7 @@ def test_changes_are_those_of_diff(
 
 
 def test_several_builds(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each PATH has an OLD of its own, in their order; another number of them is an error."""
+    """Each PATH is paired with an OLD, in order; different numbers of them are an error."""
     new, old, page = folder / "new/lib.hipfb", folder / "old/lib.hipfb", tmp_path / "page.html"
     command = ["report", str(new), str(old), "-o", str(page), "--compare", str(old)]
     assert main(command) == 1
@@ -208,7 +208,7 @@ def test_several_builds(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_nothing_changed(folder: Path, tmp_path: Path) -> None:
-    """Of equal builds the page says that nothing changed."""
+    """For equal builds, the page says that nothing changed."""
     build = str(folder / "new")
     page = tmp_path / "page.html"
     assert main(["report", build, "--compare", build, "-o", str(page)]) == 0
@@ -217,7 +217,7 @@ def test_nothing_changed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_without_scripts_in_the_file(page: Path) -> None:
-    """Without a script, sums, the largest kernels and the changes are in the file as tables."""
+    """Without scripts, the file has tables of sums, the largest kernels and the changes."""
     tables = Parsed(page.read_text()).tables
     assert {row[0]: row[1] for row in tables["kernel-targets"]} == {
         **dict.fromkeys(TARGETS, "254"),
@@ -229,7 +229,7 @@ def test_without_scripts_in_the_file(page: Path) -> None:
 
 
 def test_hostile_names(page: Path) -> None:
-    """No name of a kernel becomes an element, or ends one; what turns text around is escaped."""
+    """No kernel name becomes an element, or ends one; bidi controls are escaped."""
     text = page.read_text()
     elements = [tag for tag, _ in Parsed(text).elements]
     assert "img" not in elements
@@ -240,7 +240,7 @@ def test_hostile_names(page: Path) -> None:
 
 
 def test_long_name(tmp_path: Path) -> None:
-    """Of a name of a megabyte the page has the beginning; another one remains another one."""
+    """The page has only the beginning of a huge name, and distinct names stay distinct."""
     path = bundle(
         tmp_path / "b", {"gfx906": [kernel(LONG), kernel(LONG + "y"), kernel("z" * 9999)]}
     )
@@ -254,7 +254,7 @@ def test_long_name(tmp_path: Path) -> None:
 
 
 def test_broken_metadata(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An image with broken metadata keeps its bytes; it is named on the page and reported."""
+    """An image with broken metadata keeps its bytes; the page names it, and so does stderr."""
     (tmp_path / "in").mkdir()
     library(tmp_path / "in" / "good")
     path = bundle(tmp_path / "in" / "<b>ad", {"gfx906": [{**kernel("k"), ".vgpr_count": "many"}]})
@@ -267,7 +267,7 @@ def test_broken_metadata(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "none that can be read: 1" in text
     assert "/&lt;b&gt;ad" in text
     assert len(kernels_of(page)) == 3 * 253
-    assert Parsed(text).tables["targets"][0][2] == "2"  # images for gfx906, both counted
+    assert Parsed(text).tables["targets"][0][2] == "2"  # both images for gfx906 count
 
 
 # -- the page in a browser ---------------------------------------------------------------
@@ -292,17 +292,17 @@ def open_at(browser: Browser, page: Path, fragment: str, **options: Any) -> Any:
 
 
 def state_of(browser: Browser) -> dict[str, list[str]]:
-    """Return what the page keeps in its address."""
+    """Return the state that the page keeps in its address."""
     return parse_qs(browser.driver.current_url.partition("#")[2].partition("?")[2])
 
 
 def said(browser: Browser) -> str:
-    """Return what was said last of the rows that match."""
+    """Return the last announcement of the number of matching rows."""
     return str(browser.find("#kernels .said").text)
 
 
 def test_table(browser: Browser, page: Path) -> None:
-    """The table has pages of 100 rows that say where they are, and no columns without data."""
+    """The table has pages of 100 rows with their positions, and no columns without data."""
     driver = open_at(browser, page, "kernels")
     assert not browser.find("#sizes").is_displayed()
     assert driver.execute_script("return scrollY") == 0
@@ -322,7 +322,7 @@ def test_table(browser: Browser, page: Path) -> None:
 
 
 def test_all_rows(browser: Browser, page: Path) -> None:
-    """All rows can be on one page, where the browser's own search finds each; a link keeps that."""
+    """All rows can be on one page, for the browser's own search; a link keeps that."""
     open_at(browser, page, "kernels?sort=name&rows=all&page=3")
     assert len(rows_of(browser)) == 763
     assert browser.find("#kernels-table caption").text == "Rows 1 to 763 of 763"
@@ -350,7 +350,7 @@ def test_all_rows(browser: Browser, page: Path) -> None:
 def test_filters_of_a_link(
     browser: Browser, page: Path, fragment: str, count: int, first: str
 ) -> None:
-    """A link says what is shown, by words, target, limits, order; the rest of it is nothing."""
+    """A link sets words, target, limits and order; the rest of it is ignored."""
     open_at(browser, page, f"kernels?{fragment}")
     rows = rows_of(browser)
     text = said(browser)
@@ -359,7 +359,7 @@ def test_filters_of_a_link(
 
 
 def test_side_by_side(browser: Browser, page: Path) -> None:
-    """A kernel's targets are columns; what differs is marked by a sign and by the difference."""
+    """A kernel's targets are columns; a sign and the difference mark different values."""
     driver = open_at(browser, page, "kernels?text=spill&sort=-scratch")
     browser.find("#kernels-table tbody a").click()
     assert driver.switch_to.active_element.text == "spiller"
@@ -381,7 +381,7 @@ def test_side_by_side(browser: Browser, page: Path) -> None:
     rows = {row[0]: row[1:] for row in rows_of(browser, "one-kernel-table")}
     assert rows["VGPR spills"] == ["\u2260 differs", "12 +12", "0", "24 +24"]
     assert state_of(browser)["base"] == ["1"]
-    driver.refresh()  # the address keeps all of it
+    driver.refresh()  # the address keeps the state
     assert {row[0]: row[1:] for row in rows_of(browser, "one-kernel-table")} == rows
     driver.back()
     assert browser.find("#kernels-table").is_displayed()
@@ -389,7 +389,7 @@ def test_side_by_side(browser: Browser, page: Path) -> None:
 
 
 def test_keyboard(browser: Browser, page: Path) -> None:
-    """With the keyboard alone: filter, sort, turn pages, look at a kernel, and come back to it."""
+    """By keyboard only: filter, sort, turn pages, open a kernel, and return to it."""
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
@@ -399,7 +399,7 @@ def test_keyboard(browser: Browser, page: Path) -> None:
         text: str = driver.execute_script("return document.activeElement.innerText")
         return text.strip()
 
-    browser.press(Keys.TAB)  # skip
+    browser.press(Keys.TAB)  # skip link
     browser.press(Keys.TAB)
     link = browser.press(Keys.TAB)
     assert link.text == "Kernels (763)"
@@ -428,7 +428,7 @@ def test_keyboard(browser: Browser, page: Path) -> None:
         pass
     name = driver.switch_to.active_element.text
     browser.press(Keys.ENTER)
-    wait_until(browser, lambda: focused() == name)  # the heading, when the page has turned
+    wait_until(browser, lambda: focused() == name)  # the heading, after the page has turned
     ActionChains(driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
     back = driver.switch_to.active_element
     assert back.text == "All kernels"
@@ -443,20 +443,20 @@ def test_keyboard(browser: Browser, page: Path) -> None:
         assert browser.press(Keys.ENTER).text == "Next"
         assert state_of(browser)["page"] == [str(page_number)]
     assert following.get_attribute("aria-disabled") == "true"
-    assert browser.press(Keys.ENTER).text == "Next"  # nowhere to go, and nothing breaks
+    assert browser.press(Keys.ENTER).text == "Next"  # no next page, and nothing breaks
     assert state_of(browser)["page"] == ["8"]
     assert browser.find("#status").get_attribute("textContent").startswith("Rows 701 to 763 of 763")
 
 
 def wait_until(browser: Browser, is_so: Any) -> None:
-    """Wait for what the page does a moment after the last key."""
+    """Wait for the page's delayed reaction to the last key."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(browser.driver, 5).until(lambda _: is_so())
 
 
 def test_changes(browser: Browser, page: Path) -> None:
-    """The changes that weigh most come first; they say what kernels need, and can be filtered."""
+    """The largest changes come first; they list kernels' needs, and can be filtered."""
     driver = open_at(browser, page, "changes")
     rows = rows_of(browser, "changes-table")
     assert len(rows) == 4
@@ -480,7 +480,7 @@ def test_changes(browser: Browser, page: Path) -> None:
 
 
 def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
-    """No view makes more of a hostile name than text, nor does one in the address."""
+    """Every view shows a hostile name as text only, including one in the address."""
     fragments = ["kernels?text=script", "kernels?rows=2000", "changes"]
     safe = HOSTILE.replace("\u202e", r"\u202e").replace("\u2066", r"\u2066")
     fragments += [f"kernels?kernel={quote(safe)}", f"kernels?kernel={quote(HOSTILE)}"]
@@ -498,7 +498,7 @@ def test_hostile_names_in_the_browser(browser: Browser, page: Path) -> None:
 
 
 def test_without_scripts(browser: Browser, page: Path) -> None:
-    """Without JavaScript all views are there one after the other, with tables of what is first."""
+    """Without JavaScript, all views follow one another, with tables of the first rows."""
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(page)
@@ -513,7 +513,7 @@ def test_without_scripts(browser: Browser, page: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(browser: Browser, page: Path, scheme: str) -> None:
-    """In both schemes, all text of each view has a contrast of 4.5:1 to what is behind it."""
+    """In both schemes, all text of each view has a contrast of 4.5:1 to its background."""
     for view in VIEWS:
         open_at(browser, page, view, scheme=scheme)
         found = browser.contrasts()
@@ -545,7 +545,7 @@ def test_axe(browser: Browser, page: Path, scheme: str) -> None:
 @pytest.mark.parametrize(("media", "width"), [("", 320), ("print", 700)], ids=["phone", "paper"])
 @pytest.mark.parametrize("view", VIEWS[1:])
 def test_narrow(browser: Browser, page: Path, view: str, media: str, width: int) -> None:
-    """On a phone and on paper nothing but a table is wider than the page."""
+    """On a phone and on paper, only tables are wider than the page."""
     driver = open_at(browser, page, view, media=media, width=width)
     wide = driver.execute_script(
         "return [...document.querySelectorAll('body *:not(.scroll *), caption')]"
@@ -557,7 +557,7 @@ def test_narrow(browser: Browser, page: Path, view: str, media: str, width: int)
 
 
 def test_30_000_kernels(browser: Browser, tmp_path: Path) -> None:
-    """Of 30,000 kernels the page is painted, with their table, in 2 seconds; a filter takes one."""
+    """A page with 30,000 kernels is painted, with their table, in 2 seconds; a filter takes one."""
     names = [f"_ZN4gemm{len(f'tile{n}')}tile{n}EPfPKfS2_{'i' * (n % 60)}" for n in range(5000)]
     targets = [f"gfx{n}" for n in ("906", "908", "90a", "942", "1030", "1100")]
     rows = {
@@ -570,7 +570,7 @@ def test_30_000_kernels(browser: Browser, tmp_path: Path) -> None:
     path, page = bundle(tmp_path / "many", rows), tmp_path / "page.html"
     assert main(["report", str(path), "-o", str(page)]) == 0
     painted, filled = [], []
-    for _ in range(3):  # the machine may be busy with other things
+    for _ in range(3):  # other load may slow the machine
         driver = open_at(browser, page, "kernels")
         paint, table = driver.execute_script(
             "return [performance.getEntriesByName('first-contentful-paint')[0].startTime,"
@@ -580,7 +580,7 @@ def test_30_000_kernels(browser: Browser, tmp_path: Path) -> None:
         filled.append(table)
     assert said(browser) == "All 30,000 kernels."
     choices = browser.driver.find_elements("css selector", ".pager option")
-    assert [choice.text for choice in choices] == ["100", "500", "2,000"]  # too many to be on one
+    assert [choice.text for choice in choices] == ["100", "500", "2,000"]  # no choice of all
     assert min(painted) < 2000
     assert min(filled) < 2000
     took = driver.execute_script(

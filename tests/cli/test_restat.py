@@ -1,4 +1,4 @@
-"""``--restat`` and ``archive``: outputs whose bytes stay the same are left untouched."""
+"""``--restat`` and ``archive``: outputs with equal bytes are left untouched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGETS = f"-targets={HOST},{GFX906},{GFX908}"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with some inputs in it."""
+    """Return the working directory, with some inputs."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "c"):
         Path(name).write_text(f"the contents of {name}")
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_kept(output: str, *words: str) -> bool:
-    """Run a command, which must succeed; tell whether it left `output` untouched."""
+    """Run a command, which must succeed; return whether it left `output` untouched."""
     os.utime(output, (1, 1))
     before = Path(output).stat().st_ino
     assert run(*words) == 0
@@ -91,7 +91,7 @@ def test_unbundling() -> None:
 
 
 def test_it_is_no_option_of_the_drop_in(capfd: pytest.CaptureFixture[str]) -> None:
-    """--restat is known before the drop-in's own options only, which stay as LLVM has them."""
+    """--restat is accepted only before the drop-in's own options, which match LLVM's."""
     assert run("bundler", *COMMANDS["bundler"], "--restat") != 0
     assert "Unknown command line argument '--restat'" in capfd.readouterr().err
     assert not Path("out").exists()
@@ -109,7 +109,7 @@ def test_errors_leave_the_output(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_archive_is_that_of_llvm_ar(llvm: Callable[[str], str]) -> None:
-    """`archive` writes what llvm-ar writes for the same files, named without their folders."""
+    """`archive` writes the same as llvm-ar for files named without their folders."""
     Path("sub").mkdir()
     Path("sub/d").write_text("x" * 33)
     assert run("archive", "-o", "ours.a", "a", "sub/d") == 0
@@ -131,7 +131,7 @@ def test_archive_is_that_of_llvm_ar(llvm: Callable[[str], str]) -> None:
 def test_wrong_usage_of_archive(
     capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
 ) -> None:
-    """Whatever is wrong is said, and nothing is written."""
+    """Every error is reported, and nothing is written."""
     assert run("archive", *words) == status
     assert message in capfd.readouterr().err.splitlines()[-1]
     assert not Path("out").exists()

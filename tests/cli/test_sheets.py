@@ -19,7 +19,7 @@ COLUMNS = ("in", "target ID", "code (bytes)", "LDS", "scratch", "kernel")
 def printed_at(
     width: int, table: Sheet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """Return what a terminal of so many columns gets, without styles."""
+    """Return the output for a terminal of that width, without styles."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(width))
@@ -31,7 +31,7 @@ def printed_at(
 def test_numbers_and_ids_are_whole(
     rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At each width, numbers and IDs are whole, and a note names the columns that are left out."""
+    """At each width, numbers and IDs are whole, and a note lists the columns left out."""
     row = ("lib/python3/site-packages/libsomething.so", ID, *NUMBERS, KERNEL)
     numbers = frozenset(COLUMNS[2:5])
     table = Sheet("a.so", COLUMNS, [row] * rows, numbers, KERNELS_LESS_NEEDED)
@@ -56,7 +56,7 @@ def test_overflow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 
 def test_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a pipe, rows are whole lines with all columns, whatever COLUMNS says."""
+    """In a pipe, rows are whole lines with all columns, whatever COLUMNS is."""
     monkeypatch.setenv("COLUMNS", "40")
     print_sheet(Sheet("a.so", ("in", "kernel"), [("p" * 150, KERNEL)], less_needed=("in",)))
     printed = capsys.readouterr().out

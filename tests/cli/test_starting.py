@@ -1,4 +1,4 @@
-"""Build tools run these commands thousands of times, so they load little."""
+"""Build tools run these commands thousands of times, so they import little."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW |= {f"offload_tool.{part}" for part in ("clang", "toolchain", "passes", "ma
 
 
 def test_front_door() -> None:
-    """Until it is known which command is asked for, nothing is loaded but the package itself."""
+    """Until the command is known, only the package itself is imported."""
     program = "import sys; before = {*sys.modules}; import offload_tool.cli; "
     program += "print(*{*sys.modules} - before)"
     words = [sys.executable, "-I", "-c", program]
@@ -25,7 +25,7 @@ def test_front_door() -> None:
 
 
 def test_bundler(tmp_path: Path) -> None:
-    """A bundle of plain files needs no other command."""
+    """A bundle of plain files imports no other command."""
     for name in ("host", "device"):
         (tmp_path / name).write_bytes(b"content")
     targets = "host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx906"
@@ -36,7 +36,7 @@ def test_bundler(tmp_path: Path) -> None:
 
 
 def test_packager(tmp_path: Path) -> None:
-    """A package of plain files needs no other command."""
+    """A package of plain files imports no other command."""
     (tmp_path / "device").write_bytes(b"content")
     image = f"--image=file={tmp_path / 'device'},triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
     loaded = loaded_modules(["packager", f"-o={tmp_path / 'package'}", image])

@@ -1,4 +1,4 @@
-"""``offload-tool target``: what a target ID says, without a file."""
+"""``offload-tool target``: explains a target ID, without a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from offload_tool.cli import main
     ],
 )
 def test_description(text: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The canonical form, and what is known of the processor."""
+    """The command prints the canonical form, and facts about the processor."""
     assert main(["target", text]) == 0
     assert set(lines) <= {*capsys.readouterr().out.splitlines()}
 
@@ -38,13 +38,13 @@ def test_description(text: str, lines: list[str], capsys: pytest.CaptureFixture[
     ],
 )
 def test_device(code: str, device: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether a device loads code for a target ID, with the reason, as for `match`."""
+    """The command prints whether a device loads code for a target ID, and why, as `match` does."""
     assert main(["target", code, device]) == status
     verdict = "does not load" if status else "loads"
     assert capsys.readouterr().out.startswith(f"{device} {verdict} code for {code}")
 
 
 def test_no_target_id(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no target ID is an error that says what to write."""
+    """An invalid target ID is an error that explains the format."""
     assert main(["target", "gfx9060"]) == 1
     assert "unknown processor 'gfx9060'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``offload-tool wrapper`` against LLVM's two tools, and where it differs on purpose."""
+"""``offload-tool wrapper`` against LLVM's two tools, and intended differences."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WrapperBench(Bench):
     dis = ""
 
     def assert_same_module(self, *arguments: str) -> str:
-        """Run both; their modules are the same text. Give it."""
+        """Run both; compare the text of their modules; return it."""
         assert self.assert_same([*arguments, "-o", "x.bc"]) == Result(0, b"", "")
         return self.same_text(*arguments)
 
@@ -104,7 +104,7 @@ def random_image(source: random.Random) -> bytes:
 
 
 def packaged(bench: WrapperBench, llvm: Callable[[str], str], name: str, content: bytes) -> str:
-    """Write an offload binary that holds `content`."""
+    """Write an offload binary with `content`."""
     bench.write("inner", content)
     image = "--image=file=inner,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp"
     command = [llvm("llvm-offload-binary"), "-o", name, image]
@@ -130,7 +130,7 @@ def test_random_modules(bench: WrapperBench, llvm: Callable[[str], str], seed: i
         else:
             names.append(bench.write(f"image{number}", content))
     if count > 1 and source.random() < 0.3:
-        names.append(names[0])  # the same file again
+        names.append(names[0])  # the same file twice
     arguments = [f"--kind={kind}", *names]
     if (triple := source.choice([None, *TRIPLES])) is not None:
         arguments.insert(source.randrange(len(arguments)), f"--triple={triple}")
@@ -141,7 +141,7 @@ def test_random_modules(bench: WrapperBench, llvm: Callable[[str], str], seed: i
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
 def test_every_triple(bench: WrapperBench, kind: str, triple: str) -> None:
-    """Each object format's sections and linkage are LLVM's, for each kind."""
+    """Sections and linkage for each object format and kind are LLVM's."""
     bench.assert_same_module(f"--kind={kind}", f"--triple={triple}", bench.write("x", b"an image"))
 
 
@@ -160,7 +160,7 @@ def test_random_modules_of_the_older_tool(older: WrapperBench, seed: int) -> Non
 
 @pytest.mark.llvm
 def test_notes_of_the_older_tool(older: WrapperBench) -> None:
-    """-add-omp-offload-notes puts the same notes into ELF images, and warns of the others."""
+    """-add-omp-offload-notes adds the same notes to ELF images, and warns of others."""
     text = "define i32 @f() {\n ret i32 7\n}\n@x = global i32 5\n"
     elf = compile_object(text, "x86_64-unknown-linux-gnu")
     names = [older.write("a.o", elf), older.write("b", b"no ELF")]
@@ -170,7 +170,7 @@ def test_notes_of_the_older_tool(older: WrapperBench) -> None:
     assert "LLVMOMPOFFLOAD" in older.same_text()
 
 
-# ---- the same refusals ---------------------------------------------------------------
+# ---- the same errors -----------------------------------------------------------------
 
 REFUSED = [
     "",
@@ -218,7 +218,7 @@ REFUSED_OLDER = [
     [*(("bench", words) for words in REFUSED), *(("older", words) for words in REFUSED_OLDER)],
 )
 def test_refusals(request: pytest.FixtureRequest, fixture: str, words: str) -> None:
-    """A wrong command line, or missing input, gives LLVM's message and exit status, no output."""
+    """A wrong command line, or missing input, leads to LLVM's message and status, no output."""
     bench: WrapperBench = request.getfixturevalue(fixture)
     bench.write("image", b"x")
     assert bench.assert_same(words.split()).status == 1
@@ -232,7 +232,7 @@ def test_help(bench: WrapperBench, option: str) -> None:
     assert bench.assert_same([option]).status == 0
 
 
-# ---- where we differ -----------------------------------------------------------------
+# ---- differences ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -254,13 +254,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_messages_about_outputs(
     folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
 ) -> None:
-    """A message about the output names it, which LLVM's do not."""
+    """An error about the output names it, unlike LLVM's."""
     assert run_wrapper("bin/tool", words.split(), {}) == 1
     assert capsys.readouterr().err == f"bin/tool: error: {message}\n"
 
 
 def test_broken_offload_binary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An offload binary that is cut short is refused; LLVM points outside of it."""
+    """A truncated offload binary is rejected; LLVM refers to bytes outside of it."""
     (folder / "image").write_bytes(bytes.fromhex("10ff10ad01000000"))
     assert run_wrapper("tool", ["--kind=openmp", "image", "-o", "x"], {}) == 1
     assert "tool: error: 'image', offset 0x0, header: expected" in capsys.readouterr().err
@@ -277,7 +277,7 @@ def test_output_on_standard_output(folder: Path) -> None:
 
 
 def test_objects_by_name(folder: Path) -> None:
-    """An output named .o is an object, with either tool's options."""
+    """An output named .o is an object, with the options of either tool."""
     assert run_wrapper("tool", ["--kind=hip", "image", "-o", "a.o"], {}) == 0
     assert run_wrapper("tool", ["-target", "x86_64-linux-gnu", "image", "-o", "b.o"], {}) == 0
     assert {(folder / n).read_bytes()[:4] for n in ("a.o", "b.o")} == {b"\x7fELF"}
@@ -286,7 +286,7 @@ def test_objects_by_name(folder: Path) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper-22"])
 def test_bitcode_as_llvms(folder: Path, llvm: Callable[[str], str], name: str) -> None:
-    """By LLVM's names, an output is bitcode whatever it is called, as LLVM's own."""
+    """Under LLVM's names, an output is bitcode whatever its name, as in LLVM."""
     for output in ("a.o", "a.obj", "a.ll", "a"):
         assert run_wrapper(f"/usr/bin/{name}", ["--kind=hip", "image", "-o", output], {}) == 0
         assert (folder / output).read_bytes()[:4] == b"BC\xc0\xde"
@@ -296,7 +296,7 @@ def test_bitcode_as_llvms(folder: Path, llvm: Callable[[str], str], name: str) -
 
 
 def test_wrong_offload_arch(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Target IDs are canonical in the module; what is none is refused by name."""
+    """Target IDs are canonical in the module; an invalid one is rejected by name."""
     words = ["-target", "x86_64-linux-gnu", "image", "-o", "x.o", "--offload-arch"]
     for given, canonical in (
         ("gfx906:xnack+:sramecc-", "gfx906:sramecc-:xnack+"),
@@ -345,7 +345,7 @@ def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
 @pytest.mark.parametrize("tool", ["llvm-offload-wrapper-23", "offload-tool wrapper"])
 def test_llvm_23(folder: Path, llvm: Callable[[str], str], kind: str, tool: str) -> None:
-    """LLVM 23's wrappers are kept from sanitizers, and its relocatable images are apart."""
+    """LLVM 23's wrappers are excluded from sanitizers, and relocatable images are separate."""
     option = [] if tool.endswith("23") else ["--llvm=23"]
     words = [f"--kind={kind}", "--relocatable", "image", "-o", "x.bc"]
     assert run_wrapper(tool, [*option, *words], {}) == 0
@@ -360,7 +360,7 @@ def test_llvm_23(folder: Path, llvm: Callable[[str], str], kind: str, tool: str)
 def test_modules_of_llvm_23(
     tmp_path: Path, llvm23: Callable[[str], str], kind: str, triple: str, capfdbinary
 ) -> None:
-    """With --llvm=23, the modules are those of LLVM 23's program."""
+    """With --llvm=23, the modules equal those of LLVM 23's program."""
     bench = make_bench(tmp_path, llvm23, capfdbinary, "", "--llvm=23")
     bench.write("image", b"image")
     for more in ((), ("--relocatable",)):
@@ -382,7 +382,7 @@ def test_modules_of_llvm_23(
 def test_whose_objects_the_module_is_for(
     folder: Path, llvm: Callable[[str], str], tool: str, options: list[str], section: str
 ) -> None:
-    """The older tool's modules are for a current clang's objects, unless older ones are meant."""
+    """The older tool's modules fit a current clang's objects, unless older ones are requested."""
     words = [*options, "-target", "x86_64-pc-linux-gnu", "image", "-o", "x.bc"]
     assert run_wrapper(tool, words, {}) == 0
     text = disassembled(llvm("llvm-dis"), folder / "x.bc")
@@ -391,7 +391,7 @@ def test_whose_objects_the_module_is_for(
 
 
 def test_offload_arch_for_each_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fewer target IDs than images are refused."""
+    """Fewer target IDs than images are rejected."""
     words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image image"
     assert run_wrapper("tool", words.split(), {}) == 1
     message = "expected one target ID for each of 2 images, found 1"
@@ -413,14 +413,14 @@ def test_offload_arch_for_each_image(folder: Path, capsys: pytest.CaptureFixture
     ],
 )
 def test_which_tool_is_meant(tool: str, words: str, older: bool) -> None:
-    """The options tell which of the two tools a command line is for, else the name does."""
+    """The options select one of the two tools; without them, the name does."""
     command_line, _ = choose_tool(tool, words.split())
     assert (command_line is OLDER_WRAPPER_COMMAND_LINE) is older
 
 
 @pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper"])
 def test_called_by_name(folder: Path, name: str) -> None:
-    """A link with the name of LLVM's tool is that tool."""
+    """A link with the name of LLVM's tool runs that drop-in."""
     program = shutil.which("offload-tool", path=str(Path(sys.executable).parent))
     if program is None:
         missing("the script offload-tool")
