@@ -1,1 +1,1 @@
-"""Untrusted files: each fault that was seen once, as a test; see docs/untrusted.md."""
+"""Untrusted files: a test for each fault that occurred once; see docs/untrusted.md."""

@@ -5,7 +5,7 @@ killed one (SIGKILL) leaves the output likewise; what else it leaves, the next r
 apart from a whole output that has its temporary name for the moment between two system calls.
 """
 
-# ruff: noqa: T201 - it prints what it finds.
+# ruff: noqa: T201 - it prints its findings.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.sccache_dist.scheduling import serving
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 TOOL = (sys.executable, "-m", "offload_tool")
-# With a small program in the compiler's place: packing 100 MB of it takes its time.
+# A small program replaces the compiler: packing 100 MB of it would take long.
 DIST = """
 import sys
 from offload_tool.cli import main
@@ -40,7 +40,7 @@ sys.exit(main(sys.argv[1:]))
 KERNEL = "__attribute__((global)) void kernel(int* p) { *p = VALUE; }\n"
 FLAGS = ("-nogpuinc", "-nogpulib", "-DVALUE=1", "-w")
 _NOT_OURS = ("offload_tool-", "k-gfx906-")
-"""A cache, and what clang's driver leaves when it is ended, whoever has started it."""
+"""A cache, and leftovers of clang's driver after any interruption."""
 _OLD = b"what was there before"
 
 
@@ -101,7 +101,7 @@ class Trial:
             (folder / "in" / name).write_bytes(content)
         self.finish()
         self.beside = self._names() - {"out"}
-        """What belongs to the output: a manifest."""
+        """Files that belong to the output: a manifest."""
         self.is_folder = (self.outputs / "out").is_dir()
         self.whole = self._state()
         started = time.monotonic()
@@ -123,7 +123,7 @@ class Trial:
         return {path.name for path in self.outputs.iterdir()}
 
     def _state(self) -> dict[str, bytes]:
-        """Return the files of the output; one that is no folder has no name."""
+        """Return the files of the output; an output that is not a folder has an empty name."""
         out = self.outputs / "out"
         if out.is_dir():
             files = (path for path in out.rglob("*") if path.is_file())
@@ -131,7 +131,7 @@ class Trial:
         return {"": out.read_bytes()} if out.exists() else {}
 
     def _restore(self, *, is_old: bool) -> dict[str, bytes]:
-        """Make the folder as it was before the command; with an old output if `is_old`."""
+        """Restore the folder to its state before the command; with an old output if `is_old`."""
         shutil.rmtree(self.outputs)
         self.outputs.mkdir()
         if is_old:
@@ -143,7 +143,7 @@ class Trial:
         return self._state()
 
     def run(self, number: int, after: float, *, is_old: bool) -> tuple[str, list[str]]:
-        """Send a signal `after` a part of the command's time; say what was left, and is wrong."""
+        """Send a signal `after` a part of the command's time; return leftovers and faults."""
         before = self._restore(is_old=is_old)
         with subprocess.Popen(
             *(self.command,), cwd=self.folder / "in", env=self.environment, text=True,
@@ -187,13 +187,13 @@ class Trial:
         return ("left something" if left else "nothing left"), wrong
 
     def _is_whole(self, name: str) -> bool:
-        """Return whether a file is the output that was about to get its name."""
+        """Return whether a file is the output just before its rename."""
         path = self.outputs / name
         has_name = name.startswith(".out.") and name.endswith(".tmp") and path.is_file()
         return has_name and path.read_bytes() in self.whole.values()
 
     def _litter(self) -> list[str]:
-        """Name what is neither the output nor a cache."""
+        """Return the files that are neither the output nor a cache."""
         found = [name for name in self._names() if name != "out" and name not in self.beside]
         if self.is_folder and (self.outputs / "out").is_dir():
             names = (path.name for path in (self.outputs / "out").iterdir())
@@ -206,7 +206,7 @@ class Trial:
 
 @contextmanager
 def a_trial(name: str) -> Iterator[Trial]:
-    """Yield the trial of a command, in a folder that is gone with the block."""
+    """Yield the trial of a command, in a folder that is removed after the block."""
     with tempfile.TemporaryDirectory(prefix="killing-") as folder, serving() as url:
         yield Trial(VICTIMS[name], Path(folder), url)
 

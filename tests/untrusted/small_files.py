@@ -1,4 +1,4 @@
-"""Small files that ask for much work: tables that name the same bytes again and again."""
+"""Small files that cause much work: their tables refer to the same bytes repeatedly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AMDGPU, _OS_HSA, _V5 = 224, 64, 3
 def elf(
     body: bytes, sections: Sequence[tuple[int, int]], segments: int = 0, machine: int = 62
 ) -> bytes:
-    """Return an ELF file whose sections, each a name and a type, all are `body`."""
+    """Return an ELF file whose sections, given by name and type, all share `body`."""
     begin = _HEADER.size + segments * _SEGMENT.size
     names = begin + len(body)
     rows = [(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
@@ -44,7 +44,7 @@ def elf(
 
 
 def note(size: int) -> bytes:
-    """Return a metadata note of AMD's, of about so many bytes."""
+    """Return an AMD metadata note of about that many bytes."""
     kernel = packed({".name": "k", ".symbol": "k.kd"} | dict.fromkeys(_NUMBERS, 0))
     count = size // len(kernel)
     kernels = b"\xdd" + count.to_bytes(4, "big") + kernel * count
@@ -54,7 +54,7 @@ def note(size: int) -> bytes:
 
 
 def zip_directory(rows: int) -> bytes:
-    """Return a zip file whose directory names one member again and again."""
+    """Return a zip file whose directory lists one member repeatedly."""
     local = struct.pack("<4s5H3I2H", b"PK\3\4", 10, 0, 0, 0, 33, 0, 4, 4, 1, 0) + b"a" + b"\x7fELF"
     row = b"PK\1\2" + struct.pack("<6H3I5H2I", 20, 10, 0, 0, 0, 33, 0, 4, 4, 1, 0, 0, 0, 0, 0, 0)
     directory = (row + b"a") * rows
@@ -69,7 +69,7 @@ def _packed_zip(members: dict[str, bytes]) -> bytes:
 
 
 def kpack(keys: int, code: bytes = b"image") -> bytes:
-    """Return an archive that has one code object under many keys."""
+    """Return an archive with one code object under many keys."""
     row = packed({"gfx906": {"type": "hsaco", "ordinal": 0, "original_size": len(code)}})
     rows = b"".join(packed(f"{key}#0") + row for key in range(keys))
     head = {"group_name": "g", "gfx_arch_family": "gfx906", "gfx_arches": ["gfx906"]}
@@ -81,7 +81,7 @@ def kpack(keys: int, code: bytes = b"image") -> bytes:
 
 
 def _archive(magic: bytes, names: bytes, content: bytes, members: int) -> bytes:
-    """Return an archive with a table of `names`, whose members all have the first of these."""
+    """Return an archive with a table of `names`, whose members all have the first one."""
 
     def row(name: bytes, size: int) -> bytes:
         return name.ljust(16) + b"0".ljust(12) + b"0     0     644     %-10d`\n" % size
@@ -92,17 +92,17 @@ def _archive(magic: bytes, names: bytes, content: bytes, members: int) -> bytes:
 
 
 def archive_of_one_name(length: int, members: int) -> bytes:
-    """Return an archive whose members all have one name, which is that long."""
+    """Return an archive whose members all share one name of that length."""
     return _archive(b"!<arch>\n", b"a" * length, b"\x7fELF", members)
 
 
 def thin(name: str, members: int) -> bytes:
-    """Return a thin archive that names one file again and again."""
+    """Return a thin archive that names one file repeatedly."""
     return _archive(b"!<thin>\n", name.encode(), b"", members)
 
 
 def shared_bundle(entries: int, code: bytes) -> bytes:
-    """Return a bundle whose entries are one code object."""
+    """Return a bundle whose entries share one code object."""
     names = [GFX906 + b":%d" % number for number in range(entries)]
     start = 32 + sum(24 + len(name) for name in names)
     rows = (struct.pack("<QQQ", start, len(code), len(name)) + name for name in names)
@@ -111,14 +111,14 @@ def shared_bundle(entries: int, code: bytes) -> bytes:
 
 
 class Case:
-    """Files of a folder, and the command that reads them."""
+    """Files in a folder, and the command that reads them."""
 
     def __init__(
         self, words: str, make: Callable[[], dict[str, bytes]], refused: str | None = None
     ) -> None:
         self.words = words.split()
         self.refused = refused
-        """What is said, where a limit is what ends it."""
+        """The message, if a limit ends the command."""
         self._make = make
 
     def write(self, folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a run may use: bombs end before they are unpacked, and what is true passes."""
+"""Resource limits of a run: decompression bombs are rejected early, and valid files pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLOCK = 1 << 17
 
 
 def bomb(size: int) -> bytes:
-    """Return a compressed bundle of so many bytes in a few thousand."""
+    """Return a compressed bundle of that many bytes, a few thousand compressed."""
     blocks = size // BLOCK
     return compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks), digest=bytes(8))
 
@@ -40,7 +40,7 @@ def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def test_a_bomb(tmp_path: Path) -> None:
-    """A bundle that unpacks to 4 GB is refused at once, and leaves nothing."""
+    """A bundle that would unpack to 4 GB is rejected at once, and leaves no files."""
     (tmp_path / "x").write_bytes(bomb(4 << 30))
     started = time.monotonic()
     done = run("extract", tmp_path / "x", "-o", tmp_path / "out")
@@ -51,7 +51,7 @@ def test_a_bomb(tmp_path: Path) -> None:
 
 
 def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The limit is of the run: a zip file of bombs unpacks no more than one of them might."""
+    """The limit applies to the run: a zip file of bombs unpacks no more than one bomb could."""
     one = bomb(600 << 20)
     (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}, zipfile.ZIP_DEFLATED))
     found = Budget(Limits(unpacked=700 << 20))
@@ -65,7 +65,7 @@ def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_one_file_brings_is_its_own(tmp_path: Path) -> None:
-    """A file may unpack to 100 times its size, whatever the files before it have used."""
+    """A file may unpack to 100 times its size, whatever earlier files have used."""
     limits = Budget(Limits(unpacked=1000))
     limits.opened(50)
     limits.unpack(5500)
@@ -87,7 +87,7 @@ def test_a_real_wheel_passes() -> None:
 
 
 def test_each_call_alone_without_a_run() -> None:
-    """A program that limits no run can unpack as often as it likes, each time by its payload."""
+    """Without limits for a run, a program can unpack repeatedly, each time by its payload."""
     for _ in range(3):
         budget(1000).unpack(1 << 30)
     with pytest.raises(LimitError):
@@ -95,7 +95,7 @@ def test_each_call_alone_without_a_run() -> None:
 
 
 def test_a_huge_bss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What an object's numbers ask to be written beyond what is in it is limited."""
+    """Bytes written because of an object's numbers, beyond its content, are limited."""
     data = bytearray(make_elf(extra={b".hip_fatbin": bundle({GFX906: b"i"}), b".pad": b"x"}))
     table = struct.unpack_from("<Q", data, 40)[0]
     row = table + 64 * 6
@@ -118,7 +118,7 @@ def test_a_huge_bss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_overlapping_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bundle whose entries are all the same bytes is not written a thousand times."""
+    """A bundle whose entries share the same bytes is not written a thousand times."""
     names = [b"hip-amdgcn-amd-amdhsa--gfx%d" % n for n in range(1000)]
     size = 3 << 20
     position = 32 + sum(24 + len(name) for name in names)
@@ -139,7 +139,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5G", "1E", "G"])
 def test_no_sizes(tmp_path: Path, text: str) -> None:
-    """Anything else is refused by the variable's name."""
+    """Other values are rejected by the variable's name."""
     with pytest.raises(UsageError, match="OFFLOAD_MAX_WRITTEN"):
         Limits.of({"OFFLOAD_MAX_WRITTEN": text})
     done = run("list", tmp_path, OFFLOAD_MAX_WRITTEN=text)
@@ -148,7 +148,7 @@ def test_no_sizes(tmp_path: Path, text: str) -> None:
 
 
 def test_holes_bring_nothing(tmp_path: Path) -> None:
-    """A file of holes does not bring an allowance for bytes that are not there."""
+    """A sparse file gets no allowance for its holes."""
     with (tmp_path / "x").open("wb") as file:
         file.write(b"x")
         file.truncate(1 << 40)
@@ -157,18 +157,18 @@ def test_holes_bring_nothing(tmp_path: Path) -> None:
 
 
 def test_long_tables_end(tmp_path: Path) -> None:
-    """A table of 100,000 entries is plain columns, in a few seconds."""
+    """A table of 100,000 entries is printed in plain columns, in a few seconds."""
     names = [b"hip-amdgcn-amd-amdhsa--gfx906:%d" % n for n in range(100_000)]
     (tmp_path / "x").write_bytes(bundle(dict.fromkeys(names, b"")))
     started = time.monotonic()
     done = run("list", "--max-members", "10000000", tmp_path / "x")
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) > 100_000
-    assert time.monotonic() - started < 90  # 5 on an idle machine; rich did not end in 120
+    assert time.monotonic() - started < 90  # 5 on an idle machine; rich needs more than 120
 
 
 def test_a_pipe_is_bounded(tmp_path: Path) -> None:
-    """Standard input is read up to the limit, as far as memory goes."""
+    """Standard input is read up to the limit, as far as memory allows."""
     with Path("/dev/zero").open("rb") as zeros:
         done = subprocess.run(
             [sys.executable, "-m", "offload_tool", "packager", "-"],
@@ -183,14 +183,14 @@ def test_a_pipe_is_bounded(tmp_path: Path) -> None:
 
 
 def test_members_are_counted_before_they_are_looked_at(tmp_path: Path) -> None:
-    """An archive of more members than allowed ends at the limit."""
+    """An archive with too many members ends at the limit."""
     (tmp_path / "x.a").write_bytes(archive({b"%d" % n: b"" for n in range(50)}))
     done = run("list", "--max-members", "49", tmp_path / "x.a")
     assert "expected at most 49 members" in done.stderr
 
 
 def test_written_is_per_run(tmp_path: Path) -> None:
-    """Outputs count together, holes too."""
+    """Outputs count together, including holes."""
     with limited(Budget(Limits(written=100))):
         with replace_file(tmp_path / "a") as out:
             out.pad_to(60)

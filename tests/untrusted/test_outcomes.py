@@ -1,4 +1,4 @@
-"""However a command ends: one line, a documented status, and outputs whole or as before."""
+"""Every end of a command: one line, a documented status, and outputs complete or unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUNDLE = bundle({HOST: b"", GFX906: b"image", GFX90A: os.urandom(3 << 20)})
 
 
 def shell(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a shell's line, with ``$T`` for the tool."""
+    """Run a shell command line, with ``$T`` for the tool."""
     environment = os.environ | {"T": " ".join(TOOL)}
     return subprocess.run(
         ["sh", "-c", text], cwd=folder, capture_output=True, text=True, check=False, env=environment
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("words", ["list b", "--help", "match b gfx906", "bundler --version"])
 @pytest.mark.parametrize("stream", [">&-", ">/dev/full"])
 def test_standard_output_that_cannot_be_written(folder: Path, words: str, stream: str) -> None:
-    """A result that cannot be written is one line, and status 1."""
+    """If a result cannot be written, the command prints one line and returns 1."""
     done = shell(f"$T {words} {stream}", folder)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -58,7 +58,7 @@ def test_standard_output_that_cannot_be_written(folder: Path, words: str, stream
 
 @pytest.mark.parametrize("streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", "<&-"])
 def test_commands_that_print_nothing(folder: Path, streams: str) -> None:
-    """Who has nothing to print needs no stream, and no file gets a stream's place."""
+    """A command without output needs no streams, and no file gets a closed stream's descriptor."""
     done = shell(f"$T archive -o out.a b {streams}", folder)
     assert (done.returncode, done.stderr) == (0, "")
     before = (folder / "out.a").read_bytes()
@@ -68,7 +68,7 @@ def test_commands_that_print_nothing(folder: Path, streams: str) -> None:
 
 @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full"])
 def test_errors_that_cannot_be_said(folder: Path, stream: str) -> None:
-    """An error that cannot be said is still the status; so is a lost note."""
+    """If standard error is not writable, the status stays: 1 for an error, 0 for success."""
     assert shell(f"$T list none {stream}", folder).returncode == 1
     assert shell(f"$T extract b --target gfx906 -o out {stream}", folder).returncode == 0
 
@@ -95,7 +95,7 @@ HOSTILE = "a\n::error::forged\x1b[31m\x9b2J\u202e\u2028.o"
 )
 @pytest.mark.parametrize("there", [True, False])
 def test_messages_are_lines(folder: Path, words: tuple[str, ...], there: bool) -> None:
-    """Line breaks, escape sequences and bidi controls of names do not get to a stream."""
+    """Line breaks, escape sequences and bidi controls in names do not reach a stream."""
     if there:
         (folder / HOSTILE).write_bytes(bundle({HOSTILE.encode(): b"x"})[:-1])
     done = subprocess.run([*TOOL, *words, HOSTILE], cwd=folder, capture_output=True, check=False)
@@ -108,7 +108,7 @@ def test_messages_are_lines(folder: Path, words: tuple[str, ...], there: bool) -
 
 
 def test_escapes() -> None:
-    """Control characters are escaped; names that are not UTF-8 stay in messages, but for C1."""
+    """Control characters are escaped; bytes of names that are not UTF-8 stay, except C1."""
     assert one_line("a\n\x1b\x9b\u202eä") == "a\\n\\x1b\\x9b\\u202eä"
     assert one_line("\udcff\udc9b") == "\udcff\\x9b"
     assert printable("\udcff") == "\\udcff"
@@ -116,7 +116,7 @@ def test_escapes() -> None:
 
 
 def test_a_line_break_in_a_triple(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A triple with a line break does not get into a module."""
+    """A triple with a line break does not reach a module."""
     words = ["wrapper", "--kind=openmp", "--triple=x86_64\nevil", "-o", str(folder / "o.bc")]
     assert main([*words, str(folder / "b")]) == 1
     assert "not printable" in capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_a_line_break_in_a_triple(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_there_is_one_printer() -> None:
-    """Nothing in the command line writes to a stream but the one module for it."""
+    """In the command line, only one module writes to streams."""
     for path in (ROOT / "offload_tool" / "cli").rglob("*.py"):
         text = path.read_text()
         if path.name != "lines.py":
@@ -136,7 +136,7 @@ def test_there_is_one_printer() -> None:
 
 
 def test_one_output_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two outputs that are one file are refused, by whatever names."""
+    """Two outputs that are the same file are rejected, whatever their names."""
     (folder / "link").symlink_to("out")
     hip = [HOST.decode(), GFX906.decode()]
     words = ["bundler", "-type=bc", "-unbundle", f"-targets={','.join(hip)}"]
@@ -147,12 +147,12 @@ def test_one_output_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(UsageError), replace_all([folder / "x", f"{folder}/./x"]):
         pass
     name = str(folder / "x")
-    with pytest.raises(UsageError), replace_all([name, name]):  # one object, as "x" always is
+    with pytest.raises(UsageError), replace_all([name, name]):  # one object, as "x" literals are
         pass
 
 
 def test_set_user_id_does_not_stay(tmp_path: Path) -> None:
-    """New content does not run as someone else."""
+    """New content never runs as another user."""
     path = tmp_path / "out"
     path.touch()
     path.chmod(0o6755)
@@ -162,7 +162,7 @@ def test_set_user_id_does_not_stay(tmp_path: Path) -> None:
 
 
 def test_a_read_only_file(tmp_path: Path) -> None:
-    """A file that nobody may write is not replaced, whoever asks."""
+    """A read-only file is not replaced, whatever the user."""
     path = tmp_path / "out"
     path.write_bytes(b"old")
     path.chmod(0o444)
@@ -180,7 +180,7 @@ def test_a_loop_of_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bitcode that is cut short is an error of the packager, as it is of LLVM's."""
+    """Truncated bitcode is an error of the packager, as in LLVM."""
     data = (HERE / "seeds" / "module.bc").read_bytes()
     for size in (4, 8, 100, 500, 1500, len(data) - 12):
         (tmp_path / "x.bc").write_bytes(data[:size])
@@ -192,7 +192,7 @@ def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_bitcode_cut_between_blocks(
     tmp_path: Path, llvm: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where only whole blocks are missing, the packager refuses what LLVM's does."""
+    """If only whole blocks are missing, the packager rejects the same files as LLVM's."""
     data = (HERE / "seeds" / "module.bc").read_bytes()
     blocks = list(top_blocks(Bits(memoryview(data), 32, 8 * len(data))))
     assert [block.number for block in blocks] == [13, 8, 23]
@@ -208,13 +208,13 @@ def test_bitcode_cut_between_blocks(
     assert theirs.returncode == 0
 
 
-# -- inputs that become shorter --------------------------------------------------------
+# -- inputs truncated during a run -----------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 5000, 3_999_999])
 @pytest.mark.parametrize("at", ["while it is read", "before the output is complete"])
 def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int, at: str) -> None:
-    """No output is completed: an error names the file, or the system ends the process (SIGBUS)."""
+    """No output is completed: an error names the file, or SIGBUS ends the process."""
     script = f"""
         import os, sys
         from offload_tool.errors import FileError
@@ -246,7 +246,7 @@ def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int, at: str) 
 
 
 def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
-    """At whatever moment: the command ends with a line for an error, or as LLVM's would."""
+    """At any moment, the command ends with an error line, or as LLVM's would."""
     data = b"".join(bundle({GFX906: bytes([n]) * 100_000}) for n in range(60))
     for step in range(12):
         (folder / "x").write_bytes(data)
@@ -264,9 +264,9 @@ def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(VICTIMS))
 def test_whenever_a_command_is_ended(name: str) -> None:
-    """Its output is whole or what it was, and nothing is left, or with SIGKILL after the next run.
+    """The output is complete or unchanged, without leftovers (with SIGKILL: after the next run).
 
-    `python -m tests.untrusted.killing` does this many times.
+    `python -m tests.untrusted.killing` repeats this many times.
     """
     with a_trial(name) as trial:
         for number in SIGNALS:
@@ -276,7 +276,7 @@ def test_whenever_a_command_is_ended(name: str) -> None:
 
 
 def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """What no command catches is one line: no memory, too deep, and what nobody foresaw."""
+    """Errors that no command catches are one line: out of memory, too deep, unexpected ones."""
     for error, said in (
         (MemoryError(), "more memory than there is"),
         (RecursionError(), "nested too deep"),
@@ -294,14 +294,14 @@ def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Non
 
 
 def test_json_stays_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Escapes are for people: in JSON, names are what they are."""
+    """Escapes are for people: JSON has the original names."""
     (folder / "x").write_bytes(bundle({b"hip-a\n\x1b-b-c-d-": b"x"}))
     assert main(["list", "--json", str(folder / "x")]) == 0
     assert json.loads(capsys.readouterr().out)[0]["id"] == "hip-a\n\x1b-b-c-d-"
 
 
 def test_an_input_is_not_its_own_stream(tmp_path: Path) -> None:
-    """A pipe that is given open is an input."""
+    """An open pipe is a valid input."""
     reading, writing = os.pipe()
     os.write(writing, b"x")
     os.close(writing)
@@ -311,7 +311,7 @@ def test_an_input_is_not_its_own_stream(tmp_path: Path) -> None:
 
 
 def test_a_signal_while_a_class_is_made() -> None:
-    """A signal that Python has wrapped in another error is a signal, and no unforeseen error."""
+    """A signal that Python wraps in another error still counts as a signal."""
     program = (
         "import os, signal, sys\n"
         "from offload_tool.cli._main import guarded\n"

@@ -1,4 +1,4 @@
-"""What is written into a folder stays in it: no link below the folder is followed."""
+"""Writes into a folder stay in it: no link below the folder is followed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GFX906 = [Device.parse("gfx906")]
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """Return a folder with a library of HIP code and a text, in folders."""
+    """Return a folder with a HIP library and a text, in subfolders."""
     folder = tmp_path / "in"
     (folder / "lib").mkdir(parents=True)
     (folder / "lib/a.so").write_bytes(hip_library())
@@ -35,7 +35,7 @@ def library(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder that must be after the test what it was before."""
+    """Return a folder that the test must not change."""
     folder = tmp_path / "elsewhere"
     folder.mkdir(mode=0o750)
     (folder / "kept").write_text("kept")
@@ -50,7 +50,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
 def test_join_of_a_folder_over_a_link(
     library: Path, elsewhere: Path, tmp_path: Path, *, inside: bool
 ) -> None:
-    """A part's folder is not laid over a link of the host's, wherever that leads."""
+    """A part's folder is not laid over a link of the host's, wherever it leads."""
     split_file(library, tmp_path / "parts", in_parts=True)
     host, *parts = sorted((tmp_path / "parts").iterdir(), reverse=True)
     (host / "data").symlink_to("lib" if inside else elsewhere)
@@ -65,7 +65,7 @@ def test_join_of_a_folder_over_a_link(
 def test_a_link_in_the_output_folder(
     operation: str, library: Path, elsewhere: Path, tmp_path: Path
 ) -> None:
-    """A link that is in the output folder already is replaced, or refused, but not followed."""
+    """An existing link in the output folder is replaced or rejected, but not followed."""
     split_file(library, tmp_path / "whole")
     out = tmp_path / "out"
     out.mkdir()
@@ -90,7 +90,7 @@ def test_a_link_in_the_output_folder(
 def test_a_link_takes_the_place_of_a_folder_in_between(
     library: Path, elsewhere: Path, tmp_path: Path
 ) -> None:
-    """A folder that another process replaces by a link while outputs are moved is not entered."""
+    """A folder that another process replaces by a link during the renames is not entered."""
     out = tmp_path / "out"
     (out / "lib").mkdir(parents=True)
 
@@ -106,14 +106,14 @@ def test_a_link_takes_the_place_of_a_folder_in_between(
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a//b", "a/../b", "../a", "a/", "/a"])
 def test_names_that_lead_out(name: str, tmp_path: Path) -> None:
-    """A name is one of a file below the folder, or refused."""
+    """A name must be that of a file below the folder; others are rejected."""
     with pytest.raises(FileError, match="is no name of a file below"), new_folder(tmp_path) as made:
         made.write(name, None)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_names_below_links(elsewhere: Path, tmp_path: Path) -> None:
-    """Nothing is made, looked at or removed below a link."""
+    """No file is created, checked or removed below a link."""
     with new_folder(tmp_path / "out") as made:
         made.link("link", str(elsewhere))
         for action in (
@@ -136,7 +136,7 @@ def test_names_below_links(elsewhere: Path, tmp_path: Path) -> None:
     "operation", ["join", "thin", "thin in place", "split", "parts", "extract"]
 )
 def test_all_is_written_below_the_descriptor(operation: str, library: Path, tmp_path: Path) -> None:
-    """No operation writes below its output folder by a path: that could lead through a link."""
+    """No operation writes below its output folder by a path, which could lead through a link."""
     out = tmp_path / "out"
     split_file(library, tmp_path / "whole")
     wrong = []
@@ -176,7 +176,7 @@ _hooks: list[Any] = []
 
 def _call_hooks(event: str, arguments: tuple[Any, ...]) -> None:
     for hook in tuple(_hooks):
-        _hooks.remove(hook)  # what it does itself is not looked at
+        _hooks.remove(hook)  # a hook does not see its own events
         try:
             hook(event, arguments)
         finally:
@@ -185,7 +185,7 @@ def _call_hooks(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def hooked(hook: Any) -> Iterator[None]:
-    """Call `hook` with each of Python's audit events in the block."""
+    """Call `hook` with each of Python's audit events while the block runs."""
     if not getattr(sys, "_offload_hooked", False):
         sys.addaudithook(_call_hooks)
         sys._offload_hooked = True  # type: ignore[attr-defined]  # there is no way to remove one

@@ -1,4 +1,4 @@
-"""Small files whose tables name the same bytes again and again do not cost much time or memory."""
+"""Small files whose tables repeat the same bytes do not cost much time or memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.untrusted.small_files import CASES
 
 SECONDS, MEGABYTES = 3, 200
-# Its own memory counts for what it starts, so nothing else may be in it.
+# A child inherits this process's peak memory, so it imports nothing else.
 _MEASURE = """
 import os, resource, sys
 child = os.fork()
@@ -25,7 +25,7 @@ print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_
 
 @pytest.mark.parametrize("name", CASES)
 def test_small_files_much_work(name: str, tmp_path: Path) -> None:
-    """A command ends by itself, within the default limits."""
+    """A command ends within the default limits."""
     case = CASES[name]
     assert case.write(tmp_path) < 16 << 20
     done = subprocess.run(

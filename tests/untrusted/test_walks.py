@@ -1,4 +1,4 @@
-"""One file does not stop a scan, and leads nowhere else."""
+"""One bad file does not stop a scan, and cannot lead it elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUNDLE = bundle({GFX906: b"image"})
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], list[str]]:
-    """Run ``list --json``, which must end with 1; return target IDs and lines of errors."""
+    """Run ``list --json``, which must return 1; return target IDs and error lines."""
     assert main(["list", "--json", *words]) == 1
     captured = capsys.readouterr()
     return [row["target_id"] for row in json.loads(captured.out)], captured.err.splitlines()
@@ -34,7 +34,7 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], 
 def test_a_zip_member_with_an_empty_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A member without a name is read like any other, and hides no archive from a program."""
+    """A member without a name is read like others, and does not hide an archive from a program."""
     program = marked_program((KpackMarker("a#0", ("@GFXARCH@.kpack",)), 0), relocated=True)
     write_archive(tmp_path / "k", [("a#0#0", "gfx906", b"image")], scheme="none")
     archive = (tmp_path / "k").read_bytes()
@@ -50,7 +50,7 @@ def test_a_zip_member_with_an_empty_name(
 def test_whatever_happens_in_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error that nobody foresaw in one file of a folder is that file's; the status is 1."""
+    """An unexpected error in one file of a folder affects only that file; the status is 1."""
     for name in "abc":
         (tmp_path / name).write_bytes(BUNDLE)
     errors = iter([IndexError("odd"), MemoryError()])
@@ -72,7 +72,7 @@ def test_whatever_happens_in_a_file(
 
 
 def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A broken member is told of; those around it are listed."""
+    """A broken member is reported; those around it are listed."""
     data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
     (tmp_path / "x.a").write_bytes(data)
     ids, lines = listed(capsys, str(tmp_path / "x.a"))
@@ -82,7 +82,7 @@ def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
-    """The images of the members around a broken one are written; the status says that it is."""
+    """The images of members around a broken one are written; the status is 1."""
     data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
     (tmp_path / "x.a").write_bytes(data)
     assert main(["extract", str(tmp_path / "x.a"), "-o", str(tmp_path / "out")]) == 1
@@ -93,7 +93,7 @@ def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
 def test_a_thin_archive_of_what_is_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """A member that is a FIFO, a device or a socket is refused by name, without a wait."""
+    """A member that is a FIFO, a device or a socket is rejected by name, without blocking."""
     os.mkfifo(tmp_path / "fifo")
     import socket
 
@@ -128,7 +128,7 @@ def test_an_input_that_is_no_file(
     what: str,
     words: tuple[str, ...],
 ) -> None:
-    """A FIFO or device that the user names is refused by what it is, without a wait."""
+    """A FIFO or device named by the user is rejected by its type, without blocking."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "b").write_bytes(BUNDLE)
@@ -140,14 +140,14 @@ def test_an_input_that_is_no_file(
 def test_a_thin_archive_of_files_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Members outside of the archive's folder are refused, unless the user allows them."""
+    """Members outside of the archive's folder are rejected, unless the user allows them."""
     (tmp_path / "secret").write_bytes(BUNDLE)
     folder = tmp_path / "folder"
     (folder / "in").mkdir(parents=True)
     (folder / "link").symlink_to(tmp_path / "secret")
     for number, name in enumerate(("../secret", str(tmp_path / "secret"), "link")):
         thin_archive(folder / f"{number}.a", [name])
-    # An archive within may name what is in the folder of the one around it.
+    # A nested archive may name files in the outer archive's folder.
     (folder / "own").write_bytes(BUNDLE)
     thin_archive(folder / "in" / "inner.a", ["../own"])
     thin_archive(folder / "outer.a", ["in/inner.a"])
@@ -163,7 +163,7 @@ def test_a_thin_archive_of_files_elsewhere(
 def test_a_kpack_marker_of_files_elsewhere(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An archive that is not beside its program is refused, unless the user allows it."""
+    """An archive outside of its program's folder is rejected, unless the user allows it."""
     private = tmp_path / "private"
     private.mkdir()
     kpack = private / "demo_gfx906.kpack"
@@ -199,7 +199,7 @@ def test_a_kpack_marker_of_files_elsewhere(
     "path", [".kpack/x.kpack", "x.kpack", "in/x.kpack", "../../.kpack/x.kpack"]
 )
 def test_kpack_archives_beside(path: str, tmp_path: Path) -> None:
-    """Archives in the program's folder and in those called ``.kpack`` are found."""
+    """Archives in the program's folder and in folders called ``.kpack`` are found."""
     program = tmp_path / "tree/lib/program"
     archive = program.parent / path
     program.parent.mkdir(parents=True)
@@ -210,7 +210,7 @@ def test_kpack_archives_beside(path: str, tmp_path: Path) -> None:
 
 
 def test_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files one inside the other are limited, and the limit can be moved."""
+    """The nesting of files is limited, and the limit can be changed."""
     data = BUNDLE
     for _ in range(9):
         data = archive({b"m": data})
@@ -221,7 +221,7 @@ def test_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_members(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So are members, over all files of a run."""
+    """The number of members is limited, over all files of a run."""
     for name in "ab":
         (tmp_path / name).write_bytes(archive({b"%d" % n: b"x" for n in range(10)}))
     assert main(["list", "--max-members", "15", str(tmp_path)]) == 1
@@ -256,7 +256,7 @@ def test_a_code_object_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_code_object_of_an_unknown_processor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A processor that is not known is said by its number, in a folder too."""
+    """An unknown processor is shown by its number, in a folder too."""
     from tests.fuzz.seeds import make_seeds
 
     data = bytearray(make_seeds()["code object"])
@@ -268,7 +268,7 @@ def test_a_code_object_of_an_unknown_processor(
 
 
 def test_windows_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The sections of a linked DLL, whose names are cut to 8 bytes, are looked into."""
+    """The sections of a linked DLL, whose names are truncated to 8 bytes, are searched."""
     from tests.fuzz.seeds import make_seeds
 
     def dll(section: bytes, content: bytes) -> bytes:
@@ -300,7 +300,7 @@ def test_windows_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_what_is_outside_of_known_sections(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A container that no known section holds is said; with --scan it is listed."""
+    """A container outside of known sections leads to a note; with --scan it is listed."""
     from tests.formats.object_files import make_elf
 
     (tmp_path / "x.so").write_bytes(
@@ -321,7 +321,7 @@ def test_what_is_outside_of_known_sections(
 def test_all_is_outside_of_known_sections(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor is it silent where a file has no other containers, which is an error."""
+    """The note is printed even if the file has no other containers, which is an error."""
     from tests.formats.object_files import make_coff
 
     path = tmp_path / "bare.dll"
@@ -334,7 +334,7 @@ def test_all_is_outside_of_known_sections(
 
 
 def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Programs that know the magics, as constants, are not said to hold containers."""
+    """Programs that contain the magics as constants lead to no note."""
     from tests.formats.object_files import make_elf
 
     magics = b"__CLANG_OFFLOAD_BUNDLE__\0CCOB\0\x10\xff\x10\xad\0\x50\xed\x55\xba\0\x7fELF\x02\x01"
@@ -345,7 +345,7 @@ def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_scan_of_any_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --scan, containers are found anywhere, in files of no known format and in wheels."""
+    """With --scan, containers are found anywhere, in files of unknown formats and in wheels."""
     from tests.fuzz.seeds import make_seeds
 
     seeds = make_seeds()

@@ -1,4 +1,4 @@
-"""The table of docs/untrusted.md: what is checked of what this run did not make, row by row."""
+"""The table of docs/untrusted.md, row by row: checks of files that other processes made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a secon
 
 
 def run(*words: str, cwd: Path | None = None) -> str:
-    """Run a command that must refuse what it is given; return what it says."""
+    """Run a command that must reject its input; return its messages."""
     command = [sys.executable, "-m", "offload_tool", *words]
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60, stdin=0
@@ -49,7 +49,7 @@ def run(*words: str, cwd: Path | None = None) -> str:
 
 
 def as_nobody(action: Callable[[], object]) -> None:
-    """Run `action` as another user; it must end well."""
+    """Run `action` as another user; it must succeed."""
     child = os.fork()
     if not child:
         try:
@@ -87,7 +87,7 @@ def test_the_table_and_the_tests_agree() -> None:
 
 
 def test_input_file(tmp_path: Path) -> None:
-    """What is not regular is refused by what it is, and does not block."""
+    """A file that is not regular is rejected by its type, and does not block."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/dev/zero")
     assert "is a FIFO" in run("list", str(tmp_path / "fifo"))
@@ -97,7 +97,7 @@ def test_input_file(tmp_path: Path) -> None:
 
 
 def test_member_of_a_zip_file(tmp_path: Path) -> None:
-    """A name that leads out of a wheel, and a member that is too large, are refused."""
+    """A name that leads out of a wheel, and a member that is too large, are rejected."""
     wheel = tmp_path / "a-1-py3-none-any.whl"
     wheel.write_bytes(zipped({"../out": BUNDLE}, zipfile.ZIP_DEFLATED))
     text = run("thin", str(wheel), "--keep", "gfx906", "-o", str(tmp_path / "out.whl"))
@@ -107,7 +107,7 @@ def test_member_of_a_zip_file(tmp_path: Path) -> None:
 
 
 def test_member_of_a_thin_archive(tmp_path: Path) -> None:
-    """A member elsewhere is refused."""
+    """A member elsewhere is rejected."""
     (tmp_path / "secret").write_bytes(BUNDLE)
     (tmp_path / "in").mkdir()
     (tmp_path / "in/link").symlink_to("../secret")
@@ -117,7 +117,7 @@ def test_member_of_a_thin_archive(tmp_path: Path) -> None:
 
 
 def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
-    """An archive elsewhere is refused; a broken one is passed over with a word."""
+    """An archive elsewhere is rejected; a broken one is skipped with a note."""
     program = tmp_path / "in/program"
     program.parent.mkdir()
     program.write_bytes(marked_program((KpackMarker("k", ("../a.kpack",)), 0), relocated=True))
@@ -130,7 +130,7 @@ def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
 
 
 def test_response_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A FIFO and a device are refused; files that name each other end."""
+    """A FIFO and a device are rejected; files that include each other do not loop."""
     os.mkfifo(tmp_path / "fifo")
     assert "is a FIFO" in run("bundler", f"@{tmp_path / 'fifo'}")
     assert "is a device" in run("bundler", "@/dev/zero")
@@ -142,7 +142,7 @@ def test_response_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_output_folder(tmp_path: Path) -> None:
-    """A link below it is not followed; see test_output_folders.py."""
+    """A link below the folder is not followed; see test_output_folders.py."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out/in").symlink_to(tmp_path / "elsewhere")
@@ -153,7 +153,7 @@ def test_output_folder(tmp_path: Path) -> None:
 
 @as_root
 def test_temporary_folder_of_an_earlier_run(shared: Path) -> None:
-    """Another user's folder, and what a link of theirs leads to, stay."""
+    """Another user's folder, and the targets of their links, stay."""
     own = shared / "own"
     own.mkdir()
     (own / "kept").write_text("kept")
@@ -173,7 +173,7 @@ def test_temporary_folder_of_an_earlier_run(shared: Path) -> None:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
-    """Return a function that says whether an answer is found anew."""
+    """Return a function that returns whether a cached answer is computed again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -193,7 +193,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 @as_root
 def test_cache_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of another user, one that others can write to, and a link of theirs are not used."""
+    """A folder of another user, one that others can write to, and their links are not used."""
     made = shared / "offload_tool"
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
     monkeypatch.setenv("TMPDIR", str(shared.parent))
@@ -221,7 +221,7 @@ def test_cache_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None:
-    """What somebody else has put in its place is not believed, and the driver is asked."""
+    """A file that another user put there is not used, and the driver is queried."""
     assert asked()
     assert not asked()
     [file] = tmp_path.rglob("*.json")
@@ -264,7 +264,7 @@ def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None
     "content", [b"", b"{}\n{}\n{}\n{}\n", b"[" * 100_000, b'{"version": 1}\n{}\n{}\n{}\n', b"\xff"]
 )
 def test_manifest(content: bytes, tmp_path: Path) -> None:
-    """What is no manifest of this version is as good as none, and a FIFO does not block."""
+    """A file that is not a manifest of this version counts as missing; a FIFO does not block."""
     (tmp_path / "m").write_bytes(content)
     os.mkfifo(tmp_path / "fifo")
     for name in ("m", "fifo", "."):
@@ -272,7 +272,7 @@ def test_manifest(content: bytes, tmp_path: Path) -> None:
 
 
 def test_words_kept_beside_a_PCH(tmp_path: Path) -> None:  # noqa: N802 - the row's name
-    """What is no list of JSON is as good as none."""
+    """A file that is not a JSON list counts as missing."""
     file = str(tmp_path / "x")
     keep_words(file, ["a", "b"], is_guarded=True)
     assert kept_words(file) == (("a", "b"), True)
@@ -282,7 +282,7 @@ def test_words_kept_beside_a_PCH(tmp_path: Path) -> None:  # noqa: N802 - the ro
 
 
 def test_folder_of_dist_init(shared: Path) -> None:
-    """One that others can write to, or that is another user's, is refused."""
+    """A folder that others can write to, or another user's, is rejected."""
     with pytest.raises(UsageError, match="can be written by others"):
         load_distribution(shared)
     (shared / "in").mkdir(mode=0o755)
@@ -299,14 +299,14 @@ def test_folder_of_dist_init(shared: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"a" * 5000, b"\xff"])
 def test_token_file(content: bytes, tmp_path: Path) -> None:
-    """What is no token alone on its line is refused."""
+    """A file without a single token on one line is rejected."""
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(UsageError, match="does not hold a token alone"):
         read_token(tmp_path / "token")
 
 
 def test_jobserver(tmp_path: Path) -> None:
-    """What is no pipe, and pipes that are not one, leave one job."""
+    """Files other than pipes, and mismatched pipe ends, leave one job."""
     (tmp_path / "file").write_bytes(b"+" * 100)
     reader, other = os.pipe(), os.pipe()
     auths = [f"fifo:{tmp_path / 'file'}", "fifo:/dev/zero", f"{reader[0]},{other[1]}", "98,99", "x"]
@@ -321,7 +321,7 @@ def test_jobserver(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["MAX_UNPACKED", "MAX_REREAD", "MAX_DEPTH", "KPACK_OUTSIDE"])
 def test_variable_of_the_environment(name: str, tmp_path: Path) -> None:
-    """A limit that is none ends the run, by its name."""
+    """An invalid limit ends the run with an error that names it."""
     with pytest.raises(OffloadError, match=f"OFFLOAD_{name}"):
         Limits.of({f"OFFLOAD_{name}": "some"})
     (tmp_path / "x").write_bytes(bytes(100))
