@@ -1,1 +1,1 @@
-"""The drop-ins for LLVM's programs, with their command lines."""
+"""Drop-ins for LLVM's programs, with their command lines."""

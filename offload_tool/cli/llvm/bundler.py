@@ -1,7 +1,7 @@
 """``offload-tool bundler``: a drop-in for clang-offload-bundler 22.1.8.
 
-The checks stand in the order in which that program does them, with its messages. Where
-it loses data, crashes or leaks memory, the operations refuse with a reason instead.
+The checks run in that program's order, with its messages. Where it loses data, crashes or leaks
+memory, the operations raise an error instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
 
 _SECTION = MAGIC.decode()
-_UNCOMPRESSED_REPORTED = 8  # bytes; LLVM says nothing about shorter files
+_UNCOMPRESSED_REPORTED = 8  # bytes; LLVM does not report shorter files
 _IGNORE = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR"
 _LEVEL = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"
 _VERSION = "COMPRESSED_BUNDLE_FORMAT_VERSION"
@@ -144,9 +144,9 @@ BUNDLER_COMMAND_LINE = CommandLine(
 def run_bundler(
     tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; `tool` is the name for messages. Return the exit status, 0 or 1.
+    """Run the command; return the exit status, 0 or 1. `tool` is the name for messages.
 
-    With `keep_equal`, outputs that already have the very bytes are left untouched.
+    With `keep_equal`, outputs that already have the same bytes are left untouched.
     """
     return run_drop_in(
         tool,
@@ -156,7 +156,7 @@ def run_bundler(
 
 
 class _Bundler:
-    """One run: what was asked for, after the environment had its say."""
+    """One run, with the options after the environment was applied."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class _Bundler:
         )
 
     def _targets(self) -> list[BundleEntryID]:
-        """Read ``-targets``; check their composition and how many of them are the host."""
+        """Parse ``-targets``; check the combination of IDs and the number of hosts."""
         ids = read_targets(self.targets, warn=self.warn)
         check_hosts(ids, bundling=not self.unbundle)
         return ids
@@ -259,7 +259,7 @@ class _Bundler:
             (bool(self.targets), "-targets option is invalid for -list"),
         )
         file = _readable(self.inputs[0])
-        # LLVM reads archives with the handler of object files, which finds nothing in one.
+        # LLVM reads archives with the handler of object files, which finds no bundle in one.
         file_type = "o" if self.type == "a" else self.type
         opened = self._report_opened if self.verbose else None
         ids = list_entry_ids(file, file_type=file_type, opened=opened)
@@ -305,7 +305,7 @@ class _Bundler:
         try:
             try:
                 unbundle(targets)
-            except MissingEntriesError:  # LLVM may have written the file with the same words
+            except MissingEntriesError:  # LLVM may have written the given spellings
                 pairs = zip(self.targets, targets, strict=True)
                 as_llvm = [written_by_llvm(*pair) for pair in pairs]
                 if as_llvm == targets or len({*as_llvm}) < len(targets):
@@ -354,7 +354,7 @@ class _Bundler:
         if not reports and len(opened.content) >= _UNCOMPRESSED_REPORTED:
             self.report(["Uncompressed bundle."])
 
-    # ---- -###: the llvm-objcopy commands in whose place we edit object files ----------
+    # ---- -###: the llvm-objcopy commands that our edits of object files replace --------
 
     def _is_object(self, file: str) -> bool:
         if self.type != "o":
@@ -391,7 +391,7 @@ def _refuse(*checks: tuple[bool, str]) -> None:
 
 
 def _temporary() -> str:
-    """Return a name such as LLVM gives its temporary files."""
+    """Return a name like those of LLVM's temporary files."""
     from offload_tool.io.temporary_directory import usual_folder
 
     return f"{usual_folder()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
@@ -413,7 +413,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join([first, *others[:-1]]) + (", and " if others[1:] else " and ") + others[-1]
 
 
-# ---- compression as the environment sets it, and as -verbose reports it --------------
+# ---- compression: settings of the environment, and reports of -verbose ----------------
 
 
 def compressed_format_version(environ: Mapping[str, str]) -> tuple[int, str | None]:
@@ -440,13 +440,13 @@ def compression_level(environ: Mapping[str, str]) -> tuple[int | None, str | Non
 
 
 def lookup(environ: Mapping[str, str], name: str) -> str | None:
-    """Return a variable's value; None if it is not set, or all are to be ignored."""
+    """Return a variable's value; None if it is unset, or all are ignored."""
     return None if environ.get(_IGNORE) == "1" else environ.get(name)
 
 
 def _parse(text: str, least: int, most: int) -> int | None:
-    # At most 20 digits: no longer number is in range, and int() refuses thousands of them.
-    import re  # few set a variable
+    # At most 20 digits: longer numbers are out of range, and int() rejects thousands of digits.
+    import re  # rarely needed: few users set a variable
 
     number = re.fullmatch(r"(-?)0*([0-9]{1,20})", text, re.ASCII)
     if number is None or (number[1] and least == 0):  # unsigned numbers have no sign, not even -0
@@ -473,7 +473,7 @@ def describe_compression(report: CompressionReport) -> list[str]:
 def describe_decompression(report: CompressionReport) -> list[str]:
     """Return the lines that clang-offload-bundler prints after decompressing.
 
-    The hashes are equal: where they are not, decompressing is an error.
+    Both hashes are equal: a difference is an error of decompression.
     """
     header = report.header
     total = header.total_size

@@ -1,14 +1,14 @@
-"""Command lines as LLVM's tools read them: the syntax, the messages, the help text.
+"""Command lines of LLVM's tools: the syntax, the messages, the help text.
 
-For commands that stand in for an LLVM tool. A tool describes its options in a
+For commands that replace an LLVM tool. A tool describes its options in a
 `CommandLine`; `parse` does the rest, to the byte as LLVM 22.1.8 does:
 
 - one dash or two for every option; names are complete, never abbreviated;
 - ``-option=value`` or ``-option value``; a flag takes a value only after ``=``;
 - a scalar given again replaces the first, a list grows; elements may be empty;
 - one-letter flags can be grouped (``-hh``);
-- what follows ``--`` is not an option; ``@FILE`` stands for the arguments in FILE;
-- every wrong argument is reported, not only the first; ``--help`` ends the reading.
+- arguments after ``--`` are not options; ``@FILE`` stands for the arguments in FILE;
+- every wrong argument is reported, not only the first; ``--help`` ends the parsing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLAG_VALUES = {
 _INTEGER = r"(-?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0o?([0-7]+)|([1-9][0-9]*|0))"
 _BASES = (16, 2, 8, 10)
 _RANGES = {"uint": (0, 2**32 - 1, "uint"), "int": (-(2**31), 2**31 - 1, "integer")}
-_MAX_DIGITS = 100  # more than any number in range has, but for leading zeros
+_MAX_DIGITS = 100  # more than any number in range has, without leading zeros
 _VALUE_NAMES = {"uint": "uint", "int": "int", "enum": "value"}
 
 
@@ -50,22 +50,22 @@ class Option:
     name: str
     """Without dashes."""
     option_type: OptionType
-    """``information`` is an option that prints something and ends the program."""
+    """``information`` marks an option that prints a text and ends the program."""
     help: str
     """Further lines are indented below the first."""
     value_name: str = ""
-    """What stands for the value in the help text, if not the kind's usual word."""
+    """Placeholder for the value in the help text; default: that of the option's type."""
     visibility: Visibility = "shown"
     """In help texts: always, only with ``--help-hidden``, or never (nor as a suggestion)."""
     required: bool = False
     choices: tuple[tuple[str, str], ...] = ()
     """Each value of an enum, with its help text."""
     bucket: int = 0
-    """Of two equally near names LLVM suggests the one in the lower hash bucket (of 4096)."""
+    """Among equally near names, LLVM suggests the one in the lower hash bucket (of 4096)."""
 
     @property
     def takes_value(self) -> bool:
-        """Whether the option cannot stand without a value."""
+        """Whether the option requires a value."""
         return self.option_type not in {"flag", "information"}
 
     @property
@@ -76,17 +76,17 @@ class Option:
 
 @frozen
 class Positionals:
-    """How many arguments that are not options a tool takes (`maximum` None: any number)."""
+    """Number of positional arguments that a tool accepts (`maximum` None: any number)."""
 
     minimum: int = 0
     maximum: int | None = 0
     usage: str = ""
-    """What the usage line says of them."""
+    """Text for them in the usage line."""
 
 
 @frozen
 class CommandLine:
-    """All that a tool's user can write, and what its help text says about it."""
+    """A tool's options and positional arguments, with their help text."""
 
     overview: str
     category: str
@@ -97,7 +97,7 @@ class CommandLine:
 
 
 class Values:
-    """What a command line gave: each option's values in their order."""
+    """Parsed arguments: each option's values in order."""
 
     def __init__(self) -> None:
         self.positionals: list[str] = []
@@ -129,17 +129,17 @@ class Values:
 
 @frozen
 class Information:
-    """The user asked for a text: print it on standard output, end with status 0."""
+    """A requested text: print it on standard output, end with status 0."""
 
     text: str
     warnings: tuple[str, ...] = ()
-    """Lines for standard error: what was wrong with the arguments before."""
+    """Lines for standard error: errors in the preceding arguments."""
 
 
 class LlvmUsageError(UsageError):
-    """A command line that an LLVM tool refuses: print `lines` on standard error as they are.
+    """An LLVM tool rejects the command line: print `lines` on standard error unchanged.
 
-    Arguments that are not UTF-8 are surrogates in them, as in ``sys.argv``.
+    They hold bytes that are not UTF-8 as surrogates, as ``sys.argv`` does.
     """
 
     exit_status = 1
@@ -149,7 +149,7 @@ class LlvmUsageError(UsageError):
         super().__init__("\n".join(self.lines))
 
     def __str__(self) -> str:
-        return "\n".join(self.lines)  # who prints them prints lines
+        return "\n".join(self.lines)  # callers print lines
 
 
 def run_drop_in(
@@ -158,9 +158,9 @@ def run_drop_in(
     run: Callable[[_Parsed], None],
     described: Callable[[OffloadError], str] = str,
 ) -> int:
-    """Read a command line and run what it asks for; return the exit status, 0 or 1.
+    """Parse a command line and run its command; return the exit status, 0 or 1.
 
-    `described` is the text of an error behind the tool's name.
+    `described` returns the text of an error, which follows the tool's name.
     """
     try:
         parsed = read()
@@ -205,7 +205,7 @@ _GENERIC = (
         visibility="hidden",
         bucket=2440,
     ),
-    # These two are accepted and do nothing, as in the tools of LLVM 22.
+    # These two are accepted and ignored, as in the tools of LLVM 22.
     Option(
         "print-all-options",
         "flag",
@@ -225,15 +225,15 @@ _GENERIC = (
 
 
 def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Values | Information:
-    """Read `arguments`; `tool` is the name that the user invoked, for messages.
+    """Parse `arguments`; `tool` is the invoked name, for messages.
 
-    :raises LlvmUsageError: they are not what `command_line` allows.
+    :raises LlvmUsageError: `command_line` does not allow these arguments.
     """
     return _CommandLineParser(tool, command_line).parse(expanded(arguments))
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with those of response files in their place.
+    """Return arguments with response files expanded.
 
     :raises LlvmUsageError: a response file cannot be read, or contains itself.
     """
@@ -248,7 +248,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
 
 class _CommandLineParser:
-    """Reads one command line; `errors` holds the lines for standard error so far."""
+    """Parses one command line; `errors` holds the lines for standard error so far."""
 
     def __init__(self, tool: str, command_line: CommandLine) -> None:
         self.tool = tool
@@ -281,7 +281,7 @@ class _CommandLineParser:
             self.values.positionals.append(word)
 
     def _option(self, word: str, remaining: Iterator[str]) -> str | None:
-        """Take one option; return the text it asks for, if it is one that does."""
+        """Parse one option; return its text if the option requests one."""
         argument = word[2:] if word.startswith("--") else word[1:]
         name, equals, text = argument.partition("=")
         option = self.options.get(name)
@@ -297,9 +297,9 @@ class _CommandLineParser:
         return None
 
     def _group(self, argument: str) -> tuple[Option | None, str, str | None]:
-        """Take one-letter flags one by one, up to the last: give it, its name and value.
+        """Parse grouped one-letter flags up to the last; return its option, name and value.
 
-        Without an option, return what remained and could not be understood.
+        Without such an option, return the unrecognised rest.
         """
         while option := self.options.get(argument[:1]):
             rest = argument[1:]
@@ -345,10 +345,10 @@ class _CommandLineParser:
                 self._wrong(option, "must be specified at least once!")
 
     def _nearest(self, argument: str) -> str:
-        """Return the option that the user may have meant, with the value that he gave."""
+        """Return the most similar option, with the user's value."""
         name, _, value = argument.partition("=")
         candidates = [option for option in self.options.values() if option.visibility != "never"]
-        # What follows "=" counts as part of the name where no value is allowed.
+        # Text after "=" counts as part of the name if the option allows no value.
         nearest = min(
             candidates,
             key=lambda option: (
@@ -373,9 +373,9 @@ class _CommandLineParser:
 
 
 def _converted(option: Option, text: str) -> list[Value]:
-    """Return the values that `text` is for `option`.
+    """Return the values of `option` in `text`.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the text is invalid.
     """
     if option.option_type == "flag":
         if text not in _FLAG_VALUES:
@@ -389,13 +389,13 @@ def _converted(option: Option, text: str) -> list[Value]:
 
 
 def _integer(text: str, low: int, high: int, type_name: str) -> int:
-    import re  # of most command lines no word is a number
+    import re  # rarely needed: most command lines have no numbers
 
     if found := re.fullmatch(_INTEGER, text):
         digits = found.groups()[1:]
         written, base = next(pair for pair in zip(digits, _BASES, strict=True) if pair[0])
         significant = written.lstrip("0") or "0"
-        # int() refuses thousands of decimal digits with a message of its own.
+        # int() rejects thousands of decimal digits with its own message.
         if len(significant) <= _MAX_DIGITS:
             number = int(significant, base)
             number = -number if found[1] else number
@@ -409,7 +409,7 @@ def _dashed(name: str) -> str:
 
 
 def _distance(name: str, word: str) -> int:
-    """Count the bytes to insert, delete or replace that make `word` of `name`."""
+    """Return the edit distance in bytes between `word` and `name`."""
     row = list(range(len(name) + 1))
     for above, byte in enumerate(os.fsencode(word)):
         corner, row[0] = above, above + 1
@@ -439,7 +439,7 @@ def help_text(
         for heading, options in groups.items()
     }
     every = sorted((o for options in shown.values() for o in options), key=lambda o: o.name)
-    if listed and not hidden:  # a list does not mention the option that asks for it
+    if listed and not hidden:  # a list omits the option that prints it
         every = [option for option in every if option.name != "help-list"]
     width = max(len(head) for option in every for head, _ in _rows(option))
     usage = " ".join(filter(None, ["[options]", command_line.positionals.usage]))

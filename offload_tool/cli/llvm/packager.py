@@ -1,8 +1,8 @@
 """``offload-tool packager``: a drop-in for llvm-offload-binary 22.1.8, on request for 23.1.4.
 
-That program is also called clang-offload-packager, its older name. It is 23's if the name
-by which it is called ends in ``-23``, or with ``--llvm=23``. The checks stand in the
-order in which it does them, with its messages; where these do not name the file, ours do.
+That program's older name is clang-offload-packager. The command follows 23 if the invoked name ends
+in ``-23``, or with ``--llvm=23``. The checks run in LLVM's order, with its messages; ours add the
+file if these do not name it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PACKAGER_COMMAND_LINE = CommandLine(
             bucket=3038,
         ),
         Option("o", "string", "Write output to <file>.", value_name="file", bucket=1627),
-        Option(  # not LLVM's, and so in none of its help texts
+        Option(  # ours, so in none of LLVM's help texts
             "kind-numbering",
             "enum",
             "Numbers of the offload kinds",
@@ -75,9 +75,9 @@ _CUT_SHORT = "The end of the file was unexpectedly encountered"
 def run_packager(
     tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; `tool` is the name for messages. Return the exit status, 0 or 1.
+    """Run the command; return the exit status, 0 or 1. `tool` is the name for messages.
 
-    No environment variable matters. With `keep_equal`, outputs that already have the very bytes
+    No environment variable matters. With `keep_equal`, outputs that already have the same bytes
     are left untouched.
     """
     return run_drop_in(
@@ -148,7 +148,7 @@ def _generation(tool: str, wanted: str | None) -> Generation:
 
 
 def _described(error: OffloadError) -> str:
-    """Put LLVM's words before what exactly is wrong with a file."""
+    """Return an error's text: LLVM's message, then the exact cause in the file."""
     if not isinstance(error, ContentError):
         return str(error)
     from offload_tool.formats.offload_binary import OffloadBinaryError, OffloadBinaryVersionError
@@ -177,13 +177,13 @@ class _Image:
     strings: dict[str, str]
     """Without `file` and `kind`."""
     keys: tuple[str, ...]
-    """All of them, in the order in which they come first."""
+    """All keys, in the order of first use."""
     file: str | None
     kind: str | None
 
     @classmethod
     def read(cls, text: str) -> _Image:
-        """Split at commas, then at the first ``=``; equal keys' values are joined.
+        """Parse `text`: split at commas, then at the first ``=``; join the values of equal keys.
 
         An empty part is the empty key, which most images do not have.
         """
@@ -196,9 +196,9 @@ class _Image:
         return cls(text, joined, tuple(values), file, kind)
 
     def packaged(self) -> list[PackagedImage]:
-        """Return what it packages: each of its files.
+        """Return the images to package: one for each file.
 
-        :raises UsageError: it names none.
+        :raises UsageError: the value names no file.
         """
         from offload_tool.operations.package import PackagedImage
 
@@ -211,7 +211,7 @@ class _Image:
         ]
 
     def filter(self, generation: Generation, *, archive: bool) -> ImageFilter:
-        """Return what it extracts."""
+        """Return the filter for extraction."""
         from offload_tool.operations.unpackage import ImageFilter
 
         strings = dict(self.strings)

@@ -1,14 +1,14 @@
 """``offload-tool wrapper``: a drop-in for llvm-offload-wrapper 22.1.8 and its predecessor.
 
-The checks stand in the order in which those programs do them, with their messages. Called by
-one of their names, it writes bitcode whatever the output is called, as they do; as
-``offload-tool wrapper``, an output named ``.o`` is an object. ``-`` is standard output, and a
-message about the output names it.
+The checks run in the order of those programs, with their messages. Invoked by one of their names,
+the command writes bitcode whatever the output's name, as they do; as ``offload-tool wrapper``, it
+writes an object to an output named ``.o``. ``-`` is standard output, and a message about the output
+names it.
 
-Which of the two a command line is for, its options tell, else the name (`choose_tool`). What the
-older one's makes is for objects of a current clang all the same. ``--llvm=15``, or a name of the
-tool that ends in ``-15``, asks for the layout of its time, which clang used up to version 19.
-``--llvm=23``, or a name that ends in ``-23``, asks for what LLVM 23's makes.
+The options select one of the two tools, else the name does (`choose_tool`). Modules of the older
+one fit objects of a current clang, too. ``--llvm=15``, or a name of the tool that ends in ``-15``,
+selects the layout of that version, which clang used up to version 19. ``--llvm=23``, or a name that
+ends in ``-23``, selects LLVM 23's modules.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
 
 
 def choose_tool(tool: str, words: Sequence[str]) -> tuple[CommandLine, Generation]:
-    """Return the options that a command line may have, and whose module it asks for.
+    """Return the valid options, and the LLVM version whose module is requested.
 
-    `tool` is the name that the user invoked, `words` are those behind it.
+    `tool` is the invoked name, `words` are the arguments.
     """
     name = os.path.basename(tool)
     given = {}
@@ -140,7 +140,7 @@ def choose_tool(tool: str, words: Sequence[str]) -> tuple[CommandLine, Generatio
             given[option] = value or behind
     number = re.search(r"-([0-9]+)(\.|$)", name)
     wanted = given.get("llvm", number[1] if number else "22")
-    asked = int(wanted) if wanted.isdigit() else 22  # what is no number, the parser refuses
+    asked = int(wanted) if wanted.isdigit() else 22  # the parser rejects other values
     is_older = not _OLDER_OPTIONS.isdisjoint(given) or name.startswith(_OLDER_TOOL)
     if is_older and "kind" not in given:
         return OLDER_WRAPPER_COMMAND_LINE, 15 if asked < _FIRST_OF_22 else 22
@@ -152,9 +152,9 @@ def choose_tool(tool: str, words: Sequence[str]) -> tuple[CommandLine, Generatio
 def run_wrapper(
     tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; `tool` is the name for messages. Return the exit status, 0 or 1.
+    """Run the command; return the exit status, 0 or 1. `tool` is the name for messages.
 
-    No environment variable matters. With `keep_equal`, an output that already has the very bytes
+    No environment variable matters. With `keep_equal`, an output that already has the same bytes
     is left untouched.
     """
 
