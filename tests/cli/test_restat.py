@@ -98,7 +98,7 @@ def test_it_is_no_option_of_the_drop_in(capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_errors_leave_the_output(capfd: pytest.CaptureFixture[str]) -> None:
-    """A failed run with --restat leaves the old output as it was."""
+    """A failed run with --restat leaves the old output unchanged."""
     Path("out").write_text("old")
     os.utime("out", (1, 1))
     words = ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=none", "-output=out"]

@@ -167,7 +167,7 @@ def test_output_is_one_of_the_members(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../m", "/m", "a/m", "m/", "m\0", "m\n"])
 def test_names_that_are_no_file_names(tmp_path: Path, name: str) -> None:
-    """A member name that is not a plain file name is refused; the message names the file."""
+    """A member name that is not a plain file name is rejected; the message names the file."""
     with pytest.raises(UsageError, match="expected a plain file name") as caught:
         create_archive([(name, tmp_path / "some-file")], tmp_path / "out.a")
     assert str(caught.value).startswith(f"'{tmp_path}/some-file': ")
@@ -175,7 +175,7 @@ def test_names_that_are_no_file_names(tmp_path: Path, name: str) -> None:
 
 
 def test_equal_names(tmp_path: Path) -> None:
-    """Two members of one name are refused, and the message names both files."""
+    """Two members of one name are rejected, and the message names both files."""
     with pytest.raises(UsageError, match=r"'a/m\.o' and 'b/m\.o'; give one"):
         create_archive([("m.o", "a/m.o"), ("n.o", "x"), ("m.o", "b/m.o")], tmp_path / "out.a")
     assert not (tmp_path / "out.a").exists()

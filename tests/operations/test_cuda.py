@@ -310,7 +310,7 @@ def test_scattered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_damaged_section(tmp_path: Path) -> None:
-    """A damaged fat binary in its own section is refused with its offset."""
+    """A damaged fat binary in its own section is rejected with its offset."""
     broken = bytearray(fatbin("sm_80", "sm_86"))
     broken[20:24] = b"\xff\xff\xff\x7f"
     path = tmp_path / "x.o"

@@ -78,7 +78,7 @@ def test_check(library: Path, alone: bool) -> None:
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_archives_alone(library: Path, tmp_path: Path, *, zipped: bool) -> None:
-    """Without a program, one archive must have code for each target; a note says so."""
+    """Without a program, one archive must have code for each target; a note names the gap."""
     place = tmp_path / ".kpack"
     if zipped:
         place = tmp_path / "device.whl"
