@@ -7,7 +7,7 @@
     offload binaries          all of them, in that order; one of all images, if one has several
     CUDA fat binaries         one of all entries: by target ID, cubins before PTX, which is the
                               order in which the SCons tool writes them
-    kpack archives            one of all code objects, as they are compressed
+    kpack archives            one of all code objects, without recompression
     archives                  member by member, in the order of the first archive
 
 Only one input may contain a given target, and host entries must be equal in all inputs.

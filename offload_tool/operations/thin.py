@@ -3,19 +3,19 @@
 Images that the devices to keep may load stay (see `match.may_load`), and so do host entries.
 Outputs by input::
 
-    bundle (any layout),      the same layout, with the alignment that it had; compressed ones
-    several in a file         are compressed again, in the same version, by the same method
-    offload binary            whole binaries go; one of several images is laid out anew, and
-                              compressed again if it was
+    bundle (any layout),      the same layout and alignment; compressed ones are recompressed
+    several in a file         in the same version, by the same method
+    offload binary            whole binaries are removed; one of several images is laid out
+                              again, and recompressed if it was compressed
     archive                   member by member, with a new symbol index
     ELF with .hip_fatbin,     every bundle or fat binary stays at its address (`segments`)
     CUDA's sections
-    kpack archive             its other code objects, as they are compressed
-    CUDA fat binary           its other entries, as they are; PTX and NVVM stay by default,
+    kpack archive             its other code objects, without recompression
+    CUDA fat binary           its other entries, unchanged; PTX and NVVM stay by default,
                               because later devices need them
-    COFF, PE with .hip_fat,   every bundle or fat binary stays where it is, with zeros behind it:
+    COFF, PE with .hip_fat,   every bundle or fat binary keeps its offset, padded with zeros:
     CUDA's sections           the file keeps its size
-    code object               nothing: of a folder, wheel or archive, the file is left out
+    code object               nothing: in a folder, wheel or archive, the file is left out
     object with               a shorter section
     .llvm.offloading
 

@@ -2,9 +2,9 @@
 
 ::
 
-    Tree         the files of a folder or wheel, or one file: their names, each opened in its turn
-    TreeWriter   keeps files as they are (copied inside the kernel; packed ones stay packed), puts
-                 new ones, leaves others out, and in the end writes each RECORD for what changed
+    Tree         the files of a folder or wheel, or one file: their names; opens one at a time
+    TreeWriter   keeps files (copied inside the kernel, without repacking), adds new ones, leaves
+                 others out, and finally updates each RECORD
 
 Names are paths below the root, with ``/``. Links and empty folders are kept. Signed trees are
 rejected, because this package cannot sign them again.

@@ -3,12 +3,12 @@
 The selection follows LLVM 22, or on request 23:
 
 ======================  ============================  ===============================
-of                      22                            23
+situation               22                            23
 ======================  ============================  ===============================
-no filters              nothing is extracted          every image is
-names that are made     a dash before an empty arch   none
-an offload binary as    is written as it is           what it holds is, if the output
-an image                                              is not named
+no filters              extracts nothing              extracts every image
+generated names         a dash before an empty arch   no such dash
+an offload binary as    is written unchanged          is unpacked if the output has no
+an image                                              name
 ``member`` in a filter  a string like others          name of the archive member or
                                                       file
 SPIR-V                  no extension                  ``.spv``
