@@ -382,7 +382,7 @@ class FolderWriter(TreeWriter):
 
 
 class FileWriter(TreeWriter):
-    """Plans a single output file, such as a wheel."""
+    """Plans a single output file."""
 
     def __init__(self, tree: FileTree | WheelTree) -> None:
         super().__init__(tree)
