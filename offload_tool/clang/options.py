@@ -387,8 +387,7 @@ makes them, the prefixes of their names. ``-E`` and ``-load`` are whole argument
 
 
 _SPELLINGS: dict[int, tuple[frozenset[str], tuple[str, ...]]] = {}
-"""Cached names for bits: whole arguments, and prefixes. (Importing `functools` takes as long as
-this.)"""
+"""Cached names for bits: whole arguments, prefixes. (Importing `functools` takes as long.)"""
 
 
 def _spellings(what: int) -> tuple[frozenset[str], tuple[str, ...]]:

@@ -31,13 +31,13 @@ class FrontEnd(NamedTuple):
     """The part of a front-end command that does not depend on the source."""
 
     folders: tuple[str, ...] = ()
-    """The header search path, with missing directories; empty if it is not known."""
+    """The header search path, including missing directories; empty if it is not known."""
     tells_folder: bool = True
     """The output holds the working directory, or may hold it."""
 
 
 def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
-    """Return the arguments that the driver gives to the front end of a compile.
+    """Return a compile's header search path, and whether its output names the directory.
 
     `command` is the compile up to its input, without options for outputs. The driver is queried; if
     the query fails, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each front

@@ -138,7 +138,7 @@ class Counters:
     cache_hits: int
 
     def since(self, earlier: Counters) -> Counters:
-        """Return the difference to earlier counters; the whole counters if the engine restarted."""
+        """Return the difference from earlier counters; all of them if the engine restarted."""
         pairs = [(getattr(self, f.name), getattr(earlier, f.name)) for f in fields(self)]
         if any(now < then for now, then in pairs):
             return self

@@ -138,8 +138,7 @@ def run_with_launcher(
 ) -> tuple[Finished, str]:
     """Run ``LAUNCHER COMMAND``; after a failure of the launcher, run the command without it.
 
-    :returns: the result, and a message to print: empty, or one line with the reason of the second
-    run.
+    :returns: the result, and a message to print: the reason of the second run in one line, or "".
     """
     finished = run_once([*launcher, *command], environment, folder)
     if not launcher or not is_engine_failure(finished, launcher[0]):

@@ -38,8 +38,7 @@ class Report:
     failed: int
     """Compiles that failed here too: errors in the sources."""
     shared: bool
-    """Another build used the directory at the same time, so that the engine's numbers cover both.
-    """
+    """Another build used the directory at the same time, so the engine's numbers cover both."""
 
     @property
     def nothing_distributed(self) -> bool:

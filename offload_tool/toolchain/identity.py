@@ -35,7 +35,7 @@ def identity_text(parts: Iterable[str]) -> str:
 
 
 def configuration_files(answer: str) -> list[str]:
-    """Return the configuration files that ``clang --version`` lists."""
+    """Return the configuration files that clang lists, as in ``clang --version``."""
     return [match["path"].strip() for match in _CONFIGURATION.finditer(answer)]
 
 

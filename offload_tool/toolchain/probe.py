@@ -160,8 +160,7 @@ def probe(
 class _Facts(NamedTuple):
     amdgpu: bool
     lld: str
-    """As the compiler runs it: a path, or the bare name if it is not in the compiler's directory.
-    """
+    """As the compiler runs it: a path, or the bare name if not in the compiler's directory."""
     lld_version: str
     configuration: list[str]
     """The files that it reads by default for some job."""
