@@ -80,7 +80,7 @@ def code_of_wrappers(
     The last item lists faults of the archives. An entry is readable until the next wrapper is
     requested. A program that is in no folder or zip file has none.
 
-    :raises FormatError: a wrapper or marker is broken, or an archive is in a forbidden place.
+    :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
     """
     with ExitStack() as stack:
         around = place.beside or (_Folder(place.files[-1], stack) if place.files else None)
@@ -98,7 +98,7 @@ def code_of_wrappers(
 def archives_beside(tables: ElfTables, path: str) -> list[str]:
     """Return the archives in folders that the loader would find for the host program at `path`.
 
-    :raises FormatError: a wrapper or marker is broken, or an archive is in a forbidden place.
+    :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
     """
     with ExitStack() as stack:
         archives = _Archives(_Folder(path, stack))
@@ -196,7 +196,7 @@ class _Archives:
     def there(self, marker: KpackMarker) -> list[str]:
         """Return the archives that the loader would find for some device.
 
-        :raises FormatError: an archive is in a forbidden place.
+        :raises FormatError: an archive is in another folder than those allowed.
         """
         paths = marker.search_paths
         if paths not in self._there:

@@ -67,7 +67,7 @@ class Neighbours(Protocol):
         """Return whether a file exists at a path."""
 
     def like(self, before: str, behind: str, /) -> Iterable[str]:
-        """Return the sorted paths in one folder that begin with `before` and end with `behind`."""
+        """Return the sorted paths without a slash between `before` and `behind`."""
 
     def open(self, path: str, /) -> InputFile:
         """Open an existing file, which is valid while this one is.

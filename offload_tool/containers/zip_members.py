@@ -216,7 +216,7 @@ class ZipOverlay:
         return path in self._members
 
     def like(self, before: str, behind: str) -> Iterator[str]:
-        """Yield the sorted paths in one folder that begin with `before` and end with `behind`."""
+        """Yield the sorted paths without a slash between `before` and `behind`."""
         shortest = len(before) + len(behind)
         for at in range(bisect.bisect_left(self._names, before), len(self._names)):
             name = self._names[at]

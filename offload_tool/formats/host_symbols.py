@@ -27,8 +27,8 @@ struct of an entry.
 ``__nv_<hash of the CUID>`` for clang. The device link creates an object with the functions (nvcc:
 ``crt/link.stub``). The last call registers the linked fat binary, then calls the constructors'
 functions back with its handle. clang 23's old driver gives all sources the same module ID: it
-hashes the name of its own variable; earlier versions do so with the name of the source before it.
-Two such objects cannot be linked.
+hashes only the name of its own variable, which earlier versions prefix with the source's name. Two
+such objects cannot be linked.
 
 Source: objects of clang 17.0.6 to 23.1.4 and of nvcc 12.9 and 13.0, observed; ``crt/link.stub``;
 ``llvm/Frontend/Offloading/Utility.h`` of LLVM 22 for the entries.

@@ -37,7 +37,7 @@ _KINDS = (
     (stat.S_ISCHR, "is a device; expected a regular file"),
     (stat.S_ISBLK, "is a block device; expected a regular file"),
 )
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO put there just now would block
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO that replaced it would block
 _CHUNK = 1 << 20
 _BLOCK = 512
 """Bytes per unit of ``st_blocks``."""

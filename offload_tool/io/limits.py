@@ -273,7 +273,7 @@ def running() -> Budget | None:
 
 
 def current() -> Budget:
-    """Return the budget of the run, or a new one with an unlimited input size."""
+    """Return the budget of the run, or a new one for `_ANY` bytes of input."""
     found = _running.get()
     if found is None:
         found = Budget()

@@ -175,7 +175,7 @@ class OutputFile:
             gap = position - self.position
 
     def finish(self) -> None:
-        """Truncate the file to its size, after trailing zeros and reserved space."""
+        """Set the file's size, which may include trailing zeros or exclude reserved space."""
         if self._seekable:
             # Otherwise ext4 writes out unallocated blocks before it replaces a file.
             self._allocate(0, self.position)

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE, _POLL = 5.0, 0.01
-"""Seconds to wait for processes after SIGTERM, and between checks."""
+"""Seconds to wait for descendants after SIGTERM, and between checks."""
 
 
 class Stopped(KeyboardInterrupt):

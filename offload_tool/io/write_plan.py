@@ -123,7 +123,7 @@ class FilePlan(NamedTuple):
         """Replace the numbers of sources by the sources; `HOST` may remain a number.
 
         :raises FileError: the size of a content has changed since the plan was made.
-        :raises ValueError: so has that of a content in memory.
+        :raises ValueError: the size of a content in memory has changed.
         """
         return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
 

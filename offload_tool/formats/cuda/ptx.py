@@ -60,7 +60,7 @@ _LONGEST_THREADS = 999
 
 
 def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
-    """Return a pattern that skips text, strings and short comments, up to one of `stops`."""
+    """Return a pattern that skips text, strings, short comments, up to `stops` or `directives`."""
     passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _QUOTED, _COMMENT, directives)
     return re.compile(rb"(?:%b){1,1000}" % passed, re.DOTALL)
 

@@ -18,7 +18,7 @@ With relocatable device code, all translation units of a program share one bundl
 object then defines the two symbols of each at the same address; the first unit to start registers
 it. It also defines ``__hip_fatbin`` and ``__hip_gpubin_handle``, without a hash. The object that
 registers host objects of the new offload driver (``passes/runtime/hip_registration.c``) needs them,
-and host objects of clang 18 and older do.
+as do host objects of clang 18 and older.
 
 H is the first 8 bytes of MD5(X), read little-endian, in lower-case hex without leading
 zeros: X = ``13`` gives ``ea124c110e41cc5``. Source: clang 22.1.8 and 19.1.7, observed.

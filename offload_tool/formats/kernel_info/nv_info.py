@@ -131,7 +131,7 @@ def _largest(tables: ElfTables, index: int) -> int | None:
 
 
 def _attributes(tables: ElfTables, index: int) -> Iterator[tuple[int, bytes]]:
-    """Yield number and value of each attribute in a section (empty values for formats 1 to 3).
+    """Yield number and value of each attribute of format 4 in a section.
 
     :raises FormatError: the section has other content.
     """

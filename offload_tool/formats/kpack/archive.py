@@ -27,7 +27,7 @@ The runtime finds archive and key through the marker in a host program, see `mar
 "none" piecewise, and keeps all of "zstd-per-kernel" in memory.
 
 AMD's two readers, which differ, are the only specification. This module reads the same archives as
-the C++ reader, with two exceptions. It rejects a missing scheme (AMD: "none") and two frames
+the C++ reader, with two exceptions. It rejects an unknown scheme (AMD: "none") and two frames
 instead of one (AMD's Python reader uses the first). It writes archives for both readers, with the
 bytes of AMD's own writer if all code objects differ; equal ones are stored once. Source:
 ROCm/rocm-kpack, observed.

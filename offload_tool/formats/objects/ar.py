@@ -372,7 +372,7 @@ class ArchiveReader:
 def behind(position: int, size: int) -> int:
     """Return the position of the next header, which is even.
 
-    `position` and `size` are those of the content, in bytes.
+    `position` is that of the current header, `size` that of its content, in bytes.
     """
     end = position + _HEADER.size + size
     return end + (end & 1)

@@ -196,7 +196,7 @@ def _amdgpu_arches() -> Iterator[tuple[str, str]]:
 AMDGPU_ARCHES: Mapping[str, str] = MappingProxyType(dict(_amdgpu_arches()))
 """LLVM 23's architectures of AMD GPUs, ``amdgpu9.06``, and the family of each, ``amdgpu9``.
 
-A family is its own; a processor without compatible processors has a family of its own.
+A family maps to itself; a processor whose code only it can run is alone in its family.
 """
 
 _BY_ANY_NAME = {
@@ -243,7 +243,7 @@ def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
     if split and split[1] in _BY_ANY_NAME:
         return (f"{split[1]}:{split[2]}{split[3] or '+'}",)
     inside = [n for n in re.findall(r"[a-z]+_?\d+\w*", name) if n in _BY_ANY_NAME]
-    if inside:  # of a bundle entry ID, or of a misspelled feature
+    if inside:  # a bundle entry ID, or a feature in another form
         return tuple(inside[:1])
     product = _PRODUCT.fullmatch(name.lower())
     if product and product[1] in _PRODUCTS:

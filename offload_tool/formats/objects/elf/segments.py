@@ -12,7 +12,7 @@ segment around them is split, with holes between the addresses::
     file      everything in order without the holes; offsets of segments and sections
               decrease by the bytes cut out before them
     headers   the new program header table, in free pages behind a bundle; in a segment of
-              its own, at the end of a section: otherwise GNU's strip and objcopy would
+              its own, directly behind a section: otherwise GNU's strip and objcopy would
               damage the file
     sections  the first piece of .hip_fatbin keeps its section header; the others have new
               ones at the table's end, with the same name; symbols refer to them
@@ -735,7 +735,7 @@ class _Relocatable(_Rewriter):
         section = self.tables.sections[number]
         start = section.sh_offset
         room = self.at_start.get(start + value)
-        if value == section.sh_size and value:  # it marks the end of all bundles
+        if value == section.sh_size and value:  # behind all bundles, where it stays
             end = self.changes.sections[number].sh_size
             self.set_symbol(offset, symbol, st_value=end, st_size=size)
             return
