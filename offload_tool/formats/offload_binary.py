@@ -325,7 +325,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
 def read_offload_binary(
     data: memoryview, offset: int, *, path: StrPath | None = None
 ) -> tuple[memoryview, OffloadBinary, Method | None]:
-    """Read the binary at `offset`; return the data of its images, it, and its compression.
+    """Read the binary at `offset`; return the image data, the binary, and its compression method.
 
     The images are in `data`, or in the inflated binary.
 

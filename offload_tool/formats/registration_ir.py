@@ -213,7 +213,6 @@ class _ModuleText:
         self.used: list[str] = []
 
     def text(self) -> str:
-        """Return the whole text."""
         registration = self.registration
         name = "object" if registration.generation == 15 else "module"
         self.lines = [f'source_filename = "offload.wrapper.{name}"']

@@ -122,8 +122,8 @@ def find_alignment(bundles: Sequence[Bundle]) -> int:
     """Return the alignment, in bytes, with which all of `bundles` may have been written.
 
     The table does not record it, and several alignments can give the same layout. 4096, the
-    alignment of fat binaries, has priority, then the smallest: clang-offload-bundler's default is
-    1. If no alignment gives the layouts, the result is one that divides all offsets.
+    alignment of fat binaries, has priority, then the smallest (clang-offload-bundler's default is
+    1). If no alignment gives the layouts, the result is one that divides all offsets.
     """
     for alignment in _ALIGNMENTS:
         if all(_is_layout(bundle, alignment) for bundle in bundles):

@@ -39,7 +39,7 @@
     0x2        compiled for debugging (-g)
     0x4, 0x8   CUDA, OpenCL: if an option says so (-cuda, -opencl)
     0x10       host Linux; 0x20 macOS, 0x40 Windows
-    0x2000     compressed: an LZ4 block; 0x8000 a zstd frame (0x1000, 0x4000: unknown)
+    0x2000     compressed: an LZ4 block; 0x8000 a zstd frame (0x1000, 0x4000: unknown methods)
     0x10000    scrambled, before or after compression: 11,651 of NVVM in cuFFT 11.4 are
     0x100000   for this processor alone: ``sm_90a``; 0x200000 for its family: ``sm_100f``
     0x1000000  the cubin has code that the driver finishes (bit 1 of e_flags, ABI version 8)
@@ -278,7 +278,6 @@ class _Reader:
         return FormatError(message, path=self.path, offset=at, field=field)
 
     def entries(self) -> Iterator[CudaEntry]:
-        """Yield the entries, in order."""
         while self.position < self.end:
             row = self._row(self.position, self.end)
             room = self.end - self.position

@@ -170,8 +170,6 @@ class _TableEntry(NamedTuple):
 
 
 class _KpackReader:
-    """Reads one archive."""
-
     def __init__(self, data: memoryview, path: StrPath | None) -> None:
         self.data = data
         self.path = path
@@ -473,8 +471,6 @@ class _StoredCode(NamedTuple):
 
 
 class _KpackWriter:
-    """Appends one archive to a file."""
-
     def __init__(self, out: OutputFile, scheme: str, level: int) -> None:
         self.out = out
         self.start = out.position

@@ -22,7 +22,7 @@ Names, by dialect::
     name/     GNU and COFF, up to 15 bytes          name      BSD, up to 16 bytes
     /123      at offset 123 of the long-name table, where GNU ends it with ``/\n``, COFF
               with NUL
-    #     #1/20     BSD: the first 20 bytes of the content, without trailing NULs
+    #1/20     BSD: the first 20 bytes of the content, without trailing NULs
 
 Special entries in front are not members: ``/`` (GNU's symbol index; COFF has two), ``/SYM64/``,
 ``//``, ``/<...>/`` (COFF), ``__.SYMDEF`` and variants (BSD). GNU's symbol index has big-endian
@@ -388,7 +388,7 @@ def member_symbols(
     """Return the names of the symbols that `data` defines for other files, each ended by NUL.
 
     None means that it is not an object in ELF, LLVM bitcode or COFF. Unreadable bitcode and COFF
-    count as such (LLVM: only bitcode); `warn` receives the reason. `path` and `offset`, the
+    count as none (LLVM: only bitcode); `warn` receives the reason. `path` and `offset`, the
     position of `data` in that file, are for messages.
 
     :raises FormatError: the data is an ELF file with a broken symbol table.

@@ -13,7 +13,7 @@ processor lacks (sramecc of gfx906) are not compared.
 Sources: ROCm's clr (hipamd/src/hip_fatbin.cpp) for the order, and for empty code objects, which it
 treats as missing; AMDGPUUsage (Generic Processors) and ROCr (isa.cpp), which agree on the coverage.
 ROCr rejects a generic code object whose ELF header has a lower generic version than its own for the
-processor, 1 for all. It does so after the selection, so nothing is loaded then.
+processor (1 for all). It does so after the selection, so nothing is loaded then.
 
 LLVM's plugin for OpenMP queries ROCr for all ISAs of a device, including the generic one, and never
 loads SPIR-V. Its runtime takes the first image of a program that fits; each image is its own

@@ -30,7 +30,7 @@ class Processor:
     `family` is ``amdgcn``, ``nvptx``, ``spirv``, or, for names that the tools know but that are not
     GPU targets, ``intel`` and ``any``. `features` are sorted. `covers` is empty except for generic
     processors: it lists the processors whose devices can run their code. `mach` is None without an
-    AMDGPU ELF number. `since` is the first LLVM that supports it, 22 for all older ones;
+    AMDGPU ELF number. `since` is the first LLVM that supports it, or 22 if older ones do;
     `newer_features` are those of `features` that LLVM 22 rejects.
     """
 

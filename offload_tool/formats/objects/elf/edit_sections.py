@@ -202,7 +202,7 @@ class _SectionEditor:
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
             stale = self.symbols.renumbered and section.header.sh_link == self.symtab
-            # Symbol numbers in its content are stale then; a link of 0 tells readers.
+            # Symbol numbers in its content are stale then; a link of 0 marks that.
             section.set(sh_link=0 if stale else self._new_target(section.old))
 
     def _read_group(self, index: int) -> list[int]:
@@ -319,7 +319,6 @@ class _EditedSection:
         return self.header.sh_size if self.header.has_content else 0
 
     def set(self, **fields: int) -> None:
-        """Change fields of the header."""
         self.header = self.header._replace(**fields)
 
     def rewrite(self, data: bytes) -> None:

@@ -247,7 +247,6 @@ class _Rewriter:
         return UnsupportedError(message, path=self.tables.path)
 
     def rename(self, names: Mapping[int, bytes]) -> None:
-        """Rename sections."""
         if not names:
             return
         index = self.tables.names_index
