@@ -28,6 +28,7 @@ NVIDIA's devices load CUDA code by other rules. The names of its cubins identify
                  sm_100f for sm_103      highest first; of a family for its later members
     ptx          compute_80 for sm_90    the driver compiles it; any lower number, the highest
                                          first; compute_90a for sm_90, compute_100f for its family
+
 ``sm_90a`` runs on that number alone. A family shares the major number, but each Tegra processor is
 a family of its own. NVIDIA guarantees compatibility of lower minor numbers for desktop and server
 GPUs, but not for Tegra or between the two, so such a fit is uncertain. NVVM code is for a linker,
