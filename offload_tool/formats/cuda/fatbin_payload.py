@@ -10,10 +10,10 @@ The entry's header records the method and the decompressed size. ``fatbinary`` m
     size      zstd, level 19        zstd, level 19        all images
     none      -                     -                     none
 
-The payload stays uncompressed if compression would enlarge it. Observed: libzstd 1.5.7 and liblz4
-1.9.4 or 1.10 give the bytes of 13.0 and 13.5; libzstd 1.5.5 (zstandard 0.22) those of 12.9. LZ4
-blocks of 12.9 and 13.0 are the exception: no setting of liblz4 reproduces them. This module writes
-HC blocks instead, which are a tenth smaller and decompress to the same content.
+A payload is stored compressed even if that enlarges it. Observed: libzstd 1.5.7 and liblz4 1.9.4 or
+1.10 give the bytes of 13.0 and 13.5; libzstd 1.5.5 (zstandard 0.22) those of 12.9. LZ4 blocks of
+12.9 and 13.0 are the exception: no setting of liblz4 reproduces them. This module writes HC blocks
+instead, which are a tenth smaller and decompress to the same content.
 
 Decompression: the sizes in a header are untrusted, so impossible ones are rejected before memory is
 allocated. A byte of an LZ4 block stands for at most 255 bytes, and a zstd frame is walked over. The
