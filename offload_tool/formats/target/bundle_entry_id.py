@@ -291,7 +291,7 @@ def read_targets(
 def written_by_llvm(text: str, entry: BundleEntryID) -> BundleEntryID:
     """Return the ID under which LLVM 22 stores `text`, which was parsed as `entry`.
 
-    It drops the target ID of an AMD GPU after a three-field triple.
+    LLVM 22 drops the target ID of an AMD GPU after a three-field triple.
     """
     if entry.target_id and _old_target_id(text.split("-", 4)[4]) is not None:
         return BundleEntryID(entry.kind, entry.triple, "")

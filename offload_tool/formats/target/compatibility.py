@@ -13,12 +13,11 @@ processor lacks (sramecc of gfx906) are not compared.
 Sources: ROCm's clr (hipamd/src/hip_fatbin.cpp) for the order, and for empty code objects, which it
 treats as missing; AMDGPUUsage (Generic Processors) and ROCr (isa.cpp), which agree on the coverage.
 ROCr rejects a generic code object whose ELF header has a lower generic version than its own for the
-processor (1 for all). It does so after the selection, so nothing is loaded then.
-
-LLVM's plugin for OpenMP queries ROCr for all ISAs of a device, including the generic one, and never
-loads SPIR-V. Its runtime takes the first image of a program that fits; each image is its own
-container. Observed with comgr 3.0: clr looks up gfx9-generic with the sramecc of a gfx906, and
-finds nothing; the HIP runtime 6.4 tries with and without.
+processor (1 for all). It does so after the selection, so nothing is loaded then. LLVM's plugin for
+OpenMP queries ROCr for all ISAs of a device, including the generic one, and never loads SPIR-V. Its
+runtime takes the first image of a program that fits; each image is its own container. Observed with
+comgr 3.0: clr looks up gfx9-generic with the sramecc of a gfx906, and finds nothing; the HIP
+runtime 6.4 tries with and without.
 
 NVIDIA's devices load CUDA code by other rules. The names of its cubins identify a device: ``sm_90``
 (or ``sm_90a``: the same device) has compute capability 9.0. Best first::
