@@ -562,10 +562,13 @@ def _device_words(env: Environment) -> tuple[str, ...]:
     return trial_flags(words)
 
 
-def launcher(env: Environment) -> list[str]:
-    """Return the arguments of ``OFFLOAD_LAUNCHER``, as in commands."""
+def launcher(env: Environment, folder: str = "") -> list[str]:
+    """Return the arguments of ``OFFLOAD_LAUNCHER``, as in commands.
+
+    :raises UsageError: it is not a command, or `folder`, that of OFFLOAD_DIST, is given too.
+    """
     with compat.at_top(env):
-        return choose_engine(env.subst("$OFFLOAD_LAUNCHER"), "")[0]
+        return choose_engine(env.subst("$OFFLOAD_LAUNCHER"), folder)[0]
 
 
 def place(env: Environment, name: str) -> str:

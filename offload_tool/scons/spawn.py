@@ -29,7 +29,6 @@ from offload_tool.clang.driver import response_text
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import usual_folder
 from offload_tool.passes.compile_pass import LANGUAGES
-from offload_tool.sccache_dist.fallback import choose_engine
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import depfile_of
@@ -84,7 +83,8 @@ def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
     :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
-    launcher, folder = choose_engine(env.subst("$OFFLOAD_LAUNCHER"), env.subst("$OFFLOAD_DIST"))
+    folder = env.subst("$OFFLOAD_DIST")
+    launcher = readers.launcher(env, folder)
     if folder and LANGUAGES[kind].is_distributed:
         return _distributed(env, readers.place(env, "OFFLOAD_DIST"))
     if launcher:
