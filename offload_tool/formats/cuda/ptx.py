@@ -46,11 +46,11 @@ _OLD_FIRST_LINE = re.compile(rb"(?://|/\*)[^\r\n]*|[ \t]+(?=[\r\n])")
 _BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
 
 _NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
-_COMMENT = rb"//[^\n]*|/\*.{0,999}?\*/"
-"""Longer comments are searched separately: a pattern keeps a state for each character."""
+_COMMENT = rb"//[^\n]*|/\*.*?(?:\*/|\Z)"
 _QUOTED = rb'"[^"\\\n]*(?:\\.[^"\\\n]*){0,9999}"?'
-_GAP = rb"(?:\s|%b)" % _COMMENT
-_KERNEL = re.compile(rb"\.entry%b{1,999}([A-Za-z_$%%][\w$]*)" % _GAP, re.DOTALL)
+_GAP = re.compile(rb"(?:\s|%b){1,1000}" % _COMMENT, re.DOTALL)
+"""Nothing may follow it in a pattern: a comment could then end in many ways."""
+_NAME = re.compile(rb"[A-Za-z_$%][\w$]*")
 _THREADS = re.compile(
     rb"\.(?:max|req)ntid\s" + _NUMBER + rb"(?:," + _NUMBER + rb")?(?:," + _NUMBER + rb")?"
 )
@@ -60,11 +60,12 @@ _LONGEST_THREADS = 999
 
 
 def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
-    """Return a pattern that skips text, strings, short comments, up to `stops` or `directives`."""
+    """Return a pattern that skips text, strings, comments, up to `stops` or `directives`."""
     passed += rb'[^"/.%b]+|%b|%b|/(?![/*])|\.(?!(?:%b)\b)' % (stops, _QUOTED, _COMMENT, directives)
     return re.compile(rb"(?:%b){1,1000}" % passed, re.DOTALL)
 
 
+_ENTRY = b".entry"
 _DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'
 """Or nothing, before another directive."""
 _OUTSIDE = _run_up_to(b"", b"entry", _DECLARATION)
@@ -136,31 +137,26 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
     while (at := _stop(_OUTSIDE, module, at)) < len(module):
         directives += 1
         limit.check_members(directives)
-        kernel = _KERNEL.match(module, at)
+        at += len(_ENTRY)
+        kernel = _NAME.match(module, _stop(_GAP, module, at)) if _GAP.match(module, at) else None
         if kernel is None:
-            at += 1
             continue
         largest, at = MOST, _stop(_HEAD, module, kernel.end())
         if threads := _NTID.match(module, at):
             largest, at = _threads(module[at : at + _LONGEST_THREADS]), threads.end()
             at = _stop(_REST_OF_HEAD, module, at)
-        if module[at : at + 1] == b"{" and kernel[1] not in found:
+        if module[at : at + 1] == b"{" and kernel[0] not in found:
             most = largest if largest < MOST else None
-            name = kernel[1].decode("ascii")
-            found[kernel[1]] = Kernel(name, wavefront_size=WARP, max_workgroup_size=most)
+            name = kernel[0].decode("ascii")
+            found[kernel[0]] = Kernel(name, wavefront_size=WARP, max_workgroup_size=most)
     return list(found.values())
 
 
 def _stop(run: re.Pattern[bytes], module: bytes, at: int) -> int:
-    """Return the end of a run, after long comments."""
-    while True:
-        if passed := run.match(module, at):
-            at = passed.end()
-        elif not module.startswith(b"/*", at):
-            return at
-        else:
-            end = module.find(b"*/", at + 2)
-            at = end + 2 if end >= 0 else len(module)
+    """Return where repeated matches of `run` end."""
+    while passed := run.match(module, at):
+        at = passed.end()
+    return at
 
 
 def _threads(text: bytes) -> int:

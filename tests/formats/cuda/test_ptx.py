@@ -8,7 +8,7 @@ import time
 import pytest
 
 from offload_tool.errors import LimitError
-from offload_tool.formats.cuda.ptx import read_ptx_kernels
+from offload_tool.formats.cuda.ptx import ptx_statements, read_ptx_kernels
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 BODIES = {
@@ -32,6 +32,7 @@ BODIES = {
     ".entry k() .maxntid 0x20, 010U { ret; }": {"k": 256},
     ".entry k() .maxntid 99999999999, 2 { ret; }": {"k": None},
     ".entry k() .maxntid 1024, 09 { ret; }": {"k": None},
+    f".entry /*{' ' * 2000}*/ k() {{ ret; }}": {"k": None},
     ".entry k": {},
     "": {},
 }
@@ -71,3 +72,14 @@ def test_many_kernels() -> None:
     """A module of 20,000 kernels, each with parameters and a size, is read."""
     text = "".join(f".entry k{i}(.param .u64 p) .maxntid 64 {{ ret; }}\n" for i in range(20_000))
     assert len(read_ptx_kernels(memoryview(text.encode()))) == 20_000
+
+
+def test_comments_after_a_directive() -> None:
+    """A directive with comments and no name takes linear time: each comment has one end."""
+    assert read_ptx_kernels(memoryview(b".entry " + b"/**/" * 100_000 + b"(;")) == []
+
+
+@pytest.mark.parametrize("comment", ["/*" + "x" * 2000 + "*/", "/* open"])
+def test_statements_without_comments(comment: str) -> None:
+    """`ptx_statements` drops comments of any length, and one that has no end."""
+    assert ptx_statements(memoryview(f"ret; {comment}".encode())) == b"ret;"
