@@ -387,7 +387,7 @@ def test_warning_that_nobody_hears(alone: Bench) -> None:
         assert done.returncode == status
 
 
-# ---- intended differences (the table of the documentation) ------------------------------
+# ---- where we differ on purpose (the table of the documentation) -------------------------
 
 
 @pytest.fixture

@@ -330,7 +330,7 @@ def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch)
     assert set(results[0]) == {"--amdgcn-amd-amdhsa-gfx90a.0.", "x.a", "made.bin"}
 
 
-# -- intended differences ----------------------------------------------------------------
+# -- where we differ on purpose ----------------------------------------------------------
 
 
 @pytest.fixture

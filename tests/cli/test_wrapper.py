@@ -232,7 +232,7 @@ def test_help(bench: WrapperBench, option: str) -> None:
     assert bench.assert_same([option]).status == 0
 
 
-# ---- differences ---------------------------------------------------------------------
+# ---- where we differ -----------------------------------------------------------------
 
 
 @pytest.fixture
