@@ -142,7 +142,11 @@ def _idle_zygote() -> Iterator[_Zygote | None]:
     else:
         yield None
         return
-    yield zygote
+    try:
+        yield zygote
+    except subprocess.TimeoutExpired:  # raised after the end of the run
+        _idle.append(zygote)
+        raise
     _idle.append(zygote)
 
 

@@ -22,8 +22,8 @@ from offload_tool.clang.options import (
     PROGRAMS,
     beginnings,
     does,
+    takes_next,
     values,
-    values_of,
 )
 from offload_tool.clang.response_file import expand_command
 
@@ -72,15 +72,22 @@ def options_of(command: Sequence[str]) -> tuple[str, ...]:
 def include_folders(
     words: tuple[str, ...], flags: tuple[str, ...] = _FOLDER_FLAGS
 ) -> tuple[str, ...]:
-    """Return the header directories that flags name."""
-    return tuple(dict.fromkeys(values_of(words, flags)))
+    """Return the header directories that flags name; ``=`` before one means the sysroot."""
+    found = []
+    for word, behind in itertools.pairwise((*words, "")):
+        for flag in flags:
+            if word == flag and behind:
+                found.append(behind)
+            elif word != flag and word.startswith(flag):
+                found.append(word.removeprefix(flag))
+    return tuple(dict.fromkeys(found))
 
 
 def finds_libraries(words: Iterable[str]) -> bool:
     """Return whether a linker in a compile searches for libraries; its choice is not known."""
     given = all_words(words)
     return any(
-        (does(before, FOR_LINKER) and does(word, LIBRARY))
+        (does(before, FOR_LINKER) and takes_next(before) and does(word, LIBRARY))
         or (does(word, FOR_LINKER) and any(does(part, LIBRARY) for part in word.split(",")))
         for before, word in itertools.pairwise(("", *given))
     )

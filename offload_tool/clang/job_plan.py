@@ -30,7 +30,6 @@ from offload_tool.clang.options import (
     TEMPORARIES,
     WRITES,
     does,
-    takes_next,
     values,
 )
 from offload_tool.errors import CompilerError
@@ -65,6 +64,8 @@ _PROGRAMS = {
 EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
+_BEFORE_VALUES = ("-mllvm", "-z", "-o")
+"""Of lld's options, those whose values may look like options."""
 _TO_LINKERS = "--device-linker="
 _FILES_OF_LINKS = (
     *("-filename", "stats-file", "dwo_dir", "save-temps", "obj-path", "index-only", "emit-"),
@@ -282,7 +283,7 @@ def unknown_word(words: Iterable[str]) -> str:
     """
     before = ""
     for word in words:
-        is_option = word.startswith("-") and word != "-o" and not takes_next(before)
+        is_option = word.startswith("-") and word != "-o" and before not in _BEFORE_VALUES
         is_known = does(word, DEVICE_LINK) and not any(w in word for w in _FILES_OF_LINKS)
         if is_option and not is_known:
             return word

@@ -422,19 +422,15 @@ def takes_next(word: str) -> bool:
 
 def values(words: Sequence[str], what: int) -> Iterator[str]:
     """Yield the values of options with a bit: the next argument, or the rest of the same one."""
-    return values_of(words, beginnings(what))
-
-
-def values_of(words: Sequence[str], names: Iterable[str]) -> Iterator[str]:
-    """Yield the values of some options."""
     for word, behind in itertools.pairwise((*words, "")):
-        for name in names:
+        for name in beginnings(what):
             if word == name and behind and not name.endswith("="):
                 yield behind
             elif word != name and word.startswith(name):
-                value = word.removeprefix(name).removeprefix("=")
-                if not value.startswith("-"):  # an option with a longer name
-                    yield value
+                value = word.removeprefix(name)
+                # Otherwise this is an option with a longer name.
+                if name.endswith("=") or value.startswith("=") or not value.startswith("-"):
+                    yield value.removeprefix("=")
 
 
 def without_values(words: Iterable[str], what: int) -> Iterator[str]:

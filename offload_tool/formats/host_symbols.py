@@ -38,11 +38,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from typing import TypeVar
 
 from offload_tool.formats.hip.fatbin_section import CUID_PREFIX, FATBIN
 from offload_tool.formats.objects.elf.reader import ElfTables
+from offload_tool.util.frozen import frozen
 
 ENTRY_SECTION = "llvm_offload_entries"
 REGISTER_LINKED = "__cudaRegisterLinkedBinary"
@@ -54,28 +54,22 @@ _KINDS = {"cuda": 2, "hip": 4}
 _STUB = "__device_stub__"
 _ENTRY_SYMBOL = ".offloading.entry."
 _REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # both have the same stubs
-_Code = TypeVar("_Code", bound="HostCode")
+_Code = TypeVar("_Code", "HipHostCode", "CudaHostCode")
 
 
-@dataclass(frozen=True, slots=True)
-class HostCode:
-    """Host code of one object, or of several together."""
+def _union(one: _Code, other: _Code) -> _Code:
+    """Return what two objects have together."""
+    return type(one)(*(getattr(one, name) | getattr(other, name) for name in one.__match_args__))
+
+
+@frozen
+class HipHostCode:
+    """HIP host code of one object, or of several together."""
 
     has_entries: bool = False
     """Whether it has entries of its offload kind, which the link must register."""
     lost_kernels: frozenset[str] = frozenset()
     """Kernels that neither this code registers, nor an entry names."""
-
-    def __or__(self: _Code, other: _Code) -> _Code:
-        """Return the union of both."""
-        names = [field.name for field in fields(self)]
-        return type(self)(*(getattr(self, name) | getattr(other, name) for name in names))
-
-
-@dataclass(frozen=True, slots=True)
-class HipHostCode(HostCode):
-    """HIP host code."""
-
     hashes: frozenset[str] = frozenset()
     """Hashes of the CUIDs whose bundle is undefined (see `fatbin_section.cuid_hash`)."""
     asks_without_cuid: bool = False
@@ -83,20 +77,30 @@ class HipHostCode(HostCode):
     cuids: frozenset[str] = frozenset()
     """Hashes of the CUIDs it was compiled with; unknown for older clangs."""
 
+    def __or__(self, other: HipHostCode) -> HipHostCode:
+        """Return the union of both."""
+        return _union(self, other)
+
     @property
     def asks(self) -> bool:
         """Return whether the code refers to any bundle."""
         return bool(self.hashes) or self.asks_without_cuid
 
 
-@dataclass(frozen=True, slots=True)
-class CudaHostCode(HostCode):
-    """CUDA host code with relocatable device code."""
+@frozen
+class CudaHostCode:
+    """CUDA host code with relocatable device code, of one object, or of several together."""
 
+    has_entries: bool = False
+    lost_kernels: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
     """Module IDs whose registration function is called."""
     served: frozenset[str] = frozenset()
     """Module IDs whose registration function is defined: a device link was done already."""
+
+    def __or__(self, other: CudaHostCode) -> CudaHostCode:
+        """Return the union of both."""
+        return _union(self, other)
 
     @property
     def wanted(self) -> list[str]:

@@ -60,8 +60,9 @@ def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label:
 
     :raises FormatError: the row is wrong about their place.
     """
-    rest = max(len(source) - row.header_offset, 0)
-    header = bytes(source.read(row.header_offset, min(_LOCAL.size, rest)))
+    # Python's zipfile gives a negative offset if the beginning of the file is missing.
+    rest = max(len(source) - row.header_offset, 0) if row.header_offset >= 0 else 0
+    header = bytes(source.read(row.header_offset, min(_LOCAL.size, rest))) if rest else b""
     if len(header) == _LOCAL.size and header[:4] == ZIP_MEMBER:
         *_, name_size, extra_size = _LOCAL.unpack(header)
         start = _LOCAL.size + name_size + extra_size

@@ -68,11 +68,11 @@ def look_of(found: os.stat_result) -> Look:
     return Look(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
-def content_of(name: str) -> bytes:
-    """Return the content of a file; empty if it cannot be read."""
+def content_of(name: str, most: int = -1) -> bytes:
+    """Return the content of a file, at most `most` bytes; empty if it cannot be read."""
     try:
         with open(name, "rb") as file:
-            return file.read()
+            return file.read(most)
     except (OSError, ValueError):
         return b""
 
@@ -80,17 +80,18 @@ def content_of(name: str) -> bytes:
 def by_look(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
     """Cache a function of a file's content until the file's look changes.
 
-    The first argument is the file's name; all arguments are positional.
+    The first argument is the file's name.
     """
     call: Callable[..., _T] = find
 
-    @functools.lru_cache(_MOST_KEPT)
-    def kept(_look: Look | None, *given: Any) -> _T:
-        return call(*given)
+    def answer(_look: Look | None, *given: Any, **named: Any) -> _T:
+        return call(*given, **named)
+
+    kept: Callable[..., _T] = functools.lru_cache(_MOST_KEPT)(answer)
 
     @functools.wraps(find)
-    def found(*given: _Given.args, **_: _Given.kwargs) -> _T:
-        return kept(look_at(str(given[0])), *given)
+    def found(*given: _Given.args, **named: _Given.kwargs) -> _T:
+        return kept(look_at(str(given[0])), *given, **named)
 
     return found
 

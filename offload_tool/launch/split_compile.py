@@ -379,12 +379,23 @@ class _Split:
     def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
         phony = any("-MP" in job.words for job in plan.jobs)
         host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
-        devices = [content_of(name) for n, name in self._depfiles.items() if n != host]
-        text = union(content_of(self._depfiles[host]), devices, phony=phony)
         try:
+            devices = [_depfile_text(name) for n, name in self._depfiles.items() if n != host]
+            text = union(_depfile_text(self._depfiles[host]), devices, phony=phony)
             write_depfile(depfile, text)
         except OSError as error:
-            raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
+            name = error.filename or depfile
+            raise PassedThroughError(f"'{name}': {error.strerror}") from error
+
+
+def _depfile_text(name: str) -> bytes:
+    """Return the content of a job's depfile; empty if it wrote none.
+
+    :raises OSError: it cannot be read: without it, dependencies would be missing.
+    """
+    with suppress(FileNotFoundError), open(name, "rb") as file:
+        return file.read()
+    return b""
 
 
 def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:

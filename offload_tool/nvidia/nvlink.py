@@ -35,6 +35,8 @@ from offload_tool.util.memoize import remembered
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
 _ASKS_FOR_RUNTIME = "__cudaCDP"
+_LONGEST_STEM = 200
+"""Characters; file systems allow 255 bytes for a name."""
 """Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
 _NONE = "none"
 
@@ -148,7 +150,7 @@ def named_inputs(
 def _free(folder: Path, name: str, suffix: str) -> Path:
     """Return an unused name, with characters that all linkers accept."""
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    stem = plain.removesuffix(suffix).lstrip("-") or "input"
+    stem = plain.removesuffix(suffix).lstrip("-")[:_LONGEST_STEM] or "input"
     names = (f"{stem}{number or ''}{suffix}" for number in range(1 << 20))
     return next(folder / name for name in names if not os.path.lexists(folder / name))
 

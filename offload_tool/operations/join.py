@@ -304,20 +304,21 @@ class _Joining:
         emptied -= {posixpath.dirname(file.name) for files in rest for file in files}
         self._rewrite(writer, archives[0])
         self._check_asked()
-        writer.kept = [file for file in writer.kept if file.name not in emptied]
+        writer.kept = [f for f in writer.kept if f.kind != "folder" or f.name not in emptied]
         there = {file.name: file.kind for file in rest[0]}
         for tree, files in zip(trees[1:], rest[1:], strict=True):
             other = FolderWriter(tree, writer.folder)
             for file in files:
                 kind = there.get(file.name)
-                if kind is None and file.name not in emptied:
+                if kind is None:
                     there[file.name] = file.kind
-                    other.keep(file)
-                elif kind is not None and not kind == file.kind == "folder":
+                    if file.kind != "folder" or file.name not in emptied:
+                        other.keep(file)
+                elif not kind == file.kind == "folder":
                     message = f"is in the host's folder, too, as a {kind}; "
                     message += "give the parts that one run of 'split' wrote"
                     raise FileError(tree.path(file.name), message)
-            other.finish()
+            other.copy_kept()
 
     def wheels(self, writer: WheelWriter, parts: Sequence[StrPath]) -> None:
         """Write the wheel of a host, merged with the wheels of its code."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -111,6 +110,8 @@ def demangled_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _asked(mangled: list[str]) -> list[str]:
+    import subprocess  # slow to load, and needed only here
+
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None:
         raise UsageError(

@@ -103,9 +103,10 @@ class FileTree(_Tree):
 
     def __init__(self, path: StrPath) -> None:
         super().__init__(path)
+        with naming(path):
+            mode = Path(path).stat().st_mode
         self.source = self.stack.enter_context(InputFile(path))
         self.size = len(self.source)
-        mode = Path(path).stat().st_mode
         self.mode = stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
         self.files.append(TreeFile(Path(path).name, "file", self.mode or _NEW_MODE))
 
@@ -407,7 +408,7 @@ class FileWriter(TreeWriter):
     @property
     def size(self) -> int:
         """Bytes of the output."""
-        return self.plan().size
+        return self.plan().size if self.is_changed else self.tree.size
 
 
 class WheelWriter(FileWriter):

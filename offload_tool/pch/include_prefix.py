@@ -144,7 +144,7 @@ def _plain_text(text: bytes) -> bytes:
 
 def beginning_of(source: str) -> Beginning:
     """Return the leading includes of the file `source`; none if it cannot be read."""
-    return leading_includes(content_of(source))
+    return leading_includes(content_of(source, _LARGEST))
 
 
 class _First(NamedTuple):
@@ -160,7 +160,7 @@ class _First(NamedTuple):
 
 @by_look
 def _first_of(name: str) -> _First:
-    text = _plain_text(content_of(name)[:_LARGEST])
+    text = _plain_text(content_of(name, _LARGEST))
     guards: list[tuple[str, int]] = []
     is_guarded = is_once = False
     at = 0

@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.clang.options import STAGE, does
 from offload_tool.io.file_digests import Fingerprints, by_look, content_of, digest_of, look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
@@ -68,6 +67,7 @@ _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
+_JOBS = ("-c", "-S")
 _NO_CUID = "-cuid=0"
 _BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
 """With only one of the two, clang misses edits of equal size and time, or rejects a touched header
@@ -274,7 +274,7 @@ def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[tuple[int, int] | No
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
     """Return a pass's arguments that are equal for all sources, without input and output."""
     return tuple(
-        _NO_CUID if word.startswith("-cuid=") else word for word in words if not does(word, STAGE)
+        _NO_CUID if word.startswith("-cuid=") else word for word in words if word not in _JOBS
     )
 
 

@@ -28,9 +28,9 @@ from offload_tool.errors import CompilerError, FileError, UsageError
 from offload_tool.io import OutputFile, StrPath, replace_all
 from offload_tool.io.paths import is_of_others
 from offload_tool.io.temporary_directory import made_folder, usual_folder
-from offload_tool.sccache_dist.cluster import SchedulerStatus, ask_scheduler, check_token, read_url
 
 if TYPE_CHECKING:
+    from offload_tool.sccache_dist.cluster import SchedulerStatus
     from offload_tool.toolchain.probe import Toolchain
 
 SETUP_VERSION = 1
@@ -356,6 +356,9 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
     )
 
     find_sccache()
+    # Slow to load, and not needed to read a setup.
+    from offload_tool.sccache_dist.cluster import ask_scheduler, check_token, read_url
+
     url = read_url(scheduler)
     programs, names = compiler_programs(toolchain), compiler_names(toolchain)
     status = ask_scheduler(url)

@@ -26,6 +26,7 @@ from offload_tool.clang.options import (
     OTHER_JOB,
     READS,
     TARGETS,
+    beginnings,
     does,
 )
 
@@ -65,7 +66,8 @@ def why_local(command: Sequence[str], kind: str = "hip") -> str:
     for word in command[1:]:
         if does(word, READS | HEADERS):
             return f"{word} names a file that would not be on the server"
-        if does(word, _WRITES_FILES) and not does(word, JOB_DEPFILE):  # the engine returns it
+        # The engine returns the front end's depfile.
+        if does(word, _WRITES_FILES) and word not in beginnings(JOB_DEPFILE):
             return f"{word} writes a file that would stay on the server"
     return ""
 

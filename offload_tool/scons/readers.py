@@ -29,7 +29,6 @@ from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
-from offload_tool.sccache_dist.fallback import choose_engine
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
 from offload_tool.scons.variables import (
@@ -567,6 +566,8 @@ def launcher(env: Environment, folder: str = "") -> list[str]:
 
     :raises UsageError: it is not a command, or `folder`, that of OFFLOAD_DIST, is given too.
     """
+    from offload_tool.sccache_dist.fallback import choose_engine
+
     with compat.at_top(env):
         return choose_engine(env.subst("$OFFLOAD_LAUNCHER"), folder)[0]
 

@@ -37,6 +37,7 @@ from offload_tool.io.file_digests import digest_of
 from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
+_KEYS = {"question", "package", "witnesses", "answer"}
 """Bytes; real answers have a few thousand."""
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
@@ -176,7 +177,13 @@ def _read(file: str) -> dict[str, Any] | None:
             checksum, _, text = opened.read().partition(b"\n")
         except OSError:
             return None
-    return dict(json.loads(text)) if checksum == digest_of(text).encode() else None
+    try:
+        known = json.loads(text) if checksum == digest_of(text).encode() else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(known, dict) or known.keys() != _KEYS:
+        return None
+    return known if isinstance(known["witnesses"], dict) else None
 
 
 def _write(file: str, known: dict[str, Any]) -> None:

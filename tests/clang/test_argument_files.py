@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.argument_files import finds_libraries, include_folders, possible_files
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,26 @@ def test_spellings(words: Sequence[str], name: str) -> None:
 def test_no_files(word: str) -> None:
     """Macros, warnings and search folders name no files."""
     assert possible_files([word]) == ()
+
+
+def test_folders_of_the_sysroot() -> None:
+    """A ``=`` before a directory of headers stays: it means the sysroot."""
+    assert include_folders(("-I=/inc", "-I", "b", "-I-x", "-isystem=/z")) == (
+        "=/inc",
+        "b",
+        "-x",
+        "=/z",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("-Xoffload-linker", "-lm"), True),
+        (("-Wl,-lm",), True),
+        (("-Wl,--as-needed", "-lm"), False),
+    ],
+)
+def test_libraries_of_linkers_in_a_compile(words: tuple[str, ...], expected: bool) -> None:
+    """Only arguments for a linker count; ``-lm`` of a host link is none."""
+    assert finds_libraries(words) is expected

@@ -13,6 +13,7 @@ import pytest
 from offload_tool.errors import FormatError
 from offload_tool.formats.zip_writer import (
     PackedMember,
+    content_offset,
     copied_member,
     new_row,
     packed_member,
@@ -131,3 +132,16 @@ def test_cut_member(kept: int) -> None:
             pytest.raises(FormatError, match="expected a header and 7 bytes at offset 0"),
         ):
             copied_member(row, source, label="old")
+
+
+def test_negative_offset(tmp_path: Path) -> None:
+    """A file without its first bytes, whose members seem to begin before it, is cut short."""
+    whole = tmp_path / "whole.zip"
+    with zipfile.ZipFile(whole, "w") as made:
+        made.writestr("a.txt", b"x" * 100)
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes(whole.read_bytes()[40:])
+    row = zipfile.ZipInfo("a.txt")
+    row.header_offset = -40
+    with InputFile(cut) as source, pytest.raises(FormatError, match="cut short"):
+        content_offset(source, row, 100, label="cut.zip(a.txt)")

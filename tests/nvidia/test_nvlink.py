@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
-from offload_tool.nvidia.nvlink import NVJITLINK, link_cubins
+from offload_tool.nvidia.nvlink import NVJITLINK, link_cubins, named_inputs
 from tests.formats.object_files import make_elf
 
 # Links what is behind it alone, as nvlink; with a library, starts kernels.
@@ -64,3 +64,14 @@ def test_no_device_runtime(linker: list[str], more: list[str]) -> None:
     assert "'__cudaCDP2LaunchDevice' in 'a.cubin'" in str(caught.value)
     assert "kernels that start kernels need libcudadevrt.a, which is not there" in str(caught.value)
     assert not Path("out").exists()
+
+
+def test_long_names(tmp_path: Path) -> None:
+    """A file whose name is nearly as long as names may be is an input, also twice."""
+    inputs = [tmp_path / folder / f"{'m' * 248}.cubin" for folder in "ab"]
+    for path in inputs:
+        path.parent.mkdir()
+        path.write_bytes(b"")
+    (tmp_path / "out").mkdir()
+    named = list(named_inputs(inputs, tmp_path / "out", lambda *_: ".cubin"))
+    assert len({os.path.realpath(name) for name in named}) == 2

@@ -124,6 +124,15 @@ def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     with pytest.raises(OffloadError, match="is in the host's folder, too"):
         join_file(host, parts, tmp_path / "three")
     assert not (tmp_path / "three").exists()
+    (parts[0] / "text").unlink()
+    (tmp_path / "link/a.dist-info").mkdir(parents=True)
+    (tmp_path / "link/a.dist-info/RECORD").write_text("only,two\n")  # copied, not read
+    join_file(host, [*parts, tmp_path / "link"], tmp_path / "four")
+    assert (tmp_path / "four/a.dist-info/RECORD").read_text() == "only,two\n"
+    (tmp_path / "link/.kpack").symlink_to("elsewhere")
+    for order in ([*parts, tmp_path / "link"], [tmp_path / "link", *parts]):
+        with pytest.raises(OffloadError, match="is in the host's folder, too"):
+            join_file(host, order, tmp_path / "three")
 
 
 def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:

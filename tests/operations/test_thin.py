@@ -132,6 +132,8 @@ def test_nothing_to_remove(tmp_path: Path) -> None:
     out = thin(path)
     assert out.read_bytes() == path.read_bytes()
     assert out.stat().st_mode & 0o777 == 0o751
+    report = thin_file(path, tmp_path / "again", keep=KEEP)
+    assert report.size_before == report.size_after == path.stat().st_size
 
 
 def test_in_place(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.objects.ar import iter_members
 from offload_tool.io import InputFile
+from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
     MissingCodeObjectError,
     NotAnArchiveError,
@@ -343,8 +345,29 @@ def test_sizes_of_members(tmp_path: Path) -> None:
         assert members_of(path) == [data] * 40
 
 
-def test_one_output_fails(tmp_path: Path) -> None:
-    """If one of the archives cannot be written, none is."""
+def test_large_archives_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written by several threads, the archives are those that one writes."""
+    count = 40
+    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
+    sizes = (5, 70_000, 200_000)  # gathered, and copied by the kernel
+    rows = [(str(t), os.urandom(s)) for t, s in zip(targets, sizes, strict=True)]
+    hda = archive_of(tmp_path / "hda.a", {f"m{index}": binary(*rows) for index in range(count)})
+    results = []
+    for limit in (0, 1 << 40):
+        monkeypatch.setattr(unarchive, "_PARALLEL", limit)
+        outputs = {target: tmp_path / f"{limit}-{target.target_id}" for target in targets}
+        unbundle_archive(hda, outputs)
+        results.append([path.read_bytes() for path in outputs.values()])
+    assert results[0] == results[1]
+    for (_, data), path in zip(rows, outputs.values(), strict=True):
+        assert members_of(path) == [data] * count
+
+
+def test_failure_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one of the archives cannot be written, none appears, whichever thread wrote it."""
+    monkeypatch.setattr(unarchive, "_PARALLEL", 0)
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908")]
     data = binary(*((str(target), os.urandom(100_000)) for target in targets))
     hda = archive_of(tmp_path / "hda.a", {"m": data})
@@ -353,6 +376,28 @@ def test_one_output_fails(tmp_path: Path) -> None:
     with pytest.raises(OffloadError, match="'/dev/full': No space left"):
         unbundle_archive(hda, outputs)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for all of the threads, those that there are write all archives."""
+    monkeypatch.setattr(unarchive, "_PARALLEL", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    real, started = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
+    data = binary(*((str(target), str(target).encode()) for target in targets))
+    outputs = {target: tmp_path / target.target_id for target in targets}
+    unbundle_archive(archive_of(tmp_path / "hda.a", {"m": data}), outputs)
+    assert started
+    for target, path in outputs.items():
+        assert members_of(path) == [str(target).encode()]
 
 
 def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:

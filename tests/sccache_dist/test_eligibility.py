@@ -81,3 +81,11 @@ def test_rocm_in_the_environment(rocm: Rocm) -> None:
     """ROCM_PATH in the compile's environment counts as --rocm-path does."""
     form = remote_form([rocm.clang, *DEVICE[1:]], {"ROCM_PATH": str(rocm.folder)})
     assert form.environment == (("HIP_DEVICE_LIB_PATH", str(rocm.libraries)),)
+
+
+def test_depfile_of_a_linker() -> None:
+    """A linker's depfile would stay on the server; the engine returns the front end's."""
+    command = ["clang", "-x", "hip", "--offload-device-only", "-c", "s.hip"]
+    assert not why_local([*command, "-Xclang", "-dependency-file", "-Xclang", "d"])
+    reason = why_local([*command, "-Xoffload-linker", "--dependency-file=/tmp/d"])
+    assert reason == "--dependency-file=/tmp/d writes a file that would stay on the server"

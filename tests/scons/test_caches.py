@@ -230,7 +230,7 @@ def test_device_libraries(project: Project, place: str) -> None:
     project.assert_up_to_date()
 
 
-@pytest.mark.parametrize("name", ["CPATH", "SOURCE_DATE_EPOCH"])
+@pytest.mark.parametrize("name", ["CPATH", "HIP_DEVICE_LIB_PATH", "ROCM_PATH", "SOURCE_DATE_EPOCH"])
 def test_variables_that_change_results(project: Project, name: str) -> None:
     """A variable of the commands' environment that clang heeds compiles everything again."""
     project.sconstruct(NODES)

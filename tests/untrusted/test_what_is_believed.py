@@ -251,6 +251,11 @@ def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None
     for content in (b"[" * 100_000, b"{}", damaged, signed(package="other"), bytes(2 << 20)):
         put(content)
         assert asked()
+    for text in (b"[1]", b"null", b"{}", b"no JSON", b"[" * 100_000):  # of the right checksum
+        put(digest_of(text).encode() + b"\n" + text)
+        assert asked()
+    put(signed(witnesses=[]))
+    assert asked()
     witness = {str(DOCUMENT): [1, 2, 3, 4]}
     put(signed(witnesses=witness))
     assert asked()

@@ -285,6 +285,7 @@ class Passing:
     def __init__(
         self, data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
     ) -> None:
+        started = time.perf_counter()
         self._header = header
         self._path = path
         start = header.offset + header.size
@@ -300,6 +301,7 @@ class Passing:
         self._rest: Iterator[bytes | memoryview] = iter(self._stream)
         self.begin = bytes(next(self._rest, b""))
         """The first bytes, as many as one step decompresses."""
+        self._seconds = time.perf_counter() - started
 
     def to(self, output: _ByteSink) -> CompressionReport:
         """Decompress everything into `output`, once, and check size and hash.
@@ -325,7 +327,8 @@ class Passing:
             message = f"hash stored in the header {header.hash:#018x}, hash of the data "
             message += f"{digest:#018x}; the file is damaged"
             raise self._error(start - 8, "hash", message)
-        return CompressionReport(header, stream.end - start, time.perf_counter() - started)
+        seconds = self._seconds + time.perf_counter() - started
+        return CompressionReport(header, stream.end - start, seconds)
 
     def _size_error(self, expected: str) -> FormatError:
         header = self._header

@@ -154,7 +154,8 @@ def coff_symbols(data: memoryview) -> bytes:
             defined = storage == _CLASS_EXTERNAL and (section or value) != 0
             defined = defined and not (section == absolute and auxiliaries)
         if defined:
-            out += coff.symbol_name(raw, coff.header.symbols_at + position) + b"\0"
+            name = coff.symbol_name(raw, coff.header.symbols_at + position)
+            out += name.partition(b"\0")[0] + b"\0"
         position += stride * (1 + auxiliaries)
     return bytes(out)
 
@@ -228,7 +229,8 @@ class Coff:
 
     def _read_strings(self) -> bytes:
         at = self.header.symbols_at + len(self.symbols)
-        if not self.header.symbols_at or at == len(self.data):
+        is_outside = not self.header.symbols and at > len(self.data)
+        if not self.header.symbols_at or at == len(self.data) or is_outside:
             return b""
         size = int.from_bytes(self.take(at, 4, "size of the string table"), "little")
         return bytes(self.take(at, max(size, 4), "string table"))

@@ -45,7 +45,6 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from offload_tool.formats.target import triple as triples
@@ -57,7 +56,7 @@ from offload_tool.formats.target.bundle_entry_id import (
 )
 from offload_tool.formats.target.processors import PROCESSORS, Processor, find_processor
 from offload_tool.formats.target.target_id import TargetID
-from offload_tool.util.frozen import replaced
+from offload_tool.util.frozen import frozen, replaced
 
 EXACT, COMPATIBLE, GENERIC, SPIRV, PTX = RULES = "exact", "compatible", "generic", "spirv", "ptx"
 """The rules by which a device can load a code object, best first."""
@@ -70,7 +69,7 @@ _SUFFIX_RANKS = {"a": 0, "f": 1, "": 2}
 _UNSURE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fit:
     """Why a device can load a code object."""
 

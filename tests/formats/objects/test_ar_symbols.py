@@ -414,9 +414,12 @@ def test_coff_by_hand() -> None:
         weak + struct.pack("<II10x", 1, 3),
         record(b"absolute", 7, -1, 2),
         record(b"domain", 7, -1, 2, 1) + bytes(18),
+        record(b"a\0b", 0, 1, 2),
         strings=b"long_common\0",
     )
-    assert member_symbols(memoryview(data)) == b"defined\0long_common\0weak\0absolute\0"
+    assert member_symbols(memoryview(data)) == b"defined\0long_common\0weak\0absolute\0a\0"
+    outside = struct.pack("<HHIIIHH", 0x8664, 0, 0, 1_000_000, 0, 0, 0)
+    assert member_symbols(memoryview(outside)) == b""
 
 
 def test_pe_image() -> None:
