@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tracemalloc
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -474,3 +475,15 @@ def test_no_output_is_complete_after_an_input_was_cut(tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"'.*large': became shorter while it was read"):
             check_maps()
         data.release()
+
+
+def test_many_pieces_take_little_memory(tmp_path: Path) -> None:
+    """Empty pieces and single bytes are not gathered without end."""
+    tracemalloc.start()
+    with replace_file(tmp_path / "out") as out:
+        out.append(memoryview(b"") for _ in range(200_000))
+        out.append(memoryview(b"x") for _ in range(200_000))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / "out").stat().st_size == 200_000
+    assert most < 8 << 20

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,16 @@ def test_clang_agrees(tmp_path: Path) -> None:
         texts.append([run.stdout.split() if run.returncode == 0 else [] for run in runs])
     assert texts[0] == texts[1]
     assert sum(map(bool, texts[0])) > 20
+
+
+def test_beginning_of_a_large_file(tmp_path: Path) -> None:
+    """A gigabyte of holes behind the includes is not read."""
+    source = tmp_path / "s.hip"
+    source.write_bytes(b"#include <a.h>\nint x;\n")
+    os.truncate(source, 1 << 30)
+    tracemalloc.start()
+    found = beginning_of(str(source))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == leading_includes(b"#include <a.h>\nint x;\n")
+    assert most < 8 << 20
