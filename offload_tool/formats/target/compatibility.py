@@ -140,13 +140,15 @@ def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
     asked, kinds = _amd_gpu(device), {code.kind, device.kind}
     if asked is None or not is_amd(code) or not (len(kinds) == 1 or kinds <= OffloadKind.ANY_HIP):
         return reason
+    # Not even its own code serves a device of a GPU's name and SPIR-V's triple.
+    own_code = replaced(code, triple=device.triple, target_id=device.target_id)
     if code.target_id == SPIRV_PROCESSOR:
         if kinds <= OffloadKind.ANY_HIP:
             why = f"the runtime compiles it for {asked.processor}, for which nothing else serves"
             return Fit(SPIRV, why)
         return f"SPIR-V is loaded by HIP's runtime, not for {device.kind}"
     processor = find_processor(code.target_id.partition(":")[0])
-    if processor is None or not processor.covers:
+    if processor is None or not processor.covers or incompatibility(own_code, device) is not None:
         return reason
     if asked.processor not in processor.covers:
         covered = ", ".join(processor.covers)

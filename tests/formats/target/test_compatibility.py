@@ -255,3 +255,10 @@ def test_rules_of_ptx(seed: int, nvidia: Callable[[str], Path], tmp_path: Path) 
             # The assembler compiles for a name, where a device has all of its number.
             ours = False
         assert taken == ours, (target, processor)
+
+
+def test_gpu_with_the_triple_of_spirv() -> None:
+    """An entry ID that combines SPIR-V's triple with a GPU is another architecture."""
+    code = BundleEntryID.parse("hip-amdgcn-amd-amdhsa--gfx9-generic")
+    device = BundleEntryID.parse("hipv4-spirv64-amd-amdhsa--gfx90a:xnack+")
+    assert why_not(code, device) == "architecture amdgcn is not spirv64"

@@ -339,6 +339,8 @@ class _Rewriter:
                 yield Literal(self.changes.moved(offset), data)
             position = room.end
         yield from self._copied(literals, position, end)
+        if literals:
+            raise self.error("parts of its headers share bytes")
 
     def _copied(self, literals: deque[tuple[int, bytes]], start: int, end: int) -> Iterator[Piece]:
         """Yield a range of the host, with literals over it."""
