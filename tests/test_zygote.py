@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import zygote
 from tests.conftest import ROOT
 from tests.zygote import run_scons
 
@@ -86,3 +87,4 @@ def test_ends(tmp_path: Path) -> None:
     script.write_text("print('done')\n")
     done = run_scons(["-Q"], cwd=tmp_path, env=environment, is_merged=True)
     assert done.stdout.startswith("done")
+    assert len(zygote._idle) == len(zygote._started)
