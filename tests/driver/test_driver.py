@@ -19,7 +19,7 @@ from tests.driver.state import State
 from tests.driver.surroundings import encoded, respell
 from tests.driver.trial import FailureError, Trial, run_trial
 
-SEEDS = (1, 5, 12, 17, 23, 36)
+SEEDS = (5, 43, 112, 152, 156)
 WITH_PCH = (12,)
 CHANGES = 4
 
