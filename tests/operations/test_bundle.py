@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files, unbundle_file
+from offload_tool import BundleEntryID, bundle_files, list_entry_ids, unbundle_file
 from offload_tool.errors import EntryIDError, FileError, FormatError, UsageError
 from offload_tool.operations.unbundle import MissingEntriesError
 
@@ -198,3 +198,29 @@ def test_linked_file_is_told_from_a_bundle() -> None:
     wanted = BundleEntryID.parse("hipv4-amdgcn-amd-amdhsa--gfx906")
     with pytest.raises(MissingEntriesError, match="linked files: offload_tool"):
         unbundle_file(sys.executable, {wanted: "none"})
+
+
+def test_one_file_gets_one_entry(tmp_path: Path) -> None:
+    """With `one_each`, an entry of two bundles is refused; without it, the first counts."""
+    both, output = tmp_path / "both", tmp_path / "out"
+    for number, content in enumerate((b"one", b"other")):
+        (tmp_path / f"in{number}").write_bytes(content)
+        bundle_files([(gpu("gfx906"), tmp_path / f"in{number}")], tmp_path / f"bundle{number}")
+    both.write_bytes(b"".join((tmp_path / f"bundle{number}").read_bytes() for number in (0, 1)))
+    with pytest.raises(UsageError, match=r"2 entries .*gfx906', at 0x\w+ \(3 bytes\), 0x\w+ \(5 "):
+        unbundle_file(both, {gpu("gfx906"): output}, one_each=True)
+    assert not output.exists()
+    unbundle_file(both, {gpu("gfx906"): output})
+    assert output.read_bytes() == b"one"
+
+
+@pytest.mark.parametrize("is_elf", [True, False])
+def test_linked_file_is_no_bundle(tmp_path: Path, is_elf: bool) -> None:
+    """A program names the function that reads linked files."""
+    program = Path(sys.executable) if is_elf else tmp_path / "text"
+    if not is_elf:
+        program.write_text("no bundle")
+    with pytest.raises(MissingEntriesError, match="entries found: none") as caught:
+        unbundle_file(program, {gpu("gfx906"): tmp_path / "out"})
+    assert ("offload_tool.extract_device_images" in str(caught.value)) == is_elf
+    assert list_entry_ids(program) == []
