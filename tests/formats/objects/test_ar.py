@@ -439,6 +439,13 @@ def test_thin_archive_of_an_archive(gnu_ar: str, tmp_path: Path) -> None:
         read((tmp_path / "outer.a").read_bytes())
 
 
+def test_thin_archive_of_an_archive_with_an_odd_name() -> None:
+    """The refusal shows a name that is no UTF-8."""
+    header = b"/0:\xe0\xff".ljust(48) + b"4".ljust(10) + b"`\n"
+    with pytest.raises(UnsupportedError, match="a member of another archive \\('/0:\ufffd\ufffd'"):
+        read(b"!<thin>\n" + header)
+
+
 def test_thin_archive_that_contains_itself(tmp_path: Path) -> None:
     """A loop of archives is a member like any other: reading goes no deeper."""
     path = tmp_path / "loop.a"
