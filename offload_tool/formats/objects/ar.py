@@ -326,8 +326,8 @@ class ArchiveReader:
 
     def _find_long_name(self, position: int, raw: bytes) -> bytes:
         if self.thin and b":" in raw:
-            shown = raw.decode("utf-8", "replace")
-            message = f"expected a file, found a member of another archive ({shown!r})"
+            name = raw.decode("utf-8", "backslashreplace")
+            message = f"expected a file, found a member of another archive ({name!r})"
             message += "; put that archive's members in"
             field = f"name of {self._describe(raw.strip(b' '))}"
             raise UnsupportedError(message, path=self.path, offset=position, field=field)
