@@ -479,7 +479,7 @@ PCH_BUILD = """\
 env = Environment(
     tools=["default", "offload"],
     toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_ARCH=["sm_80", "sm_90"],
+    OFFLOAD_ARCH=["sm_80"],
     OFFLOAD_FLAGS=["-Wno-unknown-cuda-version"],
     OFFLOAD_HOST_FLAGS=["-Wno-unknown-cuda-version"],
     OFFLOAD_PCH=int(ARGUMENTS["pch"]),
@@ -499,7 +499,7 @@ def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
         (folder / "SConstruct").write_text(PCH_BUILD)
         for name in ("a", "b", "c"):
             (folder / f"{name}.cu").write_text(PCH_SOURCE.format(name=name))
-        for number in (1, 2, 3):
+        for number in (1, 2):
             for name in ("a", "b", "c") if number == 1 else ("a",):
                 source = folder / f"{name}.cu"
                 source.write_text(PCH_SOURCE.format(name=name).replace("NUMBER", f"{number}.0f"))
@@ -513,6 +513,6 @@ def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
                 file for file in folder.iterdir() if file.suffix in (".ptx", ".cubin", ".o")
             )
             made.append({file.name: file.read_bytes() for file in files})
-    assert made[:3] == made[3:]
-    assert len(made[0]) > 9
-    assert said == ["9 compiles with, 0 without", *["3 compiles with, 0 without"] * 2]
+    assert made[:2] == made[2:]
+    assert len(made[0]) > 6
+    assert said == ["6 compiles with, 0 without", "2 compiles with, 0 without"]

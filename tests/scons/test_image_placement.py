@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -92,8 +93,7 @@ def test_script_of_the_user_stays_alone(kernels: Project) -> None:
     assert "images_behind_bss" not in run.output
 
 
-@pytest.mark.parametrize("linker", LINKERS)
-def test_more_than_two_gigabytes(kernels: Project, linker: str) -> None:
+def test_more_than_two_gigabytes(kernels: Project) -> None:
     """The driver's own link of the same objects fails; ours registers both bundles."""
     folder = kernels.folder
     if shutil.disk_usage(folder).free < 10 * GIB:
@@ -108,15 +108,16 @@ def test_more_than_two_gigabytes(kernels: Project, linker: str) -> None:
     )
     embed_bundle(folder / "big.hipfb", folder / "big.o", host_triple=HOST, cuid="big")
     body = ALWAYS.replace("programs.LARGE = 1\n", "")
-    program = HIP.replace("'runtime.c'", "'runtime.c', 'big.o'")
-    kernels.sconstruct(body + program)
-    run = kernels.run("-Q", LINKERS[linker])
-    assert run.status == 0, run.errors
-    assert "OFFLOAD_COMPRESS makes device images smaller" in run.errors
-    started = subprocess.run([folder / "prog"], capture_output=True, text=True, check=True)
-    assert started.stdout.splitlines()[0] == "registered __CLANG_OFFLOAD_BUNDLE__"
-    command = next(line for line in run.output.splitlines() if "-T,'" in line or "-T,/" in line)
-    words = [word for word in command.split() if "images_behind_bss" not in word]
-    driver = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert driver.returncode
-    assert "relocation" in driver.stderr
+    body += "SetOption('max_drift', 0)  # what has been hashed is not hashed again\n"
+    kernels.sconstruct(body + HIP.replace("'runtime.c'", "'runtime.c', 'big.o'"))
+    for linker in LINKERS.values():
+        run = kernels.run("-Q", linker)
+        assert run.status == 0, run.errors
+        assert "OFFLOAD_COMPRESS makes device images smaller" in run.errors
+        started = subprocess.run([folder / "prog"], capture_output=True, text=True, check=True)
+        assert started.stdout.splitlines()[0] == "registered __CLANG_OFFLOAD_BUNDLE__"
+        command = next(line for line in run.output.splitlines() if re.search("-T,'?/", line))
+        words = [word for word in command.split() if "images_behind_bss" not in word]
+        driver = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        assert driver.returncode
+        assert "relocation" in driver.stderr
