@@ -17,7 +17,7 @@ from tests.pch_constructs.projects import Project
 from tests.pch_constructs.trial import Trial
 
 SEED = 3
-GROUPS, IN_EACH = (9, 13) if os.environ.get("CI") else (2, 12)
+GROUPS, IN_EACH = (5, 13) if os.environ.get("CI") else (2, 12)
 """With the constructs of the table, 205 in CI; each takes a fifth of a second."""
 _PAGE = (ROOT / "docs/precompiled-headers.md").read_text()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -39,65 +41,67 @@ NAMES = {
 }
 HEAD = """\
 import os
-name = os.fsdecode(bytes.fromhex(ARGUMENTS["name"]))
-text = name.replace("$", "$$")
 env["OFFLOAD_ARCH"] = ["gfx906"]
 ids = ["hip-amdgcn-amd-amdhsa--gfx906"]
+for name in map(os.fsdecode, map(bytes.fromhex, NAMES)):
+    text = name.replace("$", "$$")
 """
 IN_PROCESS = """\
-a = env.fs.File(name + "/" + name + ".co")
-archived = not set(name) & set("\\n")  # for which the format has no place
-bundle = env.OffloadBundle(text + "/" + text + ".hipfb", a, OFFLOAD_TARGETS=ids)
-env.OffloadUnbundle(bundle, OFFLOAD_TARGETS=ids)
-package = env.OffloadPackage(text + "/" + text + ".offload", a, OFFLOAD_TARGETS=ids)
-env.OffloadExtract(text + "/out", package)
-env.OffloadWrapper(text + "/" + text + ".wrapper.o", bundle)
-members = env.fs.File(name + "/" + name + ".bundle.o")
-if archived:
-    env.OffloadArchive(text + "/" + text, members)
-    env.OffloadDeviceArchive(text + "/dsa", env.fs.File(name + "/lib" + name + ".a"))
-env.OffloadCompilationDatabase(text + "/" + text + ".json")
+    a = env.fs.File(name + "/" + name + ".co")
+    bundle = env.OffloadBundle(text + "/" + text + ".hipfb", a, OFFLOAD_TARGETS=ids)
+    env.OffloadUnbundle(bundle, OFFLOAD_TARGETS=ids)
+    package = env.OffloadPackage(text + "/" + text + ".offload", a, OFFLOAD_TARGETS=ids)
+    env.OffloadExtract(text + "/out", package)
+    env.OffloadWrapper(text + "/" + text + ".wrapper.o", bundle)
+    members = env.fs.File(name + "/" + name + ".bundle.o")
+    if "\\n" not in name:  # for which the format has no place
+        env.OffloadArchive(text + "/" + text, members)
+        env.OffloadDeviceArchive(text + "/dsa", env.fs.File(name + "/lib" + name + ".a"))
+    env.OffloadCompilationDatabase(text + "/" + text + ".json")
+"""
+COMPILES = """\
+    source = env.fs.File(name + "/" + name + ".hip")
+    one = env.Clone()
+    one.Append(CPPPATH=[env.fs.Dir(name + "/include")])
+    one.OffloadProgram(text + "/" + text + "p", [source, "runtime.c"])
+    one.OffloadStaticLibrary(text + "/" + text, source)
+env.OffloadCompilationDatabase("commands.json")
 """
 
 
-def run(project: Project, name: str, *arguments: str) -> tuple[int, str]:
-    done = project.run("-Q", f"name={name.encode().hex()}", *arguments)
+def declare(project: Project, names: Iterable[str], body: str) -> None:
+    """Write a SConstruct that has this body for each name."""
+    project.sconstruct(HEAD.replace("NAMES", repr([name.encode().hex() for name in names])) + body)
+
+
+def run(project: Project) -> tuple[int, str]:
+    done = project.run("-Q")
+    assert not (project.folder / "x").exists()  # what a name would write if a shell ran it
     return done.status, done.output + done.errors
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_steps_without_a_command(project: Project, name: str) -> None:
+def test_steps_without_a_command(project: Project) -> None:
     """What is done within SCons takes any name of a file, and of its folder."""
-    folder = project.folder / name
-    folder.mkdir()
-    (folder / f"{name}.co").write_bytes(b"device code")
-    project.sconstruct(HEAD + "env.OffloadObject('o.o', 'k.hip', OFFLOAD_RDC=True)\n")
-    status, output = run(project, name)
+    project.sconstruct("env.OffloadObject('o.o', 'k.hip', OFFLOAD_RDC=True, OFFLOAD_ARCH='gfx906')")
+    project.build()
+    for name in NAMES.values():
+        (project.folder / name).mkdir()
+        (project.folder / name / f"{name}.co").write_bytes(b"device code")
+        shutil.copy(project.folder / "o.o", project.folder / name / f"{name}.bundle.o")
+    declare(project, NAMES.values(), IN_PROCESS)
+    status, output = run(project)
     assert status == 0, output
-    (folder / f"{name}.bundle.o").write_bytes((project.folder / "o.o").read_bytes())
-    project.sconstruct(HEAD + IN_PROCESS)
-    status, output = run(project, name)
-    assert status == 0, output
-    assert "Traceback" not in output
-    for made in (f"{name}.hipfb", f"{name}.offload", f"{name}.gfx906.co", "out.gfx906.co"):
-        assert b"device code" in (folder / made).read_bytes()
-    if "\n" not in name:
-        images = {image.target_id for image in list_images(folder / f"lib{name}.a")}
-        assert "gfx906" in images
-        assert (folder / "dsa.gfx906.a").read_bytes().startswith(b"!<arch>\n")
-    assert json.loads((folder / f"{name}.json").read_text()) == []
-    assert sorted(path.name for path in project.folder.iterdir() if path.name == "x") == []
-    status, output = run(project, name)
+    for name in NAMES.values():
+        folder = project.folder / name
+        for made in (f"{name}.hipfb", f"{name}.offload", f"{name}.gfx906.co", "out.gfx906.co"):
+            assert b"device code" in (folder / made).read_bytes()
+        assert json.loads((folder / f"{name}.json").read_text()) == []
+        if "\n" not in name:
+            images = {image.target_id for image in list_images(folder / f"lib{name}.a")}
+            assert "gfx906" in images
+            assert (folder / "dsa.gfx906.a").read_bytes().startswith(b"!<arch>\n")
+    status, output = run(project)
     assert "is up to date" in output, output
-
-
-COMPILES = """\
-source = env.fs.File(name + "/" + name + ".hip")
-env.Append(CPPPATH=[env.fs.Dir(name + "/include")])
-env.OffloadProgram(text + "/" + text + "p", [source, "runtime.c"])
-env.OffloadStaticLibrary(text + "/" + text, source)
-env.OffloadCompilationDatabase("commands.json")
-"""
 
 
 REFUSED = {
@@ -114,37 +118,40 @@ def test_refused_names(project: Project, name: str) -> None:
     folder = project.folder / NAMES[name]
     folder.mkdir()
     (folder / f"{NAMES[name]}.hip").write_text("")
-    project.sconstruct(HEAD + COMPILES)
-    status, output = run(project, NAMES[name])
+    declare(project, [NAMES[name]], COMPILES)
+    status, output = run(project)
     assert status == 2
     assert REFUSED[name] in output
     assert "rename" in output
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("name", sorted(NAMES.keys() - REFUSED.keys()))
-def test_compiled_sources(project: Project, name: str) -> None:
+def test_compiled_sources(project: Project) -> None:
     """A source, its folder and its headers' folder are compiled by any name, and never run."""
-    name = NAMES[name]
-    folder = project.folder / name
-    (folder / "include").mkdir(parents=True)
-    (folder / "include" / f"{name}.h").write_text("#define HEADER\n")
+    names = [name for key, name in NAMES.items() if key not in REFUSED]
+    included = [name for name in names if not set(name) & set('"\\\n')]
     kernel = (project.folder / "k.hip").read_text()
-    include = "" if set(name) & set('"\\\n') else f'#include "{name}.h"\n'
-    (folder / f"{name}.hip").write_text(include + kernel)
-    project.sconstruct(HEAD + "env['OFFLOAD_LAUNCHER'] = ''\n" + COMPILES)
-    status, output = run(project, name)
+    for name in names:
+        (project.folder / name / "include").mkdir(parents=True)
+        (project.folder / name / "include" / f"{name}.h").write_text("#define HEADER\n")
+        include = f'#include "{name}.h"\n' if name in included else ""
+        (project.folder / name / f"{name}.hip").write_text(include + kernel)
+    declare(project, names, "    env['OFFLOAD_LAUNCHER'] = ''\n" + COMPILES)
+    status, output = run(project)
     assert status == 0, output
-    assert not (project.folder / "x").exists()
-    assert (folder / f"{name}p").exists()
     entries = json.loads((project.folder / "commands.json").read_text())
-    assert str(Path(name, f"{name}.hip")) in {entry["file"] for entry in entries}
-    status, output = run(project, name)
+    files = {entry["file"] for entry in entries}
+    for name in names:
+        assert (project.folder / name / f"{name}p").exists()
+        assert str(Path(name, f"{name}.hip")) in files
+    status, output = run(project)
     assert "is up to date" in output, output
-    if include:
-        (folder / "include" / f"{name}.h").write_text("#define HEADER 2\nint more;\n")
-        status, output = run(project, name)
-        assert (status, "HIP [gfx906]" in output) == (0, True), output
+    for name in included:
+        (project.folder / name / "include" / f"{name}.h").write_text(
+            "#define HEADER 2\nint more;\n"
+        )
+    status, output = run(project)
+    assert (status, output.count("HIP [gfx906]")) == (0, len(included)), output
 
 
 def test_line_feed_in_an_archive(project: Project) -> None:

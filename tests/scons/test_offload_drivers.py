@@ -181,22 +181,25 @@ def test_shared_library(sources: Project, driver: str) -> None:
     sources.assert_up_to_date()
 
 
-@pytest.mark.parametrize("made_by", DRIVERS)
+GIVEN = {
+    "source": "env.OffloadProgram('prog', ['one.hip', 'runtime.c', 'elsewhere/given.a'])",
+    "OFFLOAD_LIBS": (
+        "env.OffloadProgram('prog', ['one.hip', 'runtime.c'], OFFLOAD_LIBS=['elsewhere/given.a'])"
+    ),
+    "object": "env.OffloadProgram('prog', ['one.hip', 'only.hip', 'runtime.c', 'elsewhere/two.o'])",
+}
+
+
 @pytest.mark.parametrize(
-    "program",
-    [
-        "env.OffloadProgram('prog', ['one.hip', 'runtime.c', 'elsewhere/given.a'])\n",
-        "env.OffloadProgram('prog', ['one.hip', 'runtime.c'], OFFLOAD_LIBS=['elsewhere/given.a'])",
-        "env.OffloadProgram('prog', ['one.hip', 'only.hip', 'runtime.c', 'elsewhere/two.o'])\n",
-    ],
-    ids=["source", "OFFLOAD_LIBS", "object"],
+    ("made_by", "given"),
+    [("old", "source"), ("new", "source"), ("new", "OFFLOAD_LIBS"), ("old", "object")],
 )
 def test_library_of_clangs_own_driver(
-    sources: Project, driver: str, made_by: str, program: str
+    sources: Project, driver: str, made_by: str, given: str
 ) -> None:
     """A library of either driver takes part in both links of a program of either driver."""
     given_library(sources, made_by)
-    sources.sconstruct(RELOCATABLE + program)
+    sources.sconstruct(RELOCATABLE + GIVEN[given])
     sources.build()
     lines = started(sources)
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM  # one bundle, loaded once, for both
@@ -231,8 +234,10 @@ MAKES = {
 }
 
 
-@pytest.mark.parametrize("chosen", [False, True], ids=["default", "OFFLOAD_ARCHIVE_FORMAT"])
-@pytest.mark.parametrize("makes", MAKES)
+@pytest.mark.parametrize(
+    ("makes", "chosen"),
+    [*((makes, False) for makes in MAKES), pytest.param("archive", True, id="chosen format")],
+)
 def test_clang_links_what_we_archive(
     sources: Project, driver: str, makes: str, chosen: bool
 ) -> None:
