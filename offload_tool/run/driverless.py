@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
 
     Job = tuple[str, ...]
+    Jobs = tuple[Job, ...]  # the front end, then the linker; () if the driver must run
 
 _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
@@ -60,7 +61,7 @@ _PREAMBLE = "-preamble-bytes="
 _FILES_OF_THE_LINKER = re.compile(r"--?(Map|reproduce|dependency-file|why-extract|time-trace)")
 """Linker options that write the names of inputs, which differ from the driver's."""
 _BETWEEN = "/proc/self/fd/3"
-"""The object between the front end and the linker; see `_run`."""
+"""The object between the front end and the linker; see `_run_jobs`."""
 _BITCODE = "/proc/self/fd/4"
 """The bitcode between the front end and the backend, if they are two jobs."""
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -70,7 +71,7 @@ _FILES = 5
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAIN = "-main-file-name"
-_CC1, _LLD = ("-cc1",), ("-flavor", "gnu")
+_CC1, _LLD = ["-cc1"], ["-flavor", "gnu"]
 
 
 class _Names(NamedTuple):
@@ -83,30 +84,6 @@ class _Names(NamedTuple):
     """The whole option, ``-cuid=...``."""
     preamble: str = ""
     """The whole option, ``-preamble-bytes=...``; "" without a precompiled header."""
-
-
-class _Plan(NamedTuple):
-    """The driver's jobs for one command: the front end, then the linker."""
-
-    front_end: Job
-    linker: Job
-    object: str
-    """The temporary file between them."""
-
-    def with_object(self, name: str) -> _Plan:
-        """Return the plan with another temporary file."""
-        jobs = (self.front_end, self.linker)
-        first, second = (
-            tuple(name if word == self.object else word for word in job) for job in jobs
-        )
-        return _Plan(first, second, name)
-
-    def for_names(self, before: _Names, after: _Names) -> _Plan:
-        """Return the plan of the command with other names."""
-        first, second = (
-            tuple(_renamed(job, before, after)) for job in (self.front_end, self.linker)
-        )
-        return _Plan(first, second, self.object)
 
 
 _MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
@@ -123,10 +100,10 @@ class _FlagSet:
         self.lock = threading.Lock()
         self.names: _Names | None = None
         """The names of the first command; None before it."""
-        self.plan: _Plan | None = None
-        """The plan of the first command; None if the output was not recognised."""
+        self.jobs: Jobs = ()
+        """The jobs of the first command."""
         self.is_proved: bool | None = None
-        """Whether the plan holds for other names; None before the second query."""
+        """Whether the jobs hold for other names; None before the second query."""
 
 
 _UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
@@ -165,11 +142,11 @@ class DirectPasses:
         run: nothing was printed, and the driver overwrites all outputs. With `stages`, front end
         and backend are two jobs, and the output may stay untouched.
         """
-        plan = self._plan(command, environment)
+        jobs = self._jobs(command, environment)
         self._lacking.text = ""
         with _files_left() as are_left:
             try:
-                return _run(plan, environment, stages) if plan and are_left else None
+                return _run(jobs, environment, stages) if jobs and are_left else None
             except _UnknownEndError as error:
                 if undefined := _UNDEFINED.search(error.text):
                     self._lacking.text = _LACKING_LIBRARY if undefined[1] else _LACKING
@@ -185,20 +162,20 @@ class DirectPasses:
 
         Return None if the driver must run.
         """
-        plan = self._plan(command, environment)
+        jobs = self._jobs(command, environment)
         with _files_left() as are_left:
-            if plan is None or not are_left:
+            if not jobs or not are_left:
                 return None
             try:
-                return _run_jobs(plan, environment, stages) == (0, b"")
+                return _run_jobs(jobs, environment, stages) == (0, b"")
             except _UnknownEndError:
                 return False
 
-    def _plan(self, command: Sequence[str], environment: Mapping[str, str]) -> _Plan | None:
+    def _jobs(self, command: Sequence[str], environment: Mapping[str, str]) -> Jobs:
         names = _names_in(command)
         program = program_of(command, environment)
         if names is None or program is None or not _is_plain(command, environment):
-            return None
+            return ()
         key = (
             tuple(_renamed(command, names, _MARKS)),
             os.path.splitext(names.source)[1],
@@ -210,12 +187,12 @@ class DirectPasses:
         told = self._told.setdefault(key, _FlagSet())
         with told.lock:
             if told.names is None:
-                told.names, told.plan = _kept("direct", question, command, names, environment)
-            if told.plan is None or names == told.names:
-                return told.plan
+                told.names, told.jobs = _kept("direct", question, command, names, environment)
+            if not told.jobs or names == told.names:
+                return told.jobs
             if told.is_proved is None:
                 told.is_proved = _is_proved(told, question, command, names, environment)
-            return told.plan.for_names(told.names, names) if told.is_proved else None
+            return _for_names(told.jobs, told.names, names) if told.is_proved else ()
 
 
 @functools.cache
@@ -243,25 +220,22 @@ def _kept(
     command: Sequence[str],
     names: _Names,
     environment: Mapping[str, str],
-) -> tuple[_Names, _Plan | None]:
-    """Return the driver's plan for a command, from the cache or a query.
+) -> tuple[_Names, Jobs]:
+    """Return the driver's jobs for a command, from the cache or a query.
 
     `question` is the program and the rest of the cache key.
     """
 
     def find() -> list[list[str]]:
-        plan = _asked(command, names, environment)
-        if plan is None:
-            return [[*names]]
-        return [[*names], [*plan.front_end], [*plan.linker], [plan.object]]
+        return [[*names], *map(list, _asked(command, names, environment))]
 
     def named(answer: list[list[str]]) -> list[str]:
-        own = {word for words in (answer[0], *answer[3:]) for word in words}  # these are temporary
-        return [word for job in answer[1:3] for word in job if word not in own]
+        own = {*answer[0], _BETWEEN}  # these are temporary
+        return [word for job in answer[1:] for word in job if word not in own]
 
     answer = kept_answer(what, question[0], question[1:], environment, find, named)
-    words = [*map(tuple, answer)]
-    return _Names(*words[0]), _Plan(words[1], words[2], *words[3]) if words[1:] else None
+    first, *jobs = map(tuple, answer)
+    return _Names(*first), tuple(jobs)
 
 
 def _is_proved(
@@ -271,14 +245,12 @@ def _is_proved(
     names: _Names,
     environment: Mapping[str, str],
 ) -> bool:
-    """Return True if the driver's plan for dummy names differs only in the names."""
-    plan, first_names = told.plan, told.names
-    if plan is None or first_names is None or {*first_names} & {*_OTHERS}:
+    """Return True if the driver's jobs for dummy names differ only in the names."""
+    if told.names is None or {*told.names} & {*_OTHERS}:
         return False
     other = _renamed(command, names, _OTHERS)
     _, found = _kept("direct, others", question, other, _OTHERS, environment)
-    expected = plan.for_names(first_names, _OTHERS).with_object(_BETWEEN)
-    return found is not None and found.with_object(_BETWEEN) == expected
+    return found == _for_names(told.jobs, told.names, _OTHERS)
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
@@ -303,22 +275,22 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
 
-def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> _Plan | None:
-    """Query the driver for its jobs; return None if it fails or its output is not recognised."""
+def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
+    """Query the driver for its jobs; return () if it fails or its output is not recognised."""
     more = words_for_terminal(environment)
     try:
         answer = plan_of([command[0], *more, *command[1:]], environment)
     except CompilerError:
-        return None
+        return ()
     lines = answer.errors.splitlines()
     if answer.status or answer.output or not all(map(_USUAL_LINES.fullmatch, lines)):
-        return None
+        return ()
     jobs = jobs_of(answer)
     if len(jobs) != 2:
-        return None
-    front_end, linker = (tuple(job) for job in jobs)
+        return ()
+    front_end, linker = jobs
     if front_end.count("-o") != 1 or linker.count("-o") != 1:
-        return None
+        return ()
     made = front_end[front_end.index("-o") + 1]
     is_understood = (
         front_end[1:2] == _CC1
@@ -332,7 +304,9 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
     )
-    return _Plan(front_end, linker, made) if is_understood else None
+    if not is_understood:
+        return ()
+    return tuple(tuple(_BETWEEN if word == made else word for word in job) for job in jobs)
 
 
 def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
@@ -359,12 +333,17 @@ def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
     return found
 
 
-def _run(plan: _Plan, environment: Mapping[str, str], stages: Stages | None) -> int | None:
-    """Run a plan and print its messages; return its status, or None if the driver must run.
+def _for_names(jobs: Jobs, before: _Names, after: _Names) -> Jobs:
+    """Return the jobs of the command with other names."""
+    return tuple(tuple(_renamed(job, before, after)) for job in jobs)
+
+
+def _run(jobs: Jobs, environment: Mapping[str, str], stages: Stages | None) -> int | None:
+    """Run jobs and print their messages; return their status, or None if the driver must run.
 
     :raises _UnknownEndError: see `_run_jobs`.
     """
-    status, text = _run_jobs(plan, environment, stages)
+    status, text = _run_jobs(jobs, environment, stages)
     if any(os.fsencode(name) in text for name in (_BETWEEN, _BITCODE)) or (
         status == 1 and not text
     ):
@@ -385,9 +364,9 @@ class _UnknownEndError(Exception):
 
 
 def _run_jobs(
-    plan: _Plan, environment: Mapping[str, str], stages: Stages | None = None
+    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None = None
 ) -> tuple[int, bytes]:
-    """Run a plan; return its status (0, 1, or minus a signal) and its messages.
+    """Run jobs; return their status (0, 1, or minus a signal) and their messages.
 
     The jobs overwrite the output, as the driver does; after a failure the driver overwrites it
     again. The object between the jobs has no name in any directory, so a kill leaves nothing of it
@@ -395,7 +374,7 @@ def _run_jobs(
 
     :raises _UnknownEndError: it ended in another way.
     """
-    own = plan.with_object(_BETWEEN)
+    front_end, linker = jobs
     folder = llvm_temporary_folder(environment)
     try:
         with (
@@ -405,11 +384,11 @@ def _run_jobs(
             _without_name(folder) as bitcode,
         ):
             files = [output.fileno(), errors.fileno(), between.fileno()]
-            two = stages.jobs(own.front_end, _BITCODE) if stages is not None else ()
+            two = stages.jobs(front_end, _BITCODE) if stages is not None else ()
             if stages is not None and two:
                 files.append(bitcode.fileno())
                 stages.watch(bitcode, errors)
-            for number, job in enumerate([*(two or [own.front_end]), own.linker]):
+            for number, job in enumerate([*(two or [front_end]), linker]):
                 status = _run_job(job, environment, files)
                 if -status in _STOPPED_BY:
                     return status, b""
@@ -451,7 +430,7 @@ def _without_name(folder: str) -> IO[bytes]:
 
 
 def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:
-    """Run one program of a plan; return its status as `os.waitstatus_to_exitcode` does.
+    """Run one program; return its status as `os.waitstatus_to_exitcode` does.
 
     It inherits only `files`, as descriptors 1, 2, and so on.
 
