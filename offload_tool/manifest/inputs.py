@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
@@ -23,6 +23,7 @@ from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
 from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
 from offload_tool.manifest.include_search import Lookups, expected_lookups
+from offload_tool.manifest.manifest import Judgement, PassRecord, confirmed
 
 if TYPE_CHECKING:
     from offload_tool.clang.search_path import FrontEnd
@@ -65,13 +66,28 @@ def reads_of(
     return PassReads(files, lookups, untold, bool(found))
 
 
-def all_reads(listed: Sequence[str], lookups: Lookups, words: Sequence[str]) -> list[str] | None:
-    """Return the listed files and those of the assembler; None if the latter are not known."""
+def confirmed_by(
+    listed: list[str] | None,
+    record: PassRecord,
+    judgement: Judgement,
+    words: Sequence[str],
+    prints: Fingerprints,
+    reads: Callable[[list[str]], PassReads],
+    more: Iterable[str] = (),
+) -> PassRecord | None:
+    """Return an unsure record, `confirmed`; None if the pass may read other files now.
+
+    `listed` is the result of the preprocessor, and `more` are the inputs that it does not list.
+    `reads` returns the lookups of a pass.
+    """
+    if listed is None:
+        return None
     try:
-        found = assembler_reads(listed, lookups.folders, words)
+        found = assembler_reads(listed, record.lookups.folders, words)
     except UnknownReadsError:
         return None
-    return list(dict.fromkeys([*listed, *found]))
+    read = [*listed, *found, *more]
+    return confirmed(record, read, judgement, prints, lambda: reads(listed).lookups)
 
 
 def files_read(

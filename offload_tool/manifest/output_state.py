@@ -39,11 +39,10 @@ from offload_tool.errors import OffloadError
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.include_search import Lookups
-from offload_tool.manifest.inputs import PassReads, all_reads, general_words, reads_of
+from offload_tool.manifest.inputs import PassReads, confirmed_by, general_words, reads_of
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
-    confirmed,
     files_in_order,
     judge,
     manifest_path,
@@ -163,18 +162,8 @@ class Recorded:
         judgement = judge(record, key, self._prints, self._work.output)
         self._why = judgement.reason
         if judgement.state is State.UNSURE and self._work.preprocess is not None:
-            read = self._work.preprocess()
-            surer = None
-            if read is not None:
-                everything = all_reads(read, record.lookups, self._work.command)
-                if everything is not None:
-                    surer = confirmed(
-                        record,
-                        self._all(everything),
-                        judgement,
-                        self._prints,
-                        lambda: self._reads_of(read).lookups,
-                    )
+            read, words, more = self._work.preprocess(), self._work.command, self._all(())
+            surer = confirmed_by(read, record, judgement, words, self._prints, self._reads_of, more)
             if surer is None:
                 return None
             self._write(surer)

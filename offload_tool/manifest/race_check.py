@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from offload_tool.errors import FileError
 from offload_tool.io.file_digests import (
     CHANGED,
     Fingerprints,
@@ -41,10 +42,16 @@ class Start(NamedTuple):
 
     @classmethod
     def now(cls, marker: str, files: Iterable[str], folders: Iterable[str] = ()) -> Start:
-        """Make the file `marker`, whose ctime is the moment; record `files` and `folders`."""
+        """Make the file `marker`, whose ctime is the moment; record `files` and `folders`.
+
+        :raises FileError: the file cannot be written.
+        """
         looks = {name: look for name in files if (look := look_at(name)) is not None}
         known = {name: identity(name or ".") for name in folders}
-        return cls(make_marker(marker), looks, folders=known)
+        try:
+            return cls(make_marker(marker), looks, folders=known)
+        except OSError as error:
+            raise FileError(marker, error) from error
 
 
 class Meanwhile:

@@ -402,11 +402,7 @@ class _Run:
         files, folders = self._job.given, include_folders(tuple(self._job.command))
         if self._recorded is not None:
             files, folders = self._recorded.inputs_before(), self._recorded.folders_before()
-        marker = _depfile_beside(self._job.outputs.file)
-        try:
-            self._start = Start.now(marker, files, folders)
-        except OSError as error:
-            raise FileError(marker, error) from error
+        self._start = Start.now(_depfile_beside(self._job.outputs.file), files, folders)
 
     def begin_stages(self) -> None:
         """Choose the number of stages, and whether the output may stay."""
@@ -424,8 +420,6 @@ class _Run:
 
     def meanwhile(self) -> None:
         """Prepare the manifest while the command runs."""
-        from offload_tool.manifest import inputs  # noqa: F401
-
         self._manifest().prepare()
 
     def complete(self, aside: OutputBackup) -> None:

@@ -32,16 +32,15 @@ from offload_tool.clang.argument_files import (
 from offload_tool.clang.environment import processor_of
 from offload_tool.clang.options import BESIDE, does
 from offload_tool.clang.search_path import origins_digest
-from offload_tool.errors import FileError, OffloadError
+from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
 from offload_tool.manifest.include_search import Lookups
-from offload_tool.manifest.inputs import PassReads, all_reads, reads_of
+from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
 from offload_tool.manifest.manifest import (
     Inputs,
     Judgement,
     PassRecord,
     State,
-    confirmed,
     digest_of_parts,
     judge,
     manifest_path,
@@ -249,7 +248,8 @@ class PassRecords:
             compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
         judgement = self._judge(record, key, _path(self._node))
         if judgement.state is State.UNSURE and record is not None:
-            surer = self._ask_about(record, judgement)
+            read = compiler_queries.preprocess(self._node, self.command)
+            surer = self._confirmed(record, read, judgement)
             if surer is not None:
                 self._keep(surer)
                 return True
@@ -265,17 +265,10 @@ class PassRecords:
     ) -> Judgement:
         return judge(record, key, _PRINTS, output, identified=self._is_identified)
 
-    def _ask_about(self, record: PassRecord, judgement: Judgement) -> PassRecord | None:
-        read = compiler_queries.preprocess(self._node, self.command)
-        return None if read is None else self._confirmed(record, read, judgement)
-
     def _confirmed(
-        self, record: PassRecord, read: list[str], judgement: Judgement
+        self, record: PassRecord, read: list[str] | None, judgement: Judgement
     ) -> PassRecord | None:
-        everything = all_reads(read, record.lookups, self.words)
-        if everything is None:
-            return None
-        return confirmed(record, everything, judgement, _PRINTS, lambda: self._reads(read).lookups)
+        return confirmed_by(read, record, judgement, self.words, _PRINTS, self._reads)
 
     # -- a compile -------------------------------------------------------------------------
 
@@ -287,11 +280,8 @@ class PassRecords:
         files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
         expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
-        try:
-            began = Start.now(depfile_of(node), files, self._folders_expected(expected))
-            self._start = began._replace(digests=digests)
-        except OSError as error:
-            raise FileError(depfile_of(node), error) from error
+        began = Start.now(depfile_of(node), files, self._folders_expected(expected))
+        self._start = began._replace(digests=digests)
         self._key_before = key = self.key()
         record, self._stages = self._before, None
         is_whole = record is not None and _PRINTS.digest(_path(node)) == record.output != ""
@@ -479,7 +469,7 @@ class PassRecords:
             if judgement.state is State.CURRENT:
                 return record
             read = read or compiler_queries.preprocess(self._node, self.command)
-            surer = self._confirmed(record, read or [], judgement)
+            surer = self._confirmed(record, read, judgement)
             if surer is not None:
                 return surer
         if nearest is not None:
