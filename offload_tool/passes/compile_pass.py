@@ -17,13 +17,12 @@ The SCons tool and ``offload-tool compile`` share this list:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.compile_target import CompileTarget, parse_target
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import StrPath
 from offload_tool.passes import cuda, hip, openmp
@@ -133,18 +132,6 @@ class CompilePass:
     def language(self) -> Language:
         """The `Language` of its kind of sources."""
         return LANGUAGES[self.kind]
-
-    def to_text(self) -> str:
-        """Return a text that `from_text` parses into an equal pass."""
-        device = self.device.name if self.device is not None else None
-        return json.dumps([self.kind, self.stage, self.cuid, device, self.rdc])
-
-    @classmethod
-    def from_text(cls, text: str) -> CompilePass:
-        """Parse the result of `to_text`."""
-        kind, stage, cuid, name, rdc = json.loads(text)
-        device = parse_target(name, allow_unknown=True) if name is not None else None
-        return cls(kind, stage, cuid, device, rdc)
 
     @property
     def target_id(self) -> TargetID:

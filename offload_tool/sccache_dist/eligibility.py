@@ -46,17 +46,15 @@ class RemoteForm:
     """Variables to add."""
 
 
-def why_local(command: Sequence[str], kind: str = "hip") -> str:
+def why_local(command: Sequence[str]) -> str:
     """Return why this compile must run on this machine; empty if it may be distributed.
 
-    `command` is the compiler and its options; `kind` is the offload kind.
+    `command` is the compiler and its options.
 
     Only a device pass over one HIP source, for one target, may be distributed. OpenMP passes must
     not, since their entry names hold the source's inode and their device passes need the host's IR.
     sccache never distributes CUDA. Host passes and links gain nothing.
     """
-    if kind != "hip":
-        return f"{kind} compiles are not distributed, only HIP device compiles are"
     if not any(does(word, DEVICE_ALONE) for word in command):
         return "only device compiles are distributed"
     if "-c" not in command or "hip" not in option_values(command, "-x"):

@@ -95,11 +95,7 @@ class Session:
         return self.begin()
 
     def run(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        folder: StrPath | None = None,
-        kind: str = "hip",
+        self, command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
     ) -> tuple[Finished, str]:
         """Run a compile on the cluster, or on this machine if it must, or after a failure there.
 
@@ -109,7 +105,7 @@ class Session:
         :returns: the result, and a message to print (empty, or one line).
         :raises CompilerError: it cannot be run, or its compiler is not the packed one.
         """
-        if why_local(command, kind):
+        if why_local(command):
             return run_once(command, environment, folder), ""
         remote, variables = self.remote_command(command, environment)
         finished = run_once(remote, variables, folder)

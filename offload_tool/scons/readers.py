@@ -353,17 +353,13 @@ def archive_format(env: Environment, kind: str) -> str:
             f"OFFLOAD_ARCHIVE_FORMAT: expected {' or '.join(_ARCHIVE_FORMATS[kind])} for "
             f"{kind.upper()} sources, found {given!r}"
         )
-    if kind == "hip" and given == "offload-binary":
-        _check_new_driver(env, given)
-    return given
-
-
-def _check_new_driver(env: Environment, given: str) -> None:
-    if hip.driver_flags(toolchain(env).major, rdc=True):
+    is_new = kind == "hip" and given == "offload-binary"
+    if is_new and hip.driver_flags(toolchain(env).major, rdc=True):
         raise UsageError(
             f"OFFLOAD_ARCHIVE_FORMAT: clang {toolchain(env).version} cannot make {given}; "
             "expected clang 21 or later"
         )
+    return given
 
 
 def bundle_type(env: Environment, default: str) -> str:

@@ -165,11 +165,8 @@ def find_for(
     :raises CompilerError: it cannot do the job with any; the message says what is lacking.
     """
     asked = _Asked(tuple(command), identity, job, environ, doubts)
-    if job.kind == "hip":
-        return _find_rocm(asked, places)
-    if job.kind == "cuda":
-        return _find_cuda(asked, places)
-    return _first(asked, [Equipment()], ())
+    find = {"hip": _find_rocm, "cuda": _find_cuda}.get(job.kind)
+    return find(asked, places) if find is not None else _first(asked, [Equipment()], ())
 
 
 def _find_rocm(asked: _Asked, places: Places) -> Equipment:

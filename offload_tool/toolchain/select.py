@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.capability_check import Job, Places, find_for
+from offload_tool.toolchain.capability_check import Equipment, Job, Places, find_for
 from offload_tool.toolchain.installations import VARIABLES, rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
@@ -135,9 +135,8 @@ def _equipped(
     name = f"clang {toolchain.version} ({toolchain.origin})"
     command = [*toolchain.clang, *toolchain.local_flags]
     variables = {**os.environ, **environ, **dict(toolchain.environment)}
-    rocm_flags: tuple[str, ...] = ()
-    cuda_flags: tuple[str, ...] = ()
-    cuda, descriptions, identities = "", [], [toolchain.identity]
+    equipment: dict[str, Equipment] = {}
+    descriptions, identities = [], [toolchain.identity]
     installed: list[str] = []
     for job in jobs:
         if toolchain.is_embedded and job.needs_headers:
@@ -149,19 +148,17 @@ def _equipped(
             found = find_for(command, toolchain.identity, job, places, variables, doubts)
         except CompilerError as error:
             raise CompilerError(f"{name}: {error}") from None
-        if job.kind == "hip":
-            rocm_flags = found.flags
-        elif job.kind == "cuda":
-            cuda_flags, cuda = found.flags, found.used[0] if found.used else ""
+        equipment[job.kind] = found
         descriptions.append(found.description)
         installed += found.files(job.targets)
         identities.append(f"{job.kind} {found.identity}" if found.identity else "")
+    rocm, cuda = (equipment.get(kind, Equipment()) for kind in ("hip", "cuda"))
     return replaced(
         toolchain,
         doubts=tuple(f"{name}: {doubt}" for doubt in doubts or ()),
-        rocm_flags=rocm_flags,
-        cuda_flags=cuda_flags,
-        cuda=cuda,
+        rocm_flags=rocm.flags,
+        cuda_flags=cuda.flags,
+        cuda="".join(cuda.used[:1]),
         installed=tuple(dict.fromkeys(installed)),
         own_identity=toolchain.identity,
         installations=", ".join(dict.fromkeys(filter(None, descriptions))),

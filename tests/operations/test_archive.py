@@ -12,7 +12,7 @@ import pytest
 
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.errors import FileError, FormatError, UsageError
-from offload_tool.formats.objects.ar import iter_members, plan_archive
+from offload_tool.formats.objects.ar import ArchiveReader, plan_archive
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.unarchive import unbundle_archive
 from tests.conftest import identity, missing
@@ -115,7 +115,7 @@ def test_device_archives_come_out(tmp_path: Path, objects: Path) -> None:
     create_archive([(name, objects / name) for name in ("first.o", "second.hipfb")], hda)
     unbundle_archive(hda, {BundleEntryID.parse(GPU + "gfx906"): dsa})
     data = memoryview(dsa.read_bytes())
-    found = {member.name: bytes(member.content(data)) for member in iter_members(data)}
+    found = {member.name: bytes(member.content(data)) for member in ArchiveReader(data)}
     assert found == {
         f"{name}-{GPU}gfx906{name}.bc": name.encode() * 100 for name in ("first", "second")
     }
@@ -155,7 +155,7 @@ def test_many_members(tmp_path: Path) -> None:
     path = member(tmp_path, "m")
     create_archive([(f"m{index}", path) for index in range(3000)], tmp_path / "out.a")
     data = memoryview((tmp_path / "out.a").read_bytes())
-    assert sum(1 for _ in iter_members(data)) == 3000
+    assert sum(1 for _ in ArchiveReader(data)) == 3000
 
 
 def test_output_is_one_of_the_members(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.operations.merge import MergeError, merge_files
 from tests.formats.object_files import archive_bytes, make_code_object, make_coff, make_elf
 from tests.operations.fatbins import HOST, code, make_bundle
@@ -39,7 +39,7 @@ def test_code_objects(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a code object without a bundle around it"):
         merge_files(paths, tmp_path / "out")
     same = archive(tmp_path / "a.a", paths[0])
-    assert next(iter(iter_members(memoryview(merged(tmp_path, same, same))))).name == "gfx906.co"
+    assert next(iter(ArchiveReader(memoryview(merged(tmp_path, same, same))))).name == "gfx906.co"
 
 
 @pytest.mark.parametrize("alignment", [1, 8, 4096])

@@ -25,7 +25,7 @@ from offload_tool.errors import (
     UnsupportedError,
     UsageError,
 )
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import merge_files
@@ -182,7 +182,7 @@ def test_archive(tmp_path: Path) -> None:
         *(("packed.bc", ""), ("packed.bc", "gfx90a:xnack+")),
     ]
     data = memoryview(out.read_bytes())
-    stored = {member.name: bytes(member.content(data)) for member in iter_members(data)}
+    stored = {member.name: bytes(member.content(data)) for member in ArchiveReader(data)}
     assert list(stored) == [member.name for member in members]
     assert stored["plain.o"] == make_elf()
     assert stored["readme"] == b"odd"
@@ -315,7 +315,7 @@ def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
     assert sorted(path.name for path in out.iterdir()) == [
         *("a-1-py3-none-any.whl", "gfx942.co", "lib.a")
     ]
-    assert [member.name for member in iter_members(memoryview((out / "lib.a").read_bytes()))] == [
+    assert [member.name for member in ArchiveReader(memoryview((out / "lib.a").read_bytes()))] == [
         "text"
     ]
     with zipfile.ZipFile(out / "a-1-py3-none-any.whl") as wheel:

@@ -23,7 +23,7 @@ from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.io import InputFile
 from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
@@ -61,7 +61,7 @@ def bundle(folder: Path, entries: dict[str, bytes], **options: object) -> bytes:
 
 def names(path: Path) -> list[str]:
     data = memoryview(path.read_bytes())
-    return [member.name for member in iter_members(data, path=path)]
+    return [member.name for member in ArchiveReader(data, path=path)]
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Callable[[s
 
 def members_of(path: Path) -> list[bytes]:
     data = memoryview(path.read_bytes())
-    return [bytes(member.content(data)) for member in iter_members(data, path=path)]
+    return [bytes(member.content(data)) for member in ArchiveReader(data, path=path)]
 
 
 def binary(*entries: tuple[str, bytes]) -> bytes:

@@ -13,7 +13,7 @@ from offload_tool.containers.find import has_relocatable_code, relocatable_kinds
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.operations.embed import write_cuda_fatbin
@@ -83,7 +83,7 @@ def members(path: Path) -> dict[str, bytes]:
     data = memoryview(path.read_bytes())
     return {
         member.name: bytes(data[member.offset : member.offset + member.size])
-        for member in iter_members(data)
+        for member in ArchiveReader(data)
     }
 
 

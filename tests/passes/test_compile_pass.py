@@ -92,7 +92,6 @@ def test_outputs_pass_their_check(
 ) -> None:
     """What the compiler makes in a pass is what the check of that pass expects."""
     job.check(run(compiler, job, folder / source))
-    assert CompilePass.from_text(job.to_text()) == job
 
 
 @pytest.mark.parametrize("name", ["gfx906", "gfx90a:xnack-", "sm_80", "x86_64-unknown-linux-gnu"])

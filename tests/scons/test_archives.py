@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project, passes
@@ -54,7 +54,7 @@ def stamps(project: Project, *names: str) -> list[tuple[int, int]]:
 
 
 def member_names(path: Path) -> list[str]:
-    return [member.name for member in iter_members(memoryview(path.read_bytes()), path=path)]
+    return [member.name for member in ArchiveReader(memoryview(path.read_bytes()), path=path)]
 
 
 def test_first_build(library: Project) -> None:

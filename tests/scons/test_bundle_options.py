@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from tests.scons.conftest import Project, mistakes
 
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
@@ -127,7 +127,7 @@ def test_archive_targets(files: Project, by_type: bool, llvm: Callable[[str], st
     for number, name in enumerate(names):
         ours = (files.folder / name).read_bytes()
         assert ours == (files.folder / f"theirs.{number}").read_bytes()
-        members = iter_members(memoryview(ours), path=name)
+        members = ArchiveReader(memoryview(ours), path=name)
         extensions.append([member.name.rpartition(".")[2] for member in members])
     assert extensions == [["bc", "bc"], ["bc"], ["cubin"]]
     files.assert_up_to_date()
@@ -148,7 +148,7 @@ def test_hip_for_openmp(files: Project, llvm: Callable[[str], str]) -> None:
     assert done.returncode == 0, done.stderr
     ours = (files.folder / "libparts.gfx906.a").read_bytes()
     assert ours == (files.folder / "theirs").read_bytes()
-    assert len(list(iter_members(memoryview(ours), path="ours"))) == 3
+    assert len(list(ArchiveReader(memoryview(ours), path="ours"))) == 3
 
 
 @pytest.mark.llvm

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from offload_tool.formats.objects.ar import iter_members
+from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project
 from tests.scons.test_openmp import CPU, HEAD, answer, kernels, regions, runnable
@@ -62,7 +62,7 @@ def test_archives_are_what_llvm_makes(library: Project, llvm: Callable[[str], st
         assert made == (library.folder / f"theirs.{number}").read_bytes()
         extensions = {
             member.name[member.name.rfind(".") :]
-            for member in iter_members(memoryview(made), path=name)
+            for member in ArchiveReader(memoryview(made), path=name)
         }
         assert extensions == {".bc" if "gfx" in name else ".o"}
     library.assert_up_to_date()

@@ -123,21 +123,6 @@ def is_archive(data: memoryview) -> bool:
     return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
 
 
-def iter_members(
-    data: memoryview, *, path: StrPath | None = None, folder: Path | None = None
-) -> Iterator[ArchiveMember]:
-    """Yield the members in order, without symbol indexes and long-name tables.
-
-    A thin archive's members are relative to `folder` (default: the folder of the archive's file,
-    `path`); messages name `path`. Members before a broken one are yielded before the error.
-
-    :raises FormatError: the data is not an archive, or a header contradicts the data or the format.
-    :raises UnsupportedError: the archive is a COFF import library, whose members only name
-        functions of a DLL, or a thin archive of another archive's members.
-    """
-    return iter(ArchiveReader(data, path, folder))
-
-
 def _is_import(data: memoryview, member: ArchiveMember) -> bool:
     return member.content(data)[: len(_IMPORT)] == _IMPORT
 
@@ -155,13 +140,23 @@ def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
 
 
 class ArchiveReader:
-    """Walks an archive from header to header; iteration is `iter_members`.
+    """Walks an archive from header to header, and yields its members in order.
+
+    Symbol indexes and long-name tables are left out. A thin archive's members are relative to
+    `folder` (default: the folder of the archive's file, `path`); messages name `path`. Members
+    before a broken one are yielded before the error.
 
     A caller that reads one kind of members faster calls `plain` for the members from `position` on,
     and reports the number taken with `pass_by`; iteration continues behind them.
+
+    :raises FormatError: the data is not an archive, or a header contradicts the data or the format.
+    :raises UnsupportedError: the archive is a COFF import library, whose members only name
+        functions of a DLL, or a thin archive of another archive's members.
     """
 
-    def __init__(self, data: memoryview, path: StrPath | None, folder: Path | None = None) -> None:
+    def __init__(
+        self, data: memoryview, path: StrPath | None = None, folder: Path | None = None
+    ) -> None:
         self.data = data
         self.path = path
         self.folder = folder

@@ -64,19 +64,20 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         job = _pass(env, unit, "device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.files(env, f".{device.filename}{suffix}")
-        node = declare_free(names, partial(_device_node, env, unit, job))
+        node = declare_free(names, partial(_device_node, env, unit, job, device))
         is_relocatable = job.rdc or job.language.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
     return made
 
 
-def _device_node(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node:
-    assert job.device is not None  # noqa: S101 - it is a pass for one
+def _device_node(
+    env: Environment, unit: Unit, job: CompilePass, device: CompileTarget, node: Node
+) -> Node:
     _compile(
         *(env, _DEVICE, node, unit, job),
-        _OFFLOAD_TARGET_ID=job.device.name,
-        _OFFLOAD_ARCH_FLAGS=readers.arch_flags(env, job.device),
+        _OFFLOAD_TARGET_ID=device.name,
+        _OFFLOAD_ARCH_FLAGS=readers.arch_flags(env, device),
     )
     return node
 

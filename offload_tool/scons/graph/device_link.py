@@ -14,7 +14,6 @@ from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.units import files_beside, identified, label
-from offload_tool.scons.languages.cuda import LinkedCuda
 from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
@@ -31,7 +30,10 @@ class Parts:
     modules: list[dict[CompileTarget, list[Any]]] = field(default_factory=list)
     device_code: dict[CompileTarget, list[Any]] = field(default_factory=dict)
     """Device code without a host part."""
-    cuda: LinkedCuda = field(default_factory=LinkedCuda)
+    sources: list[Node] = field(default_factory=list)
+    """CUDA's fat binaries of sources whose host objects reserve no space for them."""
+    queries: list[Node] = field(default_factory=list)
+    """Host files that may call a registration function of CUDA for their modules by name."""
 
     def add(self, host: Node, nodes: list[Node]) -> None:
         """Add a host file and its device code."""
@@ -40,6 +42,15 @@ class Parts:
         for node in nodes:
             found.setdefault(node.attributes.offload_device, []).append(node)
         self.modules.append(found)
+
+    def add_given(self, host: Node, nodes: list[Node]) -> None:
+        """Add an object or library and its device code, possibly from another build."""
+        self.add(host, nodes)
+        sources = getattr(host.attributes, "offload_source_fatbins", None)
+        if sources is None:
+            self.queries.append(host)
+        else:
+            self.sources += sources
 
     def of(self, device: CompileTarget) -> list[Any]:
         """Return the inputs of the link for one device.

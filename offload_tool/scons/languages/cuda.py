@@ -25,8 +25,8 @@ for the links of others also embed the cubins.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError
@@ -41,6 +41,7 @@ from offload_tool.scons.state import compiler_queries
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
+    from offload_tool.scons.graph.device_link import Parts
     from offload_tool.scons.types import Environment, Node
 
 _COMPILE_ONLY = "--compile-only  "
@@ -166,22 +167,8 @@ def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> R
     return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))
 
 
-@dataclass
-class LinkedCuda:
-    """Inputs of the host link other than the host objects of the sources."""
-
-    sources: list[Node] = field(default_factory=list)
-    """The fat binaries of sources whose host objects reserve no space for them."""
-    queries: list[Node] = field(default_factory=list)
-    """Host files that may call a registration function for their modules by name."""
-
-
 def linked_objects(
-    env: Environment,
-    named: Names,
-    found: LinkedCuda,
-    devices: Iterable[CompileTarget],
-    inputs: Callable[[CompileTarget], list[Any]],
+    env: Environment, named: Names, devices: Iterable[CompileTarget], part: Parts
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
@@ -190,7 +177,7 @@ def linked_objects(
     images = (
         []
         if linker is None
-        else [_link_node(env, named, linker, device, inputs(device)) for device in devices]
+        else [_link_node(env, named, linker, device, part.of(device)) for device in devices]
     )
     linked = _fatbin(env, named(".fatbin"), images, linked=True)
     cc = readers.toolchain(env).cc
@@ -199,7 +186,7 @@ def linked_objects(
         _EMBED_LINKED_CUDA,
         env,
         named("$OFFLOADEMBEDSUFFIX"),
-        [linked, *found.sources],
+        [linked, *part.sources],
         **variables,
         _OFFLOAD_SPEC=readers.spec(),
     )
@@ -207,7 +194,7 @@ def linked_objects(
         _REGISTER_CUDA,
         env,
         named(".registration$OBJSUFFIX"),
-        [env.File(linked_fatbin.SOURCE), *found.queries],
+        [env.File(linked_fatbin.SOURCE), *part.queries],
         **variables,
         _OFFLOAD_SPEC=readers.spec(),
     )

@@ -121,8 +121,8 @@ def linkable_nodes(
         else:
             linked.objects += [host, embedded_bundle(env, unit)]
     _add_given_code(env, parts, stem, given)
+    linked.needs_openmp = "openmp" in parts
     for kind, part in parts.items():
-        linked.needs_openmp |= kind == "openmp"
         if packing is not None and kind == "hip":
             linked.objects += packed_links(env, named, packing, stem, part, linked, given)
             continue
@@ -148,12 +148,12 @@ def _add_cuda(
     fatbin = code.ptx_fatbin(env)
     if code.has_entries:
         part.add(code.host, code.modules)
-        part.cuda.sources.append(fatbin)
+        part.sources.append(fatbin)
         return
     names = code.unit.files(env, f".rdc{suffix}")
     whole = complete_object(env, names, code.host, fatbin, relocatable=True)
     part.add(whole, code.modules)
-    part.cuda.queries.append(whole)
+    part.queries.append(whole)
 
 
 def _add_given_code(
@@ -162,10 +162,10 @@ def _add_given_code(
     """Add code passed as objects, libraries and device code instead of sources."""
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
-        _add_given(parts, modules[0].attributes.offload_kind, node, modules)
+        parts.setdefault(modules[0].attributes.offload_kind, Parts()).add_given(node, modules)
     for library in given.libraries:
         nodes = _library_code(env, library, stem)
-        _add_given(parts, nodes[0].attributes.offload_kind, library, nodes)
+        parts.setdefault(nodes[0].attributes.offload_kind, Parts()).add_given(library, nodes)
     for node in given.device_code:
         found = parts.setdefault(node.attributes.offload_kind, Parts()).device_code
         found.setdefault(node.attributes.offload_device, []).append(node)
@@ -175,7 +175,7 @@ def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> lis
     """Declare the link of each device, and the objects that embed their results."""
     devices = readers.devices(env, kind)
     if kind == "cuda":
-        return linked_objects(env, named, part.cuda, devices, part.of)
+        return linked_objects(env, named, devices, part)
     images = []
     for device in devices:
         link = openmp_image if device.arch == "nvptx64" else link_node
@@ -185,19 +185,6 @@ def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> lis
     bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
     embedded = embedded_for_all(env, named, bundle, part.hosts)
     return [embedded, registration_of_entries(env, named)]
-
-
-def _add_given(parts: dict[str, Parts], kind: str, node: Node, modules: list[Node]) -> None:
-    """Add an object or library and its device code, possibly from another build."""
-    part = parts.setdefault(kind, Parts())
-    part.add(node, modules)
-    if kind != "cuda":
-        return
-    sources = getattr(node.attributes, "offload_source_fatbins", None)
-    if sources is None:
-        part.cuda.queries.append(node)
-    else:
-        part.cuda.sources += sources
 
 
 def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
@@ -236,14 +223,13 @@ def object_node(
         return cuda_object(env, unit, names, shared=shared)
     unit, host = with_host(env, unit, shared=shared)
     devices = device_nodes(env, unit)
-    if unit.kind == "openmp":
+    is_relocatable = readers.is_relocatable(env, unit)
+    if unit.kind == "openmp" or (is_relocatable and uses_new_driver(env, unit)):
         return _object_with_package(env, unit, names, devices, host)
-    if packing is not None and not readers.is_relocatable(env, unit):
-        return packed_object(env, packing, unit, names, host)
-    if readers.is_relocatable(env, unit):
-        if uses_new_driver(env, unit):
-            return _object_with_package(env, unit, names, devices, host)
+    if is_relocatable:
         return object_bundle(env, names, devices, host)
+    if packing is not None:
+        return packed_object(env, packing, unit, names, host)
     return merged_object(env, names, [host, embedded_bundle(env, unit, devices)])
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.objects.ar import (
+    ArchiveReader,
     GrowingArchive,
     NewMember,
     is_archive,
-    iter_members,
     member_symbols,
     plan_archive,
 )
@@ -55,7 +55,7 @@ def read(data: bytes, path: Path | None = None) -> Contents:
             member.name,
             bytes(member.content(view)) if member.path is None else member.path.read_bytes(),
         )
-        for member in iter_members(view, path=path)
+        for member in ArchiveReader(view, path=path)
     ]
 
 
@@ -421,7 +421,7 @@ def test_thin_archives(
     names = [str(path.relative_to(folder)) for path in paths]
     run(command, "qcsDT", "made.a", *names, cwd=folder)
     made = folder / "made.a"
-    members = list(iter_members(memoryview(made.read_bytes()), path=made))
+    members = list(ArchiveReader(memoryview(made.read_bytes()), path=made))
     assert [member.name for member in members] == names
     assert [member.path for member in members] == paths
     assert [(member.offset, member.size) for member in members] == [
@@ -455,14 +455,14 @@ def test_thin_archive_that_contains_itself(tmp_path: Path) -> None:
     names = b"loop.a/\n"
     data = b"!<thin>\n" + header(b"//", 8) + names + header(b"/0", 146)
     path.write_bytes(data)
-    [member] = iter_members(memoryview(data), path=path)
+    [member] = ArchiveReader(memoryview(data), path=path)
     assert member.path == path
 
 
 def test_thin_archive_in_memory() -> None:
     """Without the archive's path, members are relative to the current folder."""
     data = b"!<thin>\n" + header(b"//", 6) + b"a/b/\n\n" + header(b"/0", 99) + header(b"/0", 5)
-    members = list(iter_members(memoryview(data)))
+    members = list(ArchiveReader(memoryview(data)))
     assert [(member.name, member.path, member.size) for member in members] == [
         ("a/b", Path("a/b"), 99),
         ("a/b", Path("a/b"), 5),
@@ -558,14 +558,14 @@ def test_corrupt_archives(data: bytes, offset: int, message: str) -> None:
     """A header that contradicts the format is refused with file, offset and member."""
     error = UnsupportedError if message.startswith("put that") else FormatError
     with pytest.raises(error, match=message) as caught:
-        list(iter_members(memoryview(data), path="broken.a"))
+        list(ArchiveReader(memoryview(data), path="broken.a"))
     assert str(caught.value).startswith(f"'broken.a', offset {offset:#x}")
     assert caught.value.offset == offset
 
 
 def test_members_before_a_corrupt_one() -> None:
     """What stands before a broken header is given; the error comes when it is reached."""
-    members = iter_members(memoryview(b"!<arch>\n" + A + b"junk"))
+    members = iter(ArchiveReader(memoryview(b"!<arch>\n" + A + b"junk")))
     assert next(members).name == "a"
     with pytest.raises(FormatError, match="header of member 2"):
         next(members)
@@ -612,7 +612,7 @@ def test_truncated_anywhere() -> None:
         members: Contents = []
         view = memoryview(data[:cut])
         try:
-            for member in iter_members(view):
+            for member in ArchiveReader(view):
                 members.append((member.name, bytes(member.content(view))))
         except ContentError:
             pass
@@ -640,7 +640,7 @@ def test_any_damage_gives_members_or_a_format_error(changes: list[tuple[int, int
 
 def check_members(data: bytes) -> None:
     try:
-        for member in iter_members(memoryview(data)):
+        for member in ArchiveReader(memoryview(data)):
             if member.path is None:
                 assert member.size == len(member.content(memoryview(data)))
     except ContentError:
