@@ -209,13 +209,9 @@ def open_passing(
 
 
 def open_bundle(
-    source: InputFile,
-    file_type: str,
-    *,
-    start: int = 0,
-    wanted: Callable[[str], bool] | None = None,
+    source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
 ) -> OpenedBundle:
-    """Read the entries of `source` from `start` on; it must stay open while they are used.
+    """Read the entries of `source`; it must stay open while they are used.
 
     `wanted` selects the IDs to unbundle; without it, all are listed (see `read_text_bundle`). A
     file that is not a bundle has no entries.
@@ -225,7 +221,7 @@ def open_bundle(
     """
     containers: list[Container] = []
     contents: list[InputFile] = []
-    position: int | None = start
+    position: int | None = 0
     while position is not None:
         if _is_compressed(source.data, position):
             content, report = decompressed(source, position, path=source.path)

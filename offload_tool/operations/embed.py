@@ -101,9 +101,7 @@ def embed_bundle(
             plan.bound(b"", [source] if is_wanted else [b""]).write_to(out)
 
 
-def embed_tools_marker(
-    marker: StrPath, output: StrPath, *, host_triple: str, keep_equal: bool = False
-) -> None:
+def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) -> None:
     """Write the object with the kpack marker of a linked file, which AMD's tools read.
 
     :raises UsageError: this package cannot write objects for the host architecture.
@@ -111,7 +109,7 @@ def embed_tools_marker(
     """
     with InputFile(marker) as source:
         plan = plan_embedding([], len(source), host_triple, place=TOOLS_PLACE)
-        with replace_file(output, keep_equal=keep_equal) as out:
+        with replace_file(output) as out:
             plan.bound(b"", [source]).write_to(out)
 
 
@@ -159,20 +157,14 @@ def write_cuda_fatbin(
     images: Sequence[tuple[str, StrPath]],
     output: StrPath,
     *,
-    style: FatbinStyle | None = None,
-    identifier: str = "",
     options: str = "",
     may_be_empty: bool = False,
-    keep_equal: bool = False,
 ) -> None:
     """Write CUDA's fat binary of (processor, file) images, as ``fatbinary`` writes it.
 
-    The images are PTX and cubins, relocatable or not, and keep their order. `style` sets
-    compression and host (default: uncompressed, Linux). `identifier` names the images for
-    people; `options` are passed to ptxas when the CUDA driver compiles PTX. With
-    `may_be_empty`, there may be no image: the program then has only the PTX of its sources,
-    which the CUDA driver links. With `keep_equal`, a file that already has the same bytes is left
-    untouched.
+    The images are PTX and cubins, relocatable or not, and keep their order. They are uncompressed;
+    `options` are passed to ptxas when the CUDA driver compiles PTX. With `may_be_empty`, there may
+    be no image: the program then has only the PTX of its sources, which the CUDA driver links.
 
     :raises UsageError: there is no image, a fat binary cannot name a processor, or a cubin is
         for another processor.
@@ -183,11 +175,11 @@ def write_cuda_fatbin(
         raise UsageError("a CUDA fat binary needs at least one image")
     with ExitStack() as stack:
         entries = [
-            NewCudaEntry(processor, stack.enter_context(InputFile(path)).data, identifier, options)
+            NewCudaEntry(processor, stack.enter_context(InputFile(path)).data, options=options)
             for processor, path in images
         ]
-        with replace_file(output, keep_equal=keep_equal) as out:
-            for piece in plan_cuda_fatbin(entries, style or FatbinStyle()):
+        with replace_file(output) as out:
+            for piece in plan_cuda_fatbin(entries, FatbinStyle()):
                 out.write(piece)
 
 

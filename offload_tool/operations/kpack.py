@@ -45,11 +45,8 @@ def pack_code_objects(
     group: str,
     target_ids: Sequence[str],
     scheme: str = ZSTD,
-    keep_equal: bool = False,
 ) -> None:
     """Write the kpack archive of code objects, by their keys.
-
-    With `keep_equal`, a file that already has the same bytes is left untouched.
 
     :raises UsageError: see `write_kpack`.
     :raises FileError: a file cannot be read or written.
@@ -61,21 +58,21 @@ def pack_code_objects(
             with InputFile(row.path) as source:
                 yield NewKpackImage(row.key, row.target_id, source.range(0, len(source)))
 
-    with replace_file(output, keep_equal=keep_equal) as out:
+    with replace_file(output) as out:
         write_kpack(out, images(), group=group, target_ids=target_ids, scheme=scheme)
 
 
-def write_marker(marker: KpackMarker, output: StrPath, *, keep_equal: bool = False) -> None:
+def write_marker(marker: KpackMarker, output: StrPath) -> None:
     """Write a marker to a file, which is then embedded like a bundle.
 
     :raises UsageError: see `pack_marker`.
     :raises FileError: the file cannot be written.
     """
-    with replace_file(output, keep_equal=keep_equal) as out:
+    with replace_file(output) as out:
         out.write(pack_marker(marker))
 
 
-def mark_host_file(path: StrPath, output: StrPath, *, keep_equal: bool = False) -> None:
+def mark_host_file(path: StrPath, output: StrPath) -> None:
     """Write a copy of an object or archive of objects whose wrappers refer to markers.
 
     The size and all other bytes stay. Objects without wrappers (of the new offload driver) are
@@ -92,7 +89,7 @@ def mark_host_file(path: StrPath, output: StrPath, *, keep_equal: bool = False) 
             parts += [source.range(done, at - done), KPACKED]
             done = at + len(KPACKED)
         parts.append(source.range(done, len(source) - done))
-        with replace_file(output, keep_equal=keep_equal) as out:
+        with replace_file(output) as out:
             FilePlan.of(parts).write_to(out)
 
 

@@ -133,15 +133,12 @@ class Match:
     """If `ids` is empty: each device image's ID, and the reason why it does not fit."""
 
 
-def served_by(
-    images: Sequence[FoundImage], device: Device, *, surely: bool = False
-) -> dict[int, Fit]:
+def served_by(images: Sequence[FoundImage], device: Device) -> dict[int, Fit]:
     """Return the images that `device` would load, by their indexes, in their order.
 
-    With `surely`, only images that every known runtime loads. A host entry fits only a device
-    named by its entry ID. An empty HIP image is the last choice.
+    A host entry fits only a device named by its entry ID. An empty HIP image is the last choice.
     """
-    return dict(_served_by(candidates_of(images), device, surely))
+    return dict(_served_by(candidates_of(images), device, surely=False))
 
 
 # A library has thousands of bundles with the same few IDs.

@@ -103,6 +103,8 @@ class PassCommand(NamedTuple):
     compiler: list[str]
     """The arguments that name the compiler."""
     needs_host_ir: bool
+    is_direct: bool
+    """Whether the pass may run without the driver."""
     installed: list[str]
     """Files that the compiler uses and the depfile does not name."""
     identity: str
@@ -144,6 +146,7 @@ def pass_command(
 
         job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
         is_linked_cuda = job.kind == "cuda" and job.rdc
+        is_device = job.device is not None
         known = job.device is not None and job.device.target_id is not None
         targets = (job.device.name,) if job.device is not None and known else ()
         needed = Job(job.kind, targets, deciding, trial_flags(given))
@@ -159,7 +162,8 @@ def pass_command(
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "installed": list(toolchain.installed) if job.device is not None else [],
+            "is_direct": is_device and job.language.is_direct and len(toolchain.clang) == 1,
+            "installed": list(toolchain.installed) if is_device else [],
             "identity": toolchain.identity,
             "is_script": _is_script(toolchain.clang, environ),
             "toolchain": {

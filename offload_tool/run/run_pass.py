@@ -116,8 +116,7 @@ def run_pass(
     key = [] if runner is None else _cache_key(wanted, host_ir)
     whole = [*words, *key, *found.dependencies, *end]
     given = tuple(dict.fromkeys([read, *inputs[1:]]))
-    may_be_direct = wanted.kind == "hip" and wanted.stage == "device" and len(found.compiler) == 1
-    stages = _stages(environ) if may_be_direct and runner is None else None
+    stages = _stages(environ) if found.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
         without_driver = _without_driver(stages)

@@ -9,7 +9,7 @@ import pytest
 
 from offload_tool.errors import CodeObjectError, OffloadError, UnsupportedError
 from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED
-from offload_tool.formats.kpack.archive import NONE, SCHEMES, read_kpack, unpacked_kpack_image
+from offload_tool.formats.kpack.archive import SCHEMES, read_kpack, unpacked_kpack_image
 from offload_tool.formats.kpack.marker import KpackMarker, read_marker
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.kpack import (
@@ -44,19 +44,6 @@ def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
         image.key: bytes(unpacked_kpack_image(data, found, image)) for image in found.images
     } == contents
     assert len({image.offset for image in found.images}) == 2  # equal files are stored once
-
-
-def test_equal_archive_is_left(tmp_path: Path) -> None:
-    """An archive that already has the same bytes keeps its modification time."""
-    (tmp_path / "code").write_bytes(b"code")
-    files, out = [CodeFile("a#0", "gfx942", tmp_path / "code")], tmp_path / "out.kpack"
-    times = []
-    for _ in range(2):
-        pack_code_objects(
-            files, out, group="demo", target_ids=["gfx942"], scheme=NONE, keep_equal=True
-        )
-        times.append((out.stat().st_mtime_ns, out.stat().st_ino))
-    assert times[0] == times[1]
 
 
 def test_marker_file(tmp_path: Path) -> None:

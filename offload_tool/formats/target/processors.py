@@ -229,7 +229,7 @@ _WITHOUT_COLON = re.compile(r"(gfx\w+)[-_. /](xnack|sramecc)([+-]?)")
 _PRODUCT = re.compile(r"(?:amd|nvidia|instinct)?[-_ ]?([a-z]+\d+)[a-z]*")
 
 
-def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
+def nearest_names(name: str) -> tuple[str, ...]:
     """Return the known names most similar to `name`, best first, for an error message.
 
     A number is a compute capability; a product name stands for its processor.
@@ -249,4 +249,4 @@ def nearest_names(name: str, limit: int = 3) -> tuple[str, ...]:
     if product and product[1] in _PRODUCTS:
         return (_PRODUCTS[product[1]],)
     known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]
-    return tuple(difflib.get_close_matches(name.lower(), known, n=limit, cutoff=0.7))
+    return tuple(difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.7))
