@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         from offload_tool.operations.siblings import find_siblings
 
         for path in options.paths:  # unreadable files were reported above
-            for siblings in find_siblings(path, skipped=lambda error: None):  # noqa: ARG005
+            for siblings in find_siblings(path, skipped=lambda _: None):
                 print_lines([str(siblings)], sys.stdout)
     print_notes(notes)
     return print_problems(problems) or int(faults > 0)

@@ -92,14 +92,14 @@ class OnCluster:
 
         `taken` returns the content of a file, here a step's messages, and removes the file.
         """
-        failed = [one for one in self._sent if one.steps[0].status not in (None, 0)]
-        for one in failed:
-            self._sent.remove(one)
+        before = len(self._failed)
+        for one in [*self._sent]:
             first = one.steps[0]
-            assert first.status is not None  # noqa: S101 - it has failed
-            self._failed.append((one, Finished(first.status, taken(first.said))))
-            one.restore()
-        return bool(failed)
+            if first.status:
+                self._sent.remove(one)
+                self._failed.append((one, Finished(first.status, taken(first.said))))
+                one.restore()
+        return len(self._failed) > before
 
     def told(self, output: str) -> list[str]:
         """Return the cluster's warnings, and a line for each failed pass that ran here."""

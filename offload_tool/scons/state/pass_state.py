@@ -100,18 +100,12 @@ class PassRecords:
     __slots__ = (
         *("_assembler_reads", "_before", "_is_whole", "_key_before", "_node"),
         *("_record", "_stages", "_start", "_told"),
-        *(
-            "command",
-            "folders",
-            "is_fetched",
-            "is_known_current",
-            "job",
-            "reachable",
-            "reason",
-            "untold",
-            "words",
-        ),
+        *("command", "folders", "is_fetched", "is_known_current", "job", "reachable"),
+        *("reason", "untold", "words"),
     )
+
+    _start: Start
+    """Set by `begin`."""
 
     def __init__(self, node: Node, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
         self.job = job
@@ -134,7 +128,6 @@ class PassRecords:
         """The flags, including the user's."""
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
-        self._start: Start | None = None
         self._told: tuple[dict[str, str], bool] | None = None
         self._key_before: Mapping[str, str] = {}
         self._assembler_reads = False
@@ -300,7 +293,6 @@ class PassRecords:
         :raises CompilerError: its depfile does not name the source.
         """
         node = self._node
-        assert self._start is not None  # noqa: S101 - begin() is the action before
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
         if self.job.compiles_source:
             read = compiler_queries.files_read(node, self.command)
