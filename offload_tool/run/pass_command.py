@@ -145,7 +145,6 @@ def pass_command(
         from offload_tool.toolchain.capability_check import Job
 
         job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
-        is_linked_cuda = job.kind == "cuda" and job.rdc
         is_device = job.device is not None
         known = job.device is not None and job.device.target_id is not None
         targets = (job.device.name,) if job.device is not None and known else ()
@@ -157,7 +156,7 @@ def pass_command(
         return {
             "words": [*toolchain.clang, *own, *made],
             # Host objects that list their entries need no embedded fat binary for each source.
-            "last": job.last_flags(toolchain, "offload-binary" if is_linked_cuda else ""),
+            "last": job.last_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
             "dependencies": dependencies,
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
