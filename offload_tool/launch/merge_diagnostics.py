@@ -10,11 +10,10 @@ Source: the messages of clang 21 to 23, observed; line matching ignores colours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*[mK]")
 _FIRST = re.compile(rb"(.+?: )?(fatal error|error|warning|remark): ")
-_NOTE = re.compile(rb"(.+?: )?note: ")
 _INCLUDED = re.compile(rb"In (file included from|module '.*' imported from) |  +from .*:\d+[:,]$")
 _COUNT = re.compile(
     rb"\d+ (warnings?|errors?)( and \d+ errors?)? generated( when compiling for .*)?\."
@@ -43,7 +42,7 @@ def _messages(text: bytes) -> Iterator[bytes]:
     """Yield each message of a text with all its lines, without the summary counts."""
     kept: list[bytes] = []
     includes: list[bytes] = []
-    for line in _lines(text):
+    for line in text.splitlines(keepends=True):
         plain = _COLOUR.sub(b"", line).rstrip(b"\n")
         if _INCLUDED.match(plain):
             includes.append(line)
@@ -57,7 +56,3 @@ def _messages(text: bytes) -> Iterator[bytes]:
         includes = []
     if kept or includes:
         yield b"".join([*kept, *includes])
-
-
-def _lines(text: bytes) -> Iterable[bytes]:
-    return text.splitlines(keepends=True)
