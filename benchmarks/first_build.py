@@ -20,13 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import run_process
-from benchmarks.plot import draw
+from benchmarks.plot import PLOT, draw
 from offload_tool.toolchain.select import find_toolchain
 
 SOURCES = 12
 TARGETS = ("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942")
 POINTS = (1, 4, 8)
-_PLOT = "OFFLOAD_BENCHMARK_PLOT"
 _ROCM = "OFFLOAD_BENCHMARK_ROCM"
 _NO_ROCM = ["-nogpuinc", "-nogpulib"]
 _LIBRARY = "".join(f"#include <{name}>\n" for name in ("algorithm", "functional", "map", "regex"))
@@ -133,8 +132,8 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
         f"  with PCH / driver, {count} targets: {first_pch / driver:.2f} (aim: at most 0.50); "
         f"an edit with / without: {edit_pch / edit:.2f} (aim: at most 0.35)"
     )
-    if os.environ.get(_PLOT):
-        draw(Path(os.environ[_PLOT]), f"First build of {sources} sources, {what}", POINTS, lines)
+    if file := os.environ.get(PLOT):
+        draw(Path(file), f"First build of {sources} sources, {what}", POINTS, lines)
 
 
 def _version() -> str:

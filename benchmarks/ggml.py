@@ -12,7 +12,8 @@ edited file. Whole objects are compared separately within CMake's copies and wit
 a linker has put together. The report shows processor and wall seconds of all processes.
 
 Requires ``cmake``, ``ninja``, the headers of HIP and their CMake files; `OFFLOAD_CLANG` names the
-compiler. Without hipBLAS, declarations replace its headers.
+compiler. Without hipBLAS, declarations replace its headers. `OFFLOAD_BENCHMARK_PLOT` names the file
+of a picture of the last number of targets.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.measure import Figures, run_process
+from benchmarks.plot import PLOT, draw_ratios
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.toolchain.select import find_toolchain
 
@@ -220,22 +222,23 @@ def _copied(folder: Path, checkout: Path) -> Path:
 
 def _measure(folder: Path, checkout: Path, names: Sequence[str], targets: int) -> None:
     copies = [*_copies(folder, checkout, names, targets)]
-    print(
-        f"\n{len(names)} sources x {targets} targets: processor seconds (wall), beside the driver's"
-    )
+    title = f"{len(names)} sources x {targets} targets"
+    print(f"\n{title}: processor seconds (wall), beside the driver's")
+    rows: dict[str, dict[str, float]] = {}
     for edit in (None, *_EDITS):
-        print(f"  {edit.what if edit else 'first build'}")
-        driver = 0.0
+        what = edit.what if edit else "first build"
+        print(f"  {what}")
+        times = rows[what] = {}
         device_code: dict[str, bytes] = {}
         outputs: dict[str, bytes] = {}
         for copy in copies:
             if edit:
                 copy.apply(edit)
             figures = copy.build()
-            driver = driver or figures.cpu
+            times[copy.name] = figures.cpu
             print(
                 f"    {copy.name:15} {figures.cpu:7.1f} ({figures.wall:6.1f})  "
-                f"{figures.cpu / driver:5.2f}  {copy.cut_off()}"
+                f"{figures.cpu / times['driver']:5.2f}  {copy.cut_off()}"
             )
             device_code = device_code or copy.device_code()
             assert all(device_code.values()), f"{copy.folder}: objects without device code"
@@ -244,6 +247,8 @@ def _measure(folder: Path, checkout: Path, names: Sequence[str], targets: int) -
                 outputs = copy.outputs()
                 assert len(outputs) == len(names), copy.folder
             assert copy.outputs() == outputs, f"{copy.folder}: other objects"
+    if file := os.environ.get(PLOT):
+        draw_ratios(Path(file), f"ggml's HIP backend, {title}", rows)
 
 
 def main(words: Sequence[str]) -> int:

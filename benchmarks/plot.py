@@ -1,30 +1,60 @@
-"""The picture of first builds: processor seconds against the number of targets, as SVG.
+"""The pictures of docs/performance.md, as SVG.
 
 Equal figures give equal bytes: Matplotlib gets a fixed salt for its names, and no date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+PLOT = "OFFLOAD_BENCHMARK_PLOT"
+"""The variable that names the file of a picture."""
 _STYLES = (("#777777", "--", "s"), ("#1f77b4", "-", "o"), ("#2ca02c", "-", "^"))
+_COLORS = ("#aec7e8", "#1f77b4", "#98df8a", "#2ca02c")
 
 
 def draw(file: Path, title: str, targets: Sequence[int], lines: Mapping[str, list[float]]) -> None:
-    """Draw a line of seconds for each name."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "offload-tool"
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    axes = figure.subplots()
+    """Draw a line of seconds for each name, against the number of targets."""
+    axes, save = _axes((6.4, 4))
     for (name, seconds), (color, line, marker) in zip(lines.items(), _STYLES, strict=False):
         axes.plot(targets, seconds, color=color, linestyle=line, marker=marker, label=name)
     axes.set(title=title, xlabel="target IDs", ylabel="processor seconds", ylim=(0, None))
     axes.set_xticks(list(targets))
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    figure.savefig(file, format="svg", metadata={"Date": None})
+    save(file)
+
+
+def draw_ratios(file: Path, title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Draw, for each build in `rows`, the time of each tool, as multiples of the first tool's."""
+    axes, save = _axes((6.4, 5))
+    tools = [*next(iter(rows.values()))][1:]
+    height = 0.8 / len(tools)
+    for number, (tool, color) in enumerate(zip(tools, _COLORS, strict=False)):
+        ratios = [times[tool] / next(iter(times.values())) for times in rows.values()]
+        places = [row + (number - (len(tools) - 1) / 2) * height for row in range(len(rows))]
+        bars = axes.barh(places, ratios, height, color=color, label=tool)
+        axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
+    axes.axvline(1, color="#777777", linestyle="--")
+    axes.set_yticks(range(len(rows)), [*rows])
+    axes.invert_yaxis()
+    axes.set(title=title, xlabel="processor time, as multiples of the compiler driver's")
+    axes.legend(loc="lower right")
+    save(file)
+
+
+def _axes(size: tuple[float, float]) -> tuple[Any, Callable[[Path], None]]:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "offload-tool"
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+
+    def save(file: Path) -> None:
+        figure.savefig(file, format="svg", metadata={"Date": None})
+
+    return figure.subplots(), save
