@@ -55,9 +55,9 @@ class OpenMP:
         return [*host_flags(), "-c"]
 
     def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """See `Language.last_flags`."""
-        del job, toolchain, archive_format
-        return []
+        """See `Language.last_flags`: a device's target, behind the host's of ``CCFLAGS``."""
+        del toolchain, archive_format
+        return [] if job.device is None else [f"--target={job.device.triple.rstrip('-')}"]
 
     def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
         """See `Language.local_flags`."""
@@ -96,7 +96,7 @@ def host_flags() -> list[str]:
 
 def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[str]:
     """Return the flags for a device's module; `host_ir` is the path of the host IR."""
-    flags = [f"--target={device.triple.rstrip('-')}", "-fopenmp", "-fvisibility=protected"]
+    flags = ["-fopenmp", "-fvisibility=protected"]
     if device.target_id is not None:
         option = "-mcpu" if device.arch == "amdgcn" else "-march"
         flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]

@@ -15,7 +15,15 @@ from offload_tool.errors import UsageError
 _TARGETS = "targets are those of OFFLOAD_ARCH, or --target-id of 'offload-tool compile'"
 _HABITS = {
     "-fgpu-rdc": "relocatable device code is OFFLOAD_RDC=True, or --rdc of 'offload-tool compile'",
-    **dict.fromkeys(("-gencode", "-arch=", "--gpu-a"), _TARGETS),
+    **dict.fromkeys(
+        (
+            *("-gencode", "-arch=", "--gpu-a", "--amdgpu-target", "-fopenmp-targets"),
+            *("-march=gfx", "-march=sm_", "-mcpu=gfx"),
+        ),
+        _TARGETS,
+    ),
+    "-Xopenmp-target": "flags of one target are OFFLOAD_ARCH_FLAGS, of all OFFLOAD_FLAGS; "
+    "targets are those of OFFLOAD_ARCH",
     **dict.fromkeys(
         ("-rdc=", "--relocatable-device-code", "--device-c"),
         "is nvcc's: relocatable device code is OFFLOAD_RDC=True",

@@ -32,6 +32,10 @@ def test_output(flags: str) -> None:
     [
         ("-arch=sm_80", "'-arch=sm_80' among the flags: targets are those of OFFLOAD_ARCH"),
         ("-gencode arch=compute_80", "'-gencode' among the flags: targets are those of OFFLOAD_AR"),
+        ("--amdgpu-target=gfx906", "targets are those of OFFLOAD_ARCH"),
+        ("-fopenmp-targets=amdgcn-amd-amdhsa", "targets are those of OFFLOAD_ARCH"),
+        ("-march=gfx906", "targets are those of OFFLOAD_ARCH"),
+        ("-Xopenmp-target=amdgcn -march=gfx906", "flags of one target are OFFLOAD_ARCH_FLAGS"),
         ("--offload-device-only", "which pass is run is the builder's choice"),
         ("-Xcompiler -fPIC", "is nvcc's: flags of the host compile are OFFLOAD_HOST"),
         ("-rdc=true", "is nvcc's: relocatable device code is OFFLOAD_RDC=True"),
