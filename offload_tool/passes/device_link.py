@@ -7,6 +7,8 @@ observed with ``-###``). A CPU as OpenMP device: a shared library. For NVIDIA GP
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
@@ -14,6 +16,9 @@ from offload_tool.errors import UsageError
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.toolchain.probe import Toolchain
+
+_LEVELS = {"": "1", "g": "1", "s": "2", "z": "2", "4": "3", "fast": "3"}
+"""lld's levels for those that only the compiler has."""
 
 
 def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
@@ -43,3 +48,10 @@ def link_arguments(device: CompileTarget, kind: str) -> list[str]:
         features = (f"{'-+'[on]}{name}" for name, on in device.target_id.features)
         arguments.append(f"-plugin-opt=-mattr={','.join(features)}")
     return arguments
+
+
+def level_arguments(words: Sequence[str]) -> list[str]:
+    """Return lld's arguments for the last ``-O`` of a program's link, as clang's driver does."""
+    levels = [word[2:] for word in words if re.fullmatch(r"-O\w*", word)]
+    level = _LEVELS.get(levels[-1], levels[-1]) if levels else ""
+    return [f"-plugin-opt=O{level}", f"--lto-CGO{level}"] if level else []

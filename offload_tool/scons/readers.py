@@ -294,9 +294,14 @@ def link_flags(env: Environment) -> list[str]:
 
     A user of the compiler's driver would write them in both places.
     """
-    there = substituted(env, "$LINKFLAGS $SHLINKFLAGS")
+    there = host_link_flags(env)
     words = dict.fromkeys(substituted(env, _HOST_FLAGS))
     return [word for word in words if is_one_of(word, LINKED) and word not in there]
+
+
+def host_link_flags(env: Environment) -> list[str]:
+    """Return the user's flags for links of host code."""
+    return substituted(env, "$LINKFLAGS $SHLINKFLAGS")
 
 
 def device_link_flags(env: Environment) -> list[str]:

@@ -250,6 +250,10 @@ WRONG = {
         "env.Append(CCFLAGS='--offload-device-only')\n" + BUNDLE,
         ["'--offload-device-only' among the flags: which pass is run is the builder's choice"],
     ),
+    "device-link-by-a-flag": (
+        "env.OffloadProgram('k.hip', LINKFLAGS=['-fgpu-rdc', '--hip-link'])\n",
+        ["'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so"],
+    ),
     "host-flags-of-nvcc": (
         "env.Append(CCFLAGS=['-Xcompiler', '-fPIC'])\n" + BUNDLE,
         [

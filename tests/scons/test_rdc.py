@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.list_images import list_images
+from offload_tool.passes.device_link import level_arguments
 from tests.scons.conftest import Project, passes
 from tests.scons.relocatable import RELOCATABLE, loaded, one, started, two
 
@@ -79,11 +81,15 @@ def test_static_variable_that_device_code_uses_first(sources: Project) -> None:
         assert registered[0] in symbols(sources, "prog.gfx906.co")
 
 
-def test_flags_of_the_link(sources: Project) -> None:
-    """OFFLOAD_LINK_FLAGS reach the device links; nothing is compiled for them."""
+@pytest.mark.parametrize(
+    "given",
+    ["OFFLOAD_LINK_FLAGS=['--build-id=0x12']", "LINKFLAGS=['-O3']"],
+)
+def test_flags_of_the_link(sources: Project, given: str) -> None:
+    """OFFLOAD_LINK_FLAGS, and an -O of the program's link, reach the device links alone."""
     sources.sconstruct(RELOCATABLE + PROGRAM)
     sources.build()
-    sources.sconstruct(RELOCATABLE + "env['OFFLOAD_LINK_FLAGS'] = ['--build-id=0x12']\n" + PROGRAM)
+    sources.sconstruct(RELOCATABLE + f"env.Replace({given})\n" + PROGRAM)
     run = sources.run()
     assert run.compiles == []
     assert run.actions[:2] == [
@@ -115,6 +121,19 @@ def test_shared_library(sources: Project) -> None:
     assert lines.count("registered __CLANG_OFFLOAD_BUNDLE__") == 1
     assert "_Z6secondPi" in lines
     sources.assert_up_to_date()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flag", ["-O", "-O0", "-O3", "-Ofast", "-Og", "-Os", "-Wall"])
+def test_level_is_the_drivers(llvm: Callable[[str], str], flag: str, tmp_path: Path) -> None:
+    """Device links get the -O of the program's link in the form in which the driver gives it."""
+    command = [llvm("clang"), "--hip-link", "-fgpu-rdc", "--offload-arch=gfx906", "-nogpulib"]
+    (tmp_path / "empty.o").touch()
+    given = [*command, "--no-offload-new-driver", flag, "empty.o", "-###"]
+    jobs = subprocess.run(given, capture_output=True, text=True, check=True, cwd=tmp_path).stderr
+    found = re.findall(r'"(-plugin-opt=O\w|--lto-CGO\w)"', jobs)
+    assert level_arguments(["-O1", flag][flag == "-Wall" :]) == found
+    assert len(found) in {0, 2}
 
 
 @pytest.mark.llvm

@@ -83,6 +83,7 @@ def link_node(
     """
     toolchain = readers.toolchain(env)
     gpu = device.target_id is not None
+    level = device_link.level_arguments(readers.host_link_flags(env)) if gpu else []
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
     runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
     node = declared(
@@ -92,7 +93,7 @@ def link_node(
         inputs,
         **toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
-        _OFFLOAD_LINK_ARGUMENTS=device_link.link_arguments(device, kind),
+        _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
         _OFFLOAD_LINK_INPUTS=_link_inputs(env, inputs, gpu=gpu, runtimes=runtimes),
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
