@@ -17,7 +17,14 @@ _HABITS = {
     "-fgpu-rdc": "relocatable device code is OFFLOAD_RDC=True, or --rdc of 'offload-tool compile'",
     **dict.fromkeys(
         (
-            *("-gencode", "-arch=", "--gpu-a", "--amdgpu-target", "-fopenmp-targets"),
+            *(
+                "-gencode",
+                "--generate-code",
+                "-arch=",
+                "--gpu-a",
+                "--amdgpu-target",
+                "-fopenmp-targets",
+            ),
             *("-march=gfx", "-march=sm_", "-mcpu=gfx"),
         ),
         _TARGETS,
@@ -25,7 +32,7 @@ _HABITS = {
     "-Xopenmp-target": "flags of one target are OFFLOAD_ARCH_FLAGS, of all OFFLOAD_FLAGS; "
     "targets are those of OFFLOAD_ARCH",
     **dict.fromkeys(
-        ("-rdc=", "--relocatable-device-code", "--device-c"),
+        ("-rdc=", "--relocatable-device-code", "-dc", "--device-c", "-dlink", "--device-link"),
         "is nvcc's: relocatable device code is OFFLOAD_RDC=True",
     ),
     **dict.fromkeys(
@@ -33,7 +40,11 @@ _HABITS = {
         "is nvcc's: flags of ptxas are OFFLOAD_PTXAS_FLAGS, clang's are behind -Xcuda-ptxas",
     ),
     **dict.fromkeys(
-        ("--expt-relaxed-constexpr", "--expt-extended-lambda", "--extended-lambda"),
+        (
+            *("--expt-relaxed-constexpr", "--expt-extended-lambda", "--extended-lambda"),
+            *("-extended-lambda", "-cudart", "--cudart", "-diag-", "--diag-", "--threads"),
+            *("-forward-unknown-", "--forward-unknown-", "-compress-mode", "--compress-mode"),
+        ),
         "is nvcc's: clang needs no flag for that; remove it",
     ),
     **dict.fromkeys(
@@ -44,8 +55,19 @@ _HABITS = {
         ("-ccbin", "--compiler-bindir"),
         "is nvcc's: clang compiles host code itself; remove it, and set OFFLOAD_CLANG",
     ),
-    "-lineinfo": "is nvcc's: write -gline-tables-only",
-    "-Xcompiler": "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
+    **dict.fromkeys(("-lineinfo", "--generate-line-info"), "is nvcc's: write -gline-tables-only"),
+    "-G": "is nvcc's: write -g, and --cuda-noopt-device-debug for CUDA",
+    "all-warnings": "is nvcc's: write -Werror alone",
+    **dict.fromkeys(("-fmad=", "--fmad="), "is nvcc's: write -ffp-contract=off for false"),
+    **dict.fromkeys(("-ftz=", "--ftz="), "is nvcc's: write -fgpu-flush-denormals-to-zero for true"),
+    **dict.fromkeys(
+        ("-default-stream", "--default-stream"),
+        "is nvcc's: write -fgpu-default-stream=per-thread",
+    ),
+    **dict.fromkeys(
+        ("-Xcompiler", "--compiler-options"),
+        "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
+    ),
 }
 """Prefixes of flags from other build setups, and the replacement for each."""
 _REFUSED = {
