@@ -29,6 +29,7 @@ _HABITS = {
         ),
         _TARGETS,
     ),
+    "--offload-compress": "compression is OFFLOAD_COMPRESS='zstd', and OFFLOAD_COMPRESS_LEVEL",
     "-Xopenmp-target": "flags of one target are OFFLOAD_ARCH_FLAGS, of all OFFLOAD_FLAGS; "
     "targets are those of OFFLOAD_ARCH",
     **dict.fromkeys(
@@ -98,6 +99,8 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
         habit = habit or next((text for what, text in _REFUSED.items() if does(word, what)), "")
         if waiting:
             waiting = ""
+        elif word.startswith("-") and ";-" in word:
+            raise UsageError(f"'{word}' among the flags is a list of CMake's; write ' ' for ';'")
         elif habit and word != allowed:
             raise UsageError(f"'{word}' among the flags: {habit}")
         elif word == "-o":

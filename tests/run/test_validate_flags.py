@@ -38,6 +38,8 @@ def test_output(flags: str) -> None:
         ("-Xopenmp-target=amdgcn -march=gfx906", "flags of one target are OFFLOAD_ARCH_FLAGS"),
         ("--offload-device-only", "which pass is run is the builder's choice"),
         ("-Xcompiler -fPIC", "is nvcc's: flags of the host compile are OFFLOAD_HOST"),
+        ("--offload-compress", "compression is OFFLOAD_COMPRESS='zstd'"),
+        ("-O3;-Wall", "is a list of CMake's; write ' ' for ';'"),
         ("-dc", "is nvcc's: relocatable device code is OFFLOAD_RDC=True"),
         ("--threads 0", "is nvcc's: clang needs no flag"),
         ("-G -O3", "is nvcc's: write -g"),
