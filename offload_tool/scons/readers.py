@@ -167,6 +167,16 @@ def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
             raise UsageError(f"{name} among the variables of a builder means nothing; write {ours}")
 
 
+def _warn_of_flags(env: Environment) -> None:
+    """Warn of flags for a tool of HIP or CUDA that the environment does not have."""
+    given = env.Dictionary()
+    if not {"NVCC", "HIPCC"}.isdisjoint(given):
+        return
+    for name, ours in OTHERS_VARIABLES.items():
+        if ours == "OFFLOAD_FLAGS" and name in given and not _is_referred_to(env, name, {}):
+            warn(env, f"{name} means nothing to this tool; write OFFLOAD_FLAGS, or CCFLAGS")
+
+
 def _is_referred_to(env: Environment, name: str, overrides: dict[str, Any]) -> bool:
     texts = map(str, (*env.Dictionary().values(), *overrides.values()))
     return any(f"${name}" in text or f"${{{name}" in text for text in texts)
@@ -490,6 +500,7 @@ def call(env: Environment, overrides: dict[str, Any]) -> Call:
 
 def _read(env: Environment) -> dict[str, Any]:
     check_names(env.Dictionary())
+    _warn_of_flags(env)
     return read_variables(env)
 
 

@@ -392,6 +392,18 @@ def test_variable_that_is_referred_to(project: Project) -> None:
     project.build()
 
 
+@pytest.mark.parametrize(
+    "also", ["", "env.Append(CCFLAGS=['$NVCCFLAGS'])\n", "env['NVCC'] = 'n'\n"]
+)
+def test_flags_of_an_environment(project: Project, also: str) -> None:
+    """A warning names another tool's flags that reach no compile."""
+    project.sconstruct("env['NVCCFLAGS'] = ['-DMORE=1']\n" + also + BUNDLE)
+    run = project.run()
+    told = "offload: warning: NVCCFLAGS means nothing to this tool; write OFFLOAD_FLAGS"
+    assert run.status == 0
+    assert run.errors.count(told) == (not also)
+
+
 def test_compile_error(project: Project) -> None:
     """An error in the source is shown once, in the compiler's words."""
     project.write("k.hip", "this is not C++\n")
