@@ -193,6 +193,18 @@ def test_kernels_are_named_alike(regions: Project) -> None:
         assert f"_{inode:x}_region_" in name
 
 
+def test_host_machine_among_the_flags(regions: Project) -> None:
+    """A host's ``-target`` in CCFLAGS leaves each device its own."""
+    devices = f"env.OffloadDeviceObject('work.c', OFFLOAD_ARCH=['gfx906', 'sm_80', '{CPU}'])\n"
+    regions.sconstruct(devices, HEAD)
+    regions.build()
+    paths = [*modules(regions), regions.folder / "work.sm_80.bc"]
+    made = [path.read_bytes() for path in paths]
+    regions.sconstruct(f"env.Append(CCFLAGS=['-target', '{CPU}'])\n" + devices, HEAD)
+    regions.build()
+    assert made == [path.read_bytes() for path in paths]
+
+
 def test_object_holds_every_device(regions: Project) -> None:
     """The object has one image for each device, in a section that clang's linker reads."""
     regions.build()

@@ -164,8 +164,8 @@ def _compile(
     declared = declared_passes(env).add(
         node, unit.source, command, job.device.name if job.device else "host"
     )
-    is_gpu = job.device is not None and job.device.target_id is not None
-    like = f"{job.kind} {job.stage} {job.rdc} {is_gpu} {unit.language_flags}"
+    machine = job.device.triple if job.device is not None else "host"
+    like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common = once(env, like, lambda: _common_to_passes(env, unit, job))
     spawn = common["SPAWN"]
 
