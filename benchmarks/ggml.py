@@ -241,7 +241,8 @@ def _measure(folder: Path, checkout: Path, names: Sequence[str], targets: int) -
                 f"{figures.cpu / times['driver']:5.2f}  {copy.cut_off()}"
             )
             device_code = device_code or copy.device_code()
-            assert all(device_code.values()), f"{copy.folder}: objects without device code"
+            # Of some sources, HIP leaves out all.
+            assert any(device_code.values()), f"{copy.folder}: objects without device code"
             assert copy.device_code() == device_code, f"{copy.folder}: other device code"
             if copy.name in _FIRST:
                 outputs = copy.outputs()
