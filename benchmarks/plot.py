@@ -41,7 +41,8 @@ def draw_ratios(file: Path, title: str, rows: Mapping[str, Mapping[str, float]])
     axes.set_yticks(range(len(rows)), [*rows])
     axes.invert_yaxis()
     axes.set(title=title, xlabel="processor time, as multiples of the compiler driver's")
-    axes.legend(loc="lower right")
+    axes.margins(x=0.1)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.3, -0.12), ncols=len(tools))
     save(file)
 
 
