@@ -14,14 +14,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "archive",
-        help="put files into an archive: a heterogeneous device archive of bundles, say",
-        description="Write an archive of files, under their names without folders, with a "
-        "symbol index. The same files and names always give the same bytes.",
+        help="write an archive of files, for example a heterogeneous device archive of bundles",
+        description="Write an archive with a symbol index. Members have the names of the files, "
+        "without folders. The same files and names always give the same bytes.",
     )
     parser.add_argument("-o", dest="output", required=True, metavar="OUT.a", help="the archive")
     parser.add_argument("files", nargs="+", metavar="NAME", help="a file")
     parser.add_argument(
-        "--restat", action="store_true", help="leave OUT.a untouched where its bytes are equal"
+        "--restat", action="store_true", help="do not write OUT.a if its bytes would not change"
     )
 
 

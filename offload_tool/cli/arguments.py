@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _OUTSIDE = (
-    ("thin_outside", "let thin archives name files outside of their folder"),
-    ("kpack_outside", "let kpack markers name archives elsewhere than beside their program"),
+    ("thin_outside", "allow thin archives to name files outside of their folder"),
+    ("kpack_outside", "allow kpack markers to name archives that are not beside their program"),
 )
 _OPTIONS = (
-    ("unpacked", "SIZE", "bytes to unpack, beyond 100 times the size of the files (1G)"),
-    ("written", "SIZE", "bytes to write, beyond 16 times those read and unpacked (1G)"),
-    ("reread", "SIZE", "bytes to look at again, beyond 8 times those read and unpacked (8M)"),
-    ("members", "N", "members, files of folders and images to look at (2,000,000)"),
-    ("depth", "N", "files one inside the other (8)"),
+    (
+        "unpacked",
+        "SIZE",
+        "decompress at most SIZE bytes more than 100 times the files (default: 1G)",
+    ),
+    ("written", "SIZE", "write at most SIZE bytes more than 16 times the input (default: 1G)"),
+    ("reread", "SIZE", "read at most SIZE bytes again, more than 8 times the input (default: 8M)"),
+    ("members", "N", "read at most N members, files and images (default: 2,000,000)"),
+    ("depth", "N", "read at most N levels of files inside files (default: 8)"),
 )
 
 
@@ -45,8 +49,8 @@ def add_tolerance(parser: argparse.ArgumentParser) -> None:
         type=_percent,
         default=0.0,
         metavar="PERCENT",
-        help="how far a number may be from what it was without being a change (0); above 0, other "
-        "instructions of the same size are none either",
+        help="ignore changes of numbers up to this percentage (default: 0); above 0, also "
+        "ignore changed instructions of the same size",
     )
 
 

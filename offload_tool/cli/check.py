@@ -23,12 +23,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "check",
-        help="judge libraries: images for all targets, the same kernels in each",
-        description="Judge each library in files, folders and zip files: whether it has an image "
-        "for every target, as the runtimes choose them, in each container, and whether no image "
-        "hides another one's kernels. A fault is one line.",
-        epilog="The exit status is 0 if there is no fault, else 1. A path without device images "
-        "is a fault. Rules for many libraries are in a TOML file; see the reference of commands.",
+        help="check libraries: images for all targets, with the same kernels",
+        description="Check each library in files, folders and zip files. Each of its containers "
+        "must have an image for every target, as the runtimes choose images, and no "
+        "image may hide kernels of another one. The command prints one line for each "
+        "fault.",
+        epilog="The exit status is 0 if there is no fault, else 1. A path without device "
+        "images is a fault. A TOML file can hold rules for many libraries; see the "
+        "reference of commands.",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, folder or zip file")
     parser.add_argument(
@@ -36,29 +38,30 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="ID,ID",
-        help="target IDs (gfx90a:xnack+) or bundle entry IDs for which there must be an image",
+        help="target IDs (gfx90a:xnack+) or bundle entry IDs that must have an image",
     )
     parser.add_argument(
         "--same-kernels",
         action="store_true",
-        help="the images for these targets, or without --targets all, must have the same kernels",
+        help="the images for these targets (without --targets: all images) must have the "
+        "same kernels",
     )
     parser.add_argument(
-        "--no-spills", action="store_true", help="no kernel of them may spill registers"
+        "--no-spills", action="store_true", help="no kernel of these images may spill registers"
     )
     parser.add_argument(
         "--max-size",
         metavar="SIZE",
-        help="bytes that the device images of a library may take in it (512M)",
+        help="the maximum size of all device images in a library, such as 512M",
     )
     parser.add_argument(
         "--siblings",
         action="store_true",
-        help="also print which targets have the same code, and what one image in their place "
-        "would save; no fault",
+        help="also print which targets have the same code, and how many bytes one image "
+        "for all of them would save; this is no fault",
     )
     parser.add_argument(
-        "--rules", metavar="TOML", help="a file with rules, each for libraries of some names"
+        "--rules", metavar="TOML", help="a file with rules for libraries, selected by name"
     )
 
 

@@ -63,16 +63,18 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
         prog=tool,
         usage="%(prog)s SOURCE -o OUT (--target-id ID | --host | --emit-host-ir) [options] "
         "[-- FLAGS...]",
-        description="Run one pass of the compiler over a HIP, CUDA or OpenMP source: device code "
-        "for one target ID, or the host object without device code. Check what came out. OUT is "
-        "left untouched where its bytes are equal, and nothing is compiled where .OUT.manifest "
-        "says that they would be; after an error there is none.",
-        epilog="Of OpenMP sources, --emit-host-ir comes first; its output is the --host-ir of "
-        "all other passes. The compiler is found as in SCons builds (OFFLOAD_CLANG, ROCM_PATH, "
-        "PATH, the ziglang wheel), and so are ROCm and CUDA (OFFLOAD_ROCM_PATH, "
-        "OFFLOAD_DEVICE_LIB_PATH, OFFLOAD_CUDA_PATH); OFFLOAD_LAUNCHER is put before it, or HIP "
-        "device code is compiled on the cluster of the folder OFFLOAD_DIST. The exit status is the "
-        "compiler's, 1 for a result that is not what was asked for, 2 for wrong usage.",
+        description="Compile a HIP, CUDA or OpenMP source in one pass, to device code for one "
+        "target ID or to the host object without device code, and check the output. "
+        "If .OUT.manifest shows that OUT is current, nothing is compiled. OUT is not "
+        "written if its bytes would not change. After an error, there is no OUT.",
+        epilog="For an OpenMP source, run --emit-host-ir first; all other passes take its "
+        "output as --host-ir. The command finds the compiler as SCons builds do "
+        "(OFFLOAD_CLANG, ROCM_PATH, PATH, the ziglang wheel), and so it finds ROCm "
+        "and CUDA (OFFLOAD_ROCM_PATH, OFFLOAD_DEVICE_LIB_PATH, OFFLOAD_CUDA_PATH). "
+        "OFFLOAD_LAUNCHER names a launcher for the compiler. OFFLOAD_DIST names the "
+        "folder of a cluster that compiles HIP device code. The exit status is the "
+        "compiler's, 1 if the output is not what was requested, or 2 for wrong "
+        "usage.",
         allow_abbrev=False,
         formatter_class=_Formatter,
     )
@@ -94,41 +96,46 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
         const="host-ir",
         help="compile an OpenMP source to the host IR that its other passes read",
     )
-    parser.add_argument("--kind", choices=KINDS, help="default: by suffix, .hip or .cu")
     parser.add_argument(
-        "--cuid", metavar="X", help="ID of this source in all its passes (default: of SOURCE)"
+        "--kind", choices=KINDS, help="the language (default: by suffix, .hip or .cu)"
     )
     parser.add_argument(
-        "--depfile", metavar="F", help="write a Makefile rule with the files that OUT depends on"
+        "--cuid",
+        metavar="X",
+        help="the ID of this source in all its passes (default: derived from SOURCE)",
+    )
+    parser.add_argument(
+        "--depfile", metavar="F", help="write a Makefile rule with the dependencies of OUT"
     )
     parser.add_argument(
         "--stamp",
         metavar="F",
-        help="an empty file, written anew each time even where OUT stays; the rule is then for F",
+        help="write an empty file each time, even if OUT does not change; the Makefile "
+        "rule is then for F",
     )
     parser.add_argument("--host-ir", metavar="F", help="the host IR of an OpenMP source")
     parser.add_argument(
         "--rdc",
         action="store_true",
-        help="relocatable device code, to be linked: bitcode, of CUDA sources PTX",
+        help="make relocatable device code for a device link: bitcode, or PTX for CUDA",
     )
     parser.add_argument(
         "--pch",
         metavar="F",
-        help="use the precompiled header F where the result is the same with it",
+        help="use the precompiled header F if it does not change the output",
     )
     parser.add_argument(
         "--emit-pch",
         action="store_true",
-        help="make OUT the precompiled header of the lines '#include <...>' with which SOURCE "
-        "begins, for passes with the same flags",
+        help="write the precompiled header of the '#include <...>' lines at the beginning "
+        "of SOURCE, for passes with the same flags",
     )
     parser.add_argument(
         "--link",
         action="store_true",
-        help="link relocatable device code, and archives of it, to the image for --target-id; "
-        "FLAGS are the linker's (CUDA: PTX or cubins, by nvlink or libnvJitLink, ptxas; see "
-        "OFFLOAD_NVLINK, OFFLOAD_PTXAS)",
+        help="link relocatable device code and archives of it into the image for "
+        "--target-id; FLAGS are those of the linker (for CUDA, ptxas and nvlink or "
+        "libnvJitLink link PTX and cubins; see OFFLOAD_PTXAS and OFFLOAD_NVLINK)",
     )
     parser.set_defaults(stage="device")
     return parser

@@ -25,14 +25,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "diff",
-        help="tell what changed in device code between two builds",
-        description="Compare the device images of two files, folders or zip files: targets and "
-        "kernels that came, went, grew, or need other registers and memory; what weighs most comes "
-        "first. Symbols, paths and debug information are no change.",
+        help="print what changed in device code between two builds",
+        description="Compare the device images of two files, folders or zip files. The command "
+        "prints targets and kernels that were added, were removed, changed their "
+        "size, or need other amounts of registers and memory; the largest changes "
+        "come first. It ignores symbols, paths and debug information.",
         epilog="The exit status is 0 if nothing changed beyond the tolerance, else 1.",
     )
     parser.add_argument("before", metavar="A", help="a file, folder or zip file of the first build")
-    parser.add_argument("after", metavar="B", help="the same of the second build")
+    parser.add_argument(
+        "after", metavar="B", help="the file, folder or zip file of the second build"
+    )
     add_tolerance(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object, for programs")
     parser.add_argument(

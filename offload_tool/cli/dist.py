@@ -29,23 +29,25 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "that OFFLOAD_DIST names.",
     )
     init.add_argument("--scheduler", required=True, metavar="URL", help="http://HOST:PORT")
-    init.add_argument("--token-file", required=True, metavar="F", help="holds the clients' token")
+    init.add_argument(
+        "--token-file", required=True, metavar="F", help="the file with the clients' token"
+    )
     init.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder to make")
-    init.add_argument("--clang", metavar="C", help="the compiler (default: the one builds find)")
+    init.add_argument("--clang", metavar="C", help="the compiler (default: that of builds)")
     init.set_defaults(step=_init)
     status = steps.add_parser(
         "status",
-        help="ask the scheduler and the local engine how they are",
-        description="Say how the cluster and the local sccache server are.",
-        epilog="The exit status is 1 where nothing would be distributed.",
+        help="print the state of the cluster and of the local sccache server",
+        description="Print the state of the cluster and of the local sccache server.",
+        epilog="The exit status is 1 if nothing would be distributed.",
     )
     stop = steps.add_parser(
         "stop",
-        help="end the local sccache server",
-        description="End the local sccache server; the next build that needs one starts it.",
+        help="stop the local sccache server",
+        description="Stop the local sccache server. The next build that needs it starts it again.",
     )
     for step, run_step in ((status, _status), (stop, _stop)):
-        step.add_argument("folder", metavar="DIR", help="made by 'dist init'")
+        step.add_argument("folder", metavar="DIR", help="the folder that 'dist init' made")
         step.set_defaults(step=run_step)
 
 

@@ -20,11 +20,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     commands.add_parser(
         "doctor",
-        help="tell which compiler is used for each language, and what is missing",
-        description="For HIP, CUDA and OpenMP: the compiler that builds use, with which "
-        "installation, what was passed over and why, and how to get what is missing. Variables of "
-        "the environment count as in builds; construction variables are the SConstruct's.",
-        epilog="The exit status is 1 where there is no compiler for any of them.",
+        help="print which compiler each language uses, and what is missing",
+        description="For HIP, CUDA and OpenMP, print the compiler and the installation that "
+        "builds use, the compilers that were rejected and why, and how to install "
+        "what is missing. Environment variables have the same effect as in builds; "
+        "construction variables of a SConstruct are not read.",
+        epilog="The exit status is 1 if there is no compiler for any of them.",
     )
 
 

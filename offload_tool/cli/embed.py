@@ -12,14 +12,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "embed",
-        help="put device images where a host object looks for them",
-        description="Write the object that completes a HIP host object: it holds a bundle under "
-        "the name that the host object asks for, and registers it for host objects of the new "
-        "offload driver, which do not (a compiler is found as for `compile`). OUT is left "
-        "untouched where its bytes are equal. "
-        "A fat binary of CUDA or an offload binary goes into a copy of the host object instead. "
-        "Of relocatable CUDA code, give the linked cubins of all targets (with the fat binary of "
-        "each source's PTX, for later GPUs) and all host objects: OUT is linked beside these.",
+        help="write the object that gives a host object its device images",
+        description="Write an object with device images for a host object. For HIP, OUT contains "
+        "the bundle under the symbol that the host object refers to. Host objects of "
+        "the new offload driver do not register their images; then OUT does, and the "
+        "command needs a compiler, which it finds as `compile` does. For a CUDA fat "
+        "binary or an offload binary, OUT is a copy of the host object with the "
+        "images in it. For relocatable CUDA code, give the linked cubins of all "
+        "targets and all host objects (and the fat binary of each source's PTX, for "
+        "later GPUs), and link OUT together with the host objects. OUT is not "
+        "written if its bytes would not change.",
     )
     parser.add_argument(
         "images",
@@ -37,17 +39,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="HOST.o",
-        help="a host object or archive; of relocatable device code, several",
+        help="a host object or archive; several for relocatable device code",
     )
     parser.add_argument(
         "--target-id",
         action="append",
         default=[],
         metavar="ID",
-        help="of linked cubins, which do not tell all of it: for each its target ID, in order",
+        help="the target ID of each linked cubin, in order, since a cubin does not "
+        "contain all of it",
     )
     parser.add_argument(
-        "--host-triple", metavar="TRIPLE", help="of HIP host code (default: this machine's)"
+        "--host-triple",
+        metavar="TRIPLE",
+        help="the triple of HIP host code (default: that of this machine)",
     )
 
 

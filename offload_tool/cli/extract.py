@@ -20,11 +20,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "extract",
         help="write the device images of a file into a folder",
         description="Write the device images of any file that 'list' reads into a folder, and "
-        "print what was written. With --target, of each bundle or offload binary in the file "
-        "only what such a device would load: the image of that very ID, else the compatible one "
-        "that sets the most features, else generic code that covers an AMD GPU, else for HIP "
-        "SPIR-V; of CUDA's code the nearest cubin, else PTX; which is told. Images that are "
-        "compressed by themselves are unpacked.",
+        "print the written files. With --target, write only the image of each bundle "
+        "or offload binary that such a device would load, and print why: the image "
+        "with exactly that ID; else the compatible image that sets the most "
+        "features; else generic code for the AMD processor; else SPIR-V for HIP. "
+        "NVIDIA GPUs load the nearest cubin, else PTX. Individually compressed "
+        "images are decompressed.",
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument(

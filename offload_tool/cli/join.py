@@ -13,19 +13,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "join",
-        help="put what 'split' has put apart together again",
-        description="Write a program or library with the code of its kpack archives in it, as fat "
-        "binaries; so for all in a folder, or in the wheel of a host, which loses the extras for "
-        "device code. Archives are found by the markers, as the runtime finds them, and among "
-        "those that are given. A host that AMD's splitter has made is taken, too.",
+        help="put the device code that 'split' took out back into programs and libraries",
+        description="Write a program or library that contains the code of its kpack archives as "
+        "fat binaries. For a folder or a host wheel, do so for all programs and "
+        "libraries in it; the joined wheel has no extras for device code. The "
+        "command finds archives by the markers, as the runtime does, and among the "
+        "given files. It also reads hosts that AMD's splitter made.",
     )
     parser.add_argument("host", metavar="HOST", help="a program, library, folder or wheel")
     parser.add_argument(
         "parts",
         nargs="*",
         metavar="PART",
-        help="kpack archives; of a wheel those of its device code; of a folder, folders to be laid "
-        "over it",
+        help="kpack archives; for a wheel, the wheels of its device code; for a folder, "
+        "folders to copy over it",
     )
     parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the output")
 

@@ -119,12 +119,14 @@ def launch_parser(tool: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=tool,
         usage="%(prog)s COMPILER ARGS...",
-        description="Run a compiler's command as a compiler launcher does. The compile of one HIP "
-        "or CUDA source for several targets becomes one pass for each and one for the host, side "
-        "by side; the result is that of the compiler. All else is run as it is given.",
-        epilog="OFFLOAD_LAUNCH_VERBOSE=1 says what is done and why. As many processes run as the "
-        "jobserver of GNU make or Ninja says, else -j of MAKEFLAGS, else OFFLOAD_LAUNCH_JOBS, else "
-        "one for each core. The exit status is the compiler's.",
+        description="Run a compiler's command, as a compiler launcher does. A compile of one HIP "
+        "or CUDA source for several targets becomes one pass for each target and one "
+        "for the host, in parallel; the output is the compiler's, byte for byte. All "
+        "other commands run unchanged.",
+        epilog="OFFLOAD_LAUNCH_VERBOSE=1 prints each decision and its reason. The jobserver "
+        "of GNU make or Ninja limits the number of processes; else -j in MAKEFLAGS, "
+        "else OFFLOAD_LAUNCH_JOBS, else the number of cores. The exit status is the "
+        "compiler's.",
         allow_abbrev=False,
     )
     parser.add_argument("compiler", metavar="COMPILER", help="the compiler")

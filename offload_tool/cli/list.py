@@ -45,8 +45,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="List the device images in bundles, offload binaries and archives of them, "
         "in ELF and COFF objects, programs and libraries that embed them, and in all such files "
         "of a folder or zip file (a wheel).",
-        epilog="Files without images in a folder or zip file are passed over; broken ones are "
-        "reported after everything else was listed, with exit status 1.",
+        epilog="In a folder or zip file, the command skips files without images. It lists "
+        "broken files last, and then exits with status 1.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument(
@@ -54,8 +54,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="list only what a device with this target ID (gfx90a:xnack+) or bundle entry ID "
-        "would load, and why; may be given several times",
+        help="list only the images that a device with this target ID (gfx90a:xnack+) or "
+        "bundle entry ID would load, and why; can be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
     parser.add_argument(
@@ -68,24 +68,25 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--kernels",
         action="store_true",
-        help="list the kernels of each image: the size of their code, registers, memory, spills",
+        help="list the kernels of each image with their code size, registers, memory and spills",
     )
     parser.add_argument(
         "--demangle",
         action="store_true",
-        help="with --kernels, show names as C++ has them (llvm-cxxfilt or c++filt does it)",
+        help="with --kernels, print demangled C++ names (by llvm-cxxfilt or c++filt)",
     )
     parser.add_argument(
         "--kernels-schema",
         action=SchemaAction,
         nargs=0,
         const="kernels.schema.json",
-        help="print the JSON schema of what --kernels --json prints and exit",
+        help="print the JSON schema of the output of --kernels --json and exit",
     )
     parser.add_argument(
         "--scan",
         action="store_true",
-        help="look for containers anywhere in files, by their magic, not only where runtimes do",
+        help="search whole files for containers by their magic, not only the places that "
+        "runtimes read",
     )
 
 

@@ -20,12 +20,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "match",
-        help="tell which images of a file a device would load",
-        description="Tell for each bundle and offload binary in a file which image a device "
-        "would load, and why: the one of its very ID, else the compatible one that sets the "
-        "most features, else generic code that covers an AMD GPU, else for HIP SPIR-V; for "
-        "NVIDIA's GPUs the nearest cubin, else PTX; or why there is none.",
-        epilog="The exit status is 0 if there is an image in each of them, else 1.",
+        help="print which images of a file a device would load",
+        description="For each bundle and offload binary in a file, print the image that a device "
+        "would load and why, or why there is none. A device loads the image with "
+        "exactly that ID; else the compatible image that sets the most features; "
+        "else generic code for the AMD processor; else SPIR-V for HIP. NVIDIA GPUs "
+        "load the nearest cubin, else PTX.",
+        epilog="The exit status is 0 if each of them has such an image, else 1.",
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")

@@ -12,14 +12,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "merge",
-        help="make one bundle of builds for different targets",
+        help="merge the files of builds for different targets into one",
         description="Merge bundles, offload binaries, CUDA fat binaries, or archives of these "
-        "(member by member) "
-        "that were built from the same sources for different targets. The result is that of one "
-        "build for all of them: the host entry, which must be the same in all files, then the "
-        "images by target ID. A target may come from one file only.",
+        "(member by member) that were built from the same sources for different "
+        "targets. The output is that of one build for all targets: the host entry, "
+        "which must be the same in all files, and then the images in the order of "
+        "their target IDs. No target may be in two files.",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="two or more of one sort")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="two or more files of the same format"
+    )
     parser.add_argument(
         "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
     )

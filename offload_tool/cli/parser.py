@@ -35,7 +35,7 @@ _REMOVED = {
 """Removed commands, with replacements."""
 _SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
-    "launch": "run a compiler's command, a compile for several targets as one pass for each",
+    "launch": "run a compiler's command, with one pass for each target",
     "bundler": "bundle and unbundle files, as clang-offload-bundler does",
     "packager": "package and extract images, as llvm-offload-binary does",
     "wrapper": "register device images, as llvm-offload-wrapper does",
@@ -92,7 +92,8 @@ def _make_parser(command: str) -> argparse.ArgumentParser:
     """Return the parser of all commands; of `command` alone if it is one, to start faster."""
     parser: argparse.ArgumentParser = _Parser(
         prog="offload-tool",
-        description="GPU offload bundles: make them, take them apart, see what is in a file.",
+        description="Make, read and change GPU offload bundles, and the programs and libraries "
+        "that contain device code.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -137,13 +138,13 @@ def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLin
         help=_SELF_READING[name],
         add_help=False,
         description=" ".join(command_lines[0].overview.split()),
-        epilog="Each option is read with one dash or two; -option=value or -option value; @FILE "
-        "stands for the arguments in FILE.",
+        epilog="Options can have one dash or two, and values as -option=value or -option "
+        "value. @FILE stands for the arguments in FILE.",
     )
     parser.add_argument(
         "--restat",
         action="store_true",
-        help="as the first word: leave the outputs untouched where their bytes are equal",
+        help="as the first word: do not write outputs whose bytes would not change",
     )
     for option in _options(command_lines):
         _add_option(parser, option)

@@ -13,25 +13,32 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "repack",
         help="write a bundle with another compression, version or alignment",
-        description="Write the entries of one bundle, plain or compressed, to OUT, whatever "
-        "targets they are for: plain, or compressed anew.",
+        description="Write all entries of one bundle, plain or compressed, to a new bundle, "
+        "plain or compressed.",
     )
     parser.add_argument("file", metavar="FILE", help="a bundle of the binary layout")
     parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the new bundle")
-    parser.add_argument("--compress", choices=("zstd", "zlib"), help="without: a plain bundle")
+    parser.add_argument(
+        "--compress", choices=("zstd", "zlib"), help="the compression (default: none)"
+    )
     parser.add_argument("--level", type=int, metavar="N", help="compression level")
     parser.add_argument(
         "--version",
         type=int,
         choices=(2, 3),
         dest="header",
-        help="of the compressed bundle's header: 2 for runtimes that read no other (default: 3)",
+        help="the version of the compressed bundle's header (default: 3); older runtimes "
+        "read only 2",
     )
     parser.add_argument(
-        "--align", type=int, default=4096, metavar="BYTES", help="of each entry (default: 4096)"
+        "--align",
+        type=int,
+        default=4096,
+        metavar="BYTES",
+        help="the alignment of each entry (default: 4096)",
     )
     parser.add_argument(
-        "--restat", action="store_true", help="leave OUT untouched where its bytes are equal"
+        "--restat", action="store_true", help="do not write OUT if its bytes would not change"
     )
 
 

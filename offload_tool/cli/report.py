@@ -22,20 +22,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "report",
-        help="write an HTML page that shows where the bytes are, all kernels, and what changed",
-        description="Write one self-contained HTML page: the sizes of all device images per target "
-        "ID, file, member and container, as tables and as a picture; a table of all kernels with "
-        "what they need, and each kernel's targets side by side; with --compare, what changed.",
-        epilog="The picture needs plotly: pip install 'offload-tool[report]'. Files without images "
-        "in a folder or zip file are passed over; broken ones, and images with broken metadata, "
-        "are named on the page and reported after it was written, with exit status 1.",
+        help="write an HTML page with the sizes of device code, all kernels, and changes",
+        description="Write one self-contained HTML page. It has the sizes of all device images "
+        "by target ID, file, member and container, as tables and as a chart; a table "
+        "of all kernels with their resources, and each kernel's targets side by "
+        "side; and the changes, with --compare.",
+        epilog="The chart needs plotly: pip install 'offload-tool[report]'. In a folder or "
+        "zip file, the command skips files without images. The page names broken "
+        "files, and images with broken metadata; then the exit status is 1.",
     )
     parser.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a file, folder or zip file; in a folder, files of a build whose images are all in "
-        "later ones are not counted, and named",
+        help="a file, folder or zip file; in a folder, the page names intermediate files "
+        "of a build, whose images are all in later files, but does not count them",
     )
     parser.add_argument("-o", "--output", required=True, metavar="HTML", help="the page to write")
     parser.add_argument(
@@ -43,14 +44,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="OLD",
-        help="show what changed since this file, folder or zip file of an earlier build, as "
-        "offload-tool diff does; with several PATHs, once for each, in their order",
+        help="also show the changes since this file, folder or zip file of an earlier "
+        "build, as offload-tool diff does; if there are several PATHs, give one for "
+        "each, in the same order",
     )
     add_tolerance(parser)
     parser.add_argument(
         "--demangle",
         action="store_true",
-        help="show names of kernels as C++ has them (llvm-cxxfilt or c++filt does it)",
+        help="show demangled names of kernels (by llvm-cxxfilt or c++filt)",
     )
 
 

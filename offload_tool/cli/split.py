@@ -13,49 +13,52 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "split",
-        help="put the device code of each target ID apart from the host",
-        description="Take the HIP code out of a linked ELF program or library, of all of them in a "
-        "folder, or in a wheel, and write it as kpack archives, one for each target ID, which "
-        "ROCm's runtime (7.14 and later) finds by a marker: DIR has the file and .kpack, the "
-        "folder's files and .kpack, or the host's wheel, with extras, and a wheel for each "
-        "processor. Where there is no HIP code but CUDA's or OpenMP's, which no runtime loads from "
-        "elsewhere, DIR has a folder for each target ID, with what 'thin' gives for it.",
+        help="move device code out of programs and libraries, into one file for each target ID",
+        description="Move the HIP code of a linked ELF program or library, or of all of them in "
+        "a folder or wheel, into kpack archives, one for each target ID. ROCm's "
+        "runtime (7.14 and later) finds an archive by a marker in the program. For a "
+        "file or a folder, DIR gets the changed files and a folder .kpack. For a "
+        "wheel, DIR gets the wheel of the host, with extras, and a wheel for each "
+        "processor. Runtimes load CUDA and OpenMP code only from the program itself; "
+        "if there is no other code, DIR gets a folder for each target ID, with the "
+        "output of 'thin' for it.",
     )
     parser.add_argument("file", metavar="PATH", help="a program, library, folder or wheel")
     parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
     parser.add_argument(
         "--group",
         metavar="NAME",
-        help="archives are NAME_TARGET.kpack (default: the name of the input)",
+        help="name archives NAME_TARGET.kpack (default: the name of the input)",
     )
     parser.add_argument(
         "--compression",
         choices=("zstd-per-kernel", "none"),
         default="zstd-per-kernel",
-        help="of the archives (default: %(default)s)",
+        help="the compression of the archives (default: %(default)s)",
     )
     parser.add_argument(
         "--parts",
         action="store_true",
-        help="of a folder: make NAME_host, and NAME_TARGET for each, to be laid over one another",
+        help="for a folder: write NAME_host, and NAME_TARGET for each target, to be "
+        "copied over each other",
     )
     wheels = parser.add_argument_group("of a wheel")
     wheels.add_argument(
         "--device-prefix",
         metavar="NAME",
-        help="wheels of device code are NAME-TARGET (default: the wheel's name and '-device')",
+        help="name wheels of device code NAME-TARGET (default: the wheel's name and '-device')",
     )
     wheels.add_argument(
         "--overlay-root",
         metavar="FOLDER",
-        help="the folder in the wheel that gets .kpack (default: its one package)",
+        help="the folder in the wheel for .kpack (default: its only package)",
     )
     wheels.add_argument(
         "--device-requires",
         action="append",
         default=[],
         metavar="REQUIREMENT",
-        help="a requirement of the wheels of device code; @GFXARCH@ in it stands for the target",
+        help="a requirement of the wheels of device code; @GFXARCH@ stands for the target",
     )
 
 

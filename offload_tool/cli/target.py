@@ -18,11 +18,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "target",
-        help="tell what a target ID says, and whether its code runs on a device",
-        description="Print the canonical form of a target ID (or of a bundle entry ID's) and "
-        "what is known of its processor. With DEVICE, say whether a device of that target ID "
-        "loads code for ID.",
-        epilog="The exit status is 1 where DEVICE does not load code for ID.",
+        help="print what a target ID means, and whether a device loads its code",
+        description="Print the canonical form of a target ID, alone or in a bundle entry ID, and "
+        "the properties of its processor. With DEVICE, print whether a device with "
+        "that target ID loads code for ID.",
+        epilog="The exit status is 1 if DEVICE does not load code for ID.",
     )
     parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")
     parser.add_argument("device", metavar="DEVICE", nargs="?", help="the target ID of a device")

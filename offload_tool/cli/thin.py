@@ -13,18 +13,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "thin",
-        help="take the images of other targets out of a file",
-        description="Write a bundle, offload binary, archive, or ELF or COFF file that embeds one "
-        "of these with only the images that the devices to keep would load: in each bundle the "
-        "image of a device's very ID, else the compatible one that sets the most features, else "
-        "generic code that covers an AMD GPU, else for HIP SPIR-V; for NVIDIA's GPUs the nearest "
-        "cubin, and all PTX. What a device may load that has "
-        "the features set which its ID leaves open stays beside these. Host "
-        "entries stay. A program or library stays as it is in memory and becomes smaller on disk; "
-        "a PE file keeps its size, with zeros where images were, and loses its signature's worth. "
-        "Of a folder or wheel, every file is thinned, and RECORD says what changed; what is signed "
-        "is refused. A file or member that is nothing but code for other devices is left out; in "
-        "place, it is removed.",
+        help="remove the device images that the given targets do not load",
+        description="Copy a bundle, offload binary, archive, or an ELF or COFF file that embeds "
+        "one of these, with only the images that the given devices would load. From "
+        "each bundle, that is the image with exactly the device's ID; else the "
+        "compatible image that sets the most features; else generic code for the AMD "
+        "processor; else SPIR-V for HIP. For NVIDIA GPUs, it is the nearest cubin "
+        "and all PTX. If an ID leaves a feature open, the images with that feature "
+        "on and off stay, too. Host entries stay. A program or library keeps its "
+        "layout in memory and becomes smaller on disk. A PE file keeps its size, "
+        "with zeros in place of images, and its signature becomes invalid. In a "
+        "folder or wheel, all files are thinned, and RECORD is updated; a signed "
+        "wheel is refused. Files and members that contain only code for other "
+        "devices are left out, or are removed if OUT is the input.",
     )
     parser.add_argument("file", metavar="PATH", help="a file, folder or wheel")
     parser.add_argument(
@@ -38,8 +39,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--no-ptx",
         action="store_true",
-        help="take out PTX of CUDA, and code for linking, where a cubin is loaded: newer devices "
-        "cannot run what is left",
+        help="also remove CUDA's PTX and code for linking if there is a cubin to load; "
+        "newer GPUs cannot run the output",
     )
     parser.add_argument(
         "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"

@@ -29,13 +29,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "why",
-        help="tell what a compile's output was made of, and why it was made",
-        description="For each output of a compile of SCons or of 'offload-tool compile': why it "
-        "was compiled the last time, of which files, whether it is what these files would give "
-        "now, and what would make it stale.",
-        epilog="The exit status is 1 where an output is not current.",
+        help="print the inputs of an output, and why it was compiled",
+        description="For each output of a compile by SCons or by 'offload-tool compile', print "
+        "why it was compiled the last time, its input files, whether it is current, "
+        "and what would make it stale.",
+        epilog="The exit status is 1 if an output is not current.",
     )
-    parser.add_argument("outputs", nargs="+", metavar="OUTPUT", help="such as build/k.gfx942.co")
+    parser.add_argument(
+        "outputs", nargs="+", metavar="OUTPUT", help="an output, such as build/k.gfx942.co"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
