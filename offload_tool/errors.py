@@ -134,7 +134,7 @@ class UnexpectedError(OffloadError):
     def __init__(self, path: str | PathLike[str], error: Exception) -> None:
         self.path = path
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        super().__init__(f"'{path}': cannot be read, for a reason that nobody foresaw ({text})")
+        super().__init__(f"'{path}': cannot be read: unexpected error ({text}); please report it")
 
 
 class CompilerError(OffloadError):

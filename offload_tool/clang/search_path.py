@@ -62,7 +62,7 @@ def searched_folders(report: str, program: str) -> list[str]:
     _, _, rest = report.partition("#include <...> search starts here:\n")
     folders, end, _ = rest.partition("End of search list.")
     if not end:
-        raise CompilerError(f"{program} -E -v did not tell its header folders")
+        raise CompilerError(f"{program} -E -v did not print its header folders")
     return [line.strip() for line in folders.splitlines()]
 
 

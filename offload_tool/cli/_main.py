@@ -69,8 +69,8 @@ def _limited(run: Callable[[], int]) -> int:
         if os.environ.get("OFFLOAD_TRACEBACK"):
             raise
         _say(
-            f"error: {type(error).__name__}: {error}; nobody foresaw this: please report it, with "
-            "what OFFLOAD_TRACEBACK=1 shows"
+            f"error: {type(error).__name__}: {error}; unexpected error: please report it, with "
+            "the output of OFFLOAD_TRACEBACK=1"
         )
     return 1
 

@@ -62,7 +62,7 @@ def _lines() -> Iterator[str]:
             yield from _without_headers(name, kind, target)
             continue
         yield f"{name}: {found.used}"
-        yield from (f"  passed over: {reason}" for reason in found.passed_over)
+        yield from (f"  skipped: {reason}" for reason in found.passed_over)
     try:
         ptxas = find_ptxas()
         yield f"ptxas: {ptxas.command[0] if ptxas else 'none; PTX alone is embedded'}"

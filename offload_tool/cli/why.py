@@ -110,7 +110,7 @@ def _made_of(record: PassRecord) -> Iterator[str]:
             yield f"  {what}: {', '.join(names[:_NAMED])}{more}"
     yield f"  and of {len(record.inputs) - len(own):,} files outside of the build's folder"
     yield (
-        "  stale if: one of these files, the command, the compiler or a variable that it heeds "
+        "  stale if: one of these files, the command, the compiler or a variable that it reads "
         "changes,"
     )
     lookups = record.lookups

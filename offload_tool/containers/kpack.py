@@ -116,7 +116,7 @@ def _wrapped(
         try:
             source, archive, images = archives.open(path)
         except (ContentError, FileError) as error:
-            faults.append(f"a kpack archive is passed over: {error}")
+            faults.append(f"a kpack archive is skipped: {error}")
             continue
         for image in images.get(wrapper.key, ()):
             if image.target_id in entries:

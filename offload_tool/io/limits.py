@@ -253,7 +253,7 @@ class Budget:
         :raises LimitError: the nesting exceeds the limit.
         """
         if depth > self.limits.depth:
-            message = f"expected at most {self.limits.depth} files one inside the other"
+            message = f"expected at most {self.limits.depth} nested files"
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_DEPTH", path)
 
 

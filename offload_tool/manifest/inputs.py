@@ -104,7 +104,7 @@ def files_read(
     )
     if read is None:
         raise CompilerError(
-            f"the compiler did not tell what it has read of '{source}'; expected a depfile "
+            f"the compiler did not list the files that it read for '{source}'; expected a depfile "
             f"'{depfile}' that lists the source"
         )
     return read

@@ -145,7 +145,7 @@ class Recorded:
             "its command": json.dumps([*work.command]),
             "the compiler": work.compiler,
             "what the compiler says of itself": work.version(),
-            "a variable that the compiler heeds": json.dumps(variables),
+            "a variable that the compiler reads": json.dumps(variables),
             "the list of files that its command names": json.dumps(named),
             "the folder of the build": json.dumps(folder),
             "the processor of this machine": processor_of(all_words(work.command)),

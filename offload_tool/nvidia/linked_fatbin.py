@@ -55,7 +55,7 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
         for name, code in _host_code_in(path):
             if code.lost_kernels:
                 raise CodeObjectError(
-                    f"'{name}': nobody registers the kernel {min(code.lost_kernels)}; was it "
+                    f"'{name}': no code registers the kernel {min(code.lost_kernels)}; was it "
                     "compiled as CUDA, with relocatable device code?"
                 )
             found |= code

@@ -129,7 +129,7 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
             has_objects = True
             if code.lost_kernels:
                 raise CodeObjectError(
-                    f"'{name}': nobody registers the kernel {min(code.lost_kernels)}: expected an "
+                    f"'{name}': no code registers the kernel {min(code.lost_kernels)}: expected an "
                     f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTION} with an "
                     "entry for it, found neither; was it compiled as HIP, by clang alone?"
                 )

@@ -209,7 +209,7 @@ class _ImageOutputs:
                 return
             label = f"{source.path} (image)"
             if depth == _MAX_DEPTH:
-                message = f"expected at most {_MAX_DEPTH} offload binaries one inside the other"
+                message = f"expected at most {_MAX_DEPTH} nested offload binaries"
                 raise FormatError(message, path=label, offset=start)
             found = [
                 found_binary(binary, source, label, match.found.member, match.found.reopen)

@@ -234,9 +234,9 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
         code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
         if code is not None and SHARED_MODULE_ID in code.asked:
             raise CodeObjectError(
-                f"'{path}': this compiler's old offload driver (clang 23) tells no source from "
-                "another in relocatable CUDA code; leave out --no-offload-new-driver and "
-                "OFFLOAD_ARCHIVE_FORMAT='fat-binary', or take clang 22"
+                f"'{path}': this compiler's old offload driver (clang 23) cannot distinguish "
+                "sources of relocatable CUDA code; remove --no-offload-new-driver and "
+                "OFFLOAD_ARCHIVE_FORMAT='fat-binary', or use clang 22"
             )
         if find_placeholder(source.data, path=path) is not None:
             return

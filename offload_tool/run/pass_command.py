@@ -187,7 +187,7 @@ def pass_command(
     def find_unless_known() -> dict[str, Any]:
         with suppress(LookupError):
             kept(with_all, _not_known)
-            raise CompilerError("what this compiler lacks, the flags mend")
+            raise CompilerError("the flags provide what this compiler lacks")
         return find()
 
     try:

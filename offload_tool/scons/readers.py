@@ -473,7 +473,7 @@ class _Toolchains:
             self.announce(f"offload: using {found.used}")
             if found.passed_over and _is_new(str(found)):
                 self.announce(
-                    f"offload: passed over: {'; '.join(found.passed_over)} (once; "
+                    f"offload: skipped: {'; '.join(found.passed_over)} (once; "
                     "'offload-tool doctor' prints it again)"
                 )
             for doubt in found.doubts:

@@ -100,7 +100,7 @@ class Toolchain:
         return f"clang {self.version} ({self.origin}){with_these}"
 
     def __str__(self) -> str:
-        others = f"; passed over: {'; '.join(self.passed_over)}" if self.passed_over else ""
+        others = f"; skipped: {'; '.join(self.passed_over)}" if self.passed_over else ""
         return f"{self.used}{others}"
 
 

@@ -120,7 +120,7 @@ def test_deep_nesting(tmp_path: Path, bundle: Path) -> None:
     path = bundle
     for level in range(10):
         path = archive(tmp_path / f"{level}.a", path)
-    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+    with pytest.raises(LimitError, match="expected at most 8 nested files"):
         list_images(path)
 
 
@@ -166,7 +166,7 @@ def test_too_deep_in_thin_archives(tmp_path: Path, bundle: Path) -> None:
     name = bundle.name
     for level in range(10):
         name = thin_archive(tmp_path / f"{level}.a", [name]).name
-    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+    with pytest.raises(LimitError, match="expected at most 8 nested files"):
         list_images(tmp_path / name)
 
 

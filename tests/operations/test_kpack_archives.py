@@ -114,7 +114,7 @@ def test_unknown_keys(archive: Path, tmp_path: Path) -> None:
     at = int.from_bytes(data[8:16], "little")
     assert data[at] < 0x8F
     archive.write_bytes(data[:at] + bytes([data[at] + 1]) + data[at + 1 :] + b"\xa5build\x01")
-    with pytest.raises(UnsupportedError, match="'build', which nobody knows"):
+    with pytest.raises(UnsupportedError, match="'build', whose meaning is unknown"):
         thin_file(archive, tmp_path / "out.kpack", keep=[Device.parse("gfx942")])
     with pytest.raises(UnsupportedError) as caught:
         merge_files([archive, archive], tmp_path / "out.kpack")

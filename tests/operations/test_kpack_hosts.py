@@ -121,7 +121,7 @@ def test_broken_archive(library: Path) -> None:
     """A broken archive is skipped, as by the loader, and reported."""
     path = library.parent.parent / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
-    assert "a kpack archive is passed over: " in faults(library)[0]
+    assert "a kpack archive is skipped: " in faults(library)[0]
     assert {image.target_id for image in iter_images(library)} == {"gfx90a:xnack+"}
 
 
@@ -219,7 +219,7 @@ def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
     notes: list[str] = []
     images = iter_images(wheel, skipped=lambda _: None, strays=notes.append)
     assert {i.target_id for i in images if i.member == "lib/a.so"} == {"gfx90a:xnack+"}
-    assert f"passed over: {wheel}(.kpack/demo_gfx942.kpack)" in notes[0].replace("'", "")
+    assert f"skipped: {wheel}(.kpack/demo_gfx942.kpack)" in notes[0].replace("'", "")
     assert library.is_file()
 
 

@@ -383,7 +383,7 @@ def test_archives_without_end(tmp_path: Path) -> None:
     data = b"end"
     for _ in range(20):
         data = archive_of(tmp_path / "deep.a", {"inner.a": data}).read_bytes()
-    with pytest.raises(LimitError, match="at most 8 files one inside the other"):
+    with pytest.raises(LimitError, match="at most 8 nested files"):
         found_in(tmp_path / "deep.a")
 
 

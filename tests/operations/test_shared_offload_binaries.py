@@ -145,7 +145,7 @@ def test_too_many_layers(tmp_path: Path) -> None:
         package_images([PackagedImage(path, {"triple": "t"})], outer, generation=23)
         path = outer
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(FormatError, match="at most 8 offload binaries one inside the other"):
+    with pytest.raises(FormatError, match="at most 8 nested offload binaries"):
         extract_images(path, [], folder=tmp_path, generation=23)
     assert sorted(tmp_path.iterdir()) == before
 

@@ -193,9 +193,9 @@ def test_archives_too_deep(tmp_path: Path) -> None:
     path = make_bundle(tmp_path / "m", {HOST: b"", "gfx906": b"a"})
     for _ in range(300):
         path = archive(tmp_path / "x.a", path)
-    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+    with pytest.raises(LimitError, match="expected at most 8 nested files"):
         thin_file(path, tmp_path / "out", keep=[Device.parse("gfx906")])
-    with pytest.raises(LimitError, match="expected at most 8 files one inside the other"):
+    with pytest.raises(LimitError, match="expected at most 8 nested files"):
         merge_files([path, path], tmp_path / "out")
 
 

@@ -280,7 +280,7 @@ def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Non
     for error, said in (
         (MemoryError(), "more memory than there is"),
         (RecursionError(), "nested too deep"),
-        (KeyError("x"), "KeyError: 'x'; nobody foresaw this"),
+        (KeyError("x"), "KeyError: 'x'; unexpected error"),
     ):
 
         def fail(*_: object, error: Exception = error, **__: object) -> None:

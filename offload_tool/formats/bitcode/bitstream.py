@@ -161,7 +161,7 @@ def top_blocks(bits: Bits) -> Iterator[Block]:
 def _fill(reader: Reader, block: Block, depth: int) -> None:
     """Read the items of a block and of its child blocks."""
     if not depth:
-        raise FormatError(f"more than {_MAX_DEPTH} blocks of bitcode one inside the other")
+        raise FormatError(f"more than {_MAX_DEPTH} nested blocks of bitcode")
     for item in reader.items(block):
         if isinstance(item, Block):
             _fill(reader, item, depth - 1)

@@ -109,7 +109,7 @@ class KpackArchive(NamedTuple):
         :raises UnsupportedError: there are unknown keys.
         """
         if self.unknown:
-            message = f"its table has {self.unknown[0]!r}, which nobody knows the meaning of"
+            message = f"its table has {self.unknown[0]!r}, whose meaning is unknown"
             raise UnsupportedError(f"cannot be written anew: {message}", path=path)
 
 

@@ -153,7 +153,7 @@ class PassRecords:
                 values.append(_PRINTS.digest(_path(child)))
             else:
                 key[f"'{child}'"] = _PRINTS.digest(_path(child))
-        key["the compiler, or a variable that it heeds,"] = digest_of_parts(values)
+        key["the compiler, or a variable that it reads,"] = digest_of_parts(values)
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = compiler_queries.configuring_files(node, self.command)

@@ -117,7 +117,7 @@ def test_blocks_one_inside_the_other() -> None:
         if depth == 16:
             assert read_bitstream(data)[0].items
         else:
-            with pytest.raises(FormatError, match="more than 16 blocks of bitcode one inside"):
+            with pytest.raises(FormatError, match="more than 16 nested blocks of bitcode"):
                 read_bitstream(data)
 
 
