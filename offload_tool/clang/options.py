@@ -443,14 +443,18 @@ def without_values(words: Iterable[str], what: int) -> Iterator[str]:
             next(rest, "")
 
 
+def with_values(words: Iterable[str], what: int) -> Iterator[str]:
+    """Yield the options with a bit, and their values; values of other options are none of them."""
+    rest = iter(words)
+    for word in rest:
+        value = [*itertools.islice(rest, takes_next(word))]
+        if does(word, what):
+            yield from (word, *value)
+
+
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
     """Return the flags of a compile that decide what must be installed."""
-    rest = iter(words)
-    found = []
-    for word in rest:
-        if does(word, INSTALLED):
-            found += [word, next(rest, "")] if takes_next(word) else [word]
-    return tuple(found)
+    return tuple(with_values(words, INSTALLED))
 
 
 def trial_flags(words: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,14 @@ import SCons.Script
 import SCons.Util
 
 from offload_tool.clang.environment import HEEDED_VARIABLES
-from offload_tool.clang.options import LINKED, TRIPLE, does, is_one_of, relevant_flags, trial_flags
+from offload_tool.clang.options import (
+    LINKED,
+    TRIPLE,
+    is_one_of,
+    relevant_flags,
+    trial_flags,
+    with_values,
+)
 from offload_tool.containers.open_bundle import FILE_TYPES
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target, parse_targets
@@ -279,12 +286,7 @@ def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
 
 def machine_flags(env: Environment) -> list[str]:
     """Return the flags of host passes that may set the target machine."""
-    words = substituted(env, _HOST_FLAGS)
-    return [
-        word
-        for before, word in zip(["", *words], words, strict=False)
-        if does(word, TRIPLE) or before == "-target"
-    ]
+    return [*with_values(substituted(env, _HOST_FLAGS), TRIPLE)]
 
 
 def host_triple(env: Environment) -> str:

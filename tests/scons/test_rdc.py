@@ -189,3 +189,14 @@ def test_ways_to_name_a_device_archive(project: Project, libs: str) -> None:
     )
     run = project.run("-n")
     assert "ARCHIVE [gfx906] libgeo.gfx906.a" in run.actions, run.output + run.errors
+
+
+def test_flags_of_two_words(project: Project) -> None:
+    """The registration code of a program gets the values of flags, too."""
+    project.write("host.cfg", "-DHERE=1\n")
+    project.sconstruct(
+        "env.Append(CCFLAGS=['--config', './host.cfg', '-mllvm', '-inline-threshold=5'])\n"
+        "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_RDC=True)\n"
+    )
+    project.build()
+    project.assert_up_to_date()
