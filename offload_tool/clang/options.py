@@ -444,12 +444,11 @@ def without_values(words: Iterable[str], what: int) -> Iterator[str]:
 
 
 def with_values(words: Iterable[str], what: int) -> Iterator[str]:
-    """Yield the options with a bit, and their values; values of other options are none of them."""
+    """Yield the options with a bit, and their values, also behind options such as -Xarch_host."""
     rest = iter(words)
     for word in rest:
-        value = [*itertools.islice(rest, takes_next(word))]
         if does(word, what):
-            yield from (word, *value)
+            yield from (word, *itertools.islice(rest, takes_next(word)))
 
 
 def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:

@@ -187,6 +187,7 @@ def test_flags_that_decide() -> None:
     """Of a compile's flags, those for installations decide, and no others."""
     given = ["-O3", "-nogpulib", "--rocm-path=/x", "-DA=-nogpuinc", "-I/x", "--cuda-path=/y"]
     assert relevant_flags(given) == ("-nogpulib", "--rocm-path=/x", "--cuda-path=/y")
+    assert relevant_flags(["-Xarch_device", "-nogpulib"]) == ("-nogpulib",)
 
 
 LACKING = f"{HEADER}#ifndef MENDED\n#error this clang lacks something\n#endif\n"
