@@ -5,7 +5,7 @@ Equal figures give equal bytes: Matplotlib gets a fixed salt for its names, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,19 @@ _COLORS = ("#aec7e8", "#1f77b4", "#98df8a", "#2ca02c")
 
 def draw(file: Path, title: str, targets: Sequence[int], lines: Mapping[str, list[float]]) -> None:
     """Draw a line of seconds for each name, against the number of targets."""
-    axes, save = _axes((6.4, 4))
+    axes = _axes((6.4, 4))
     for (name, seconds), (color, line, marker) in zip(lines.items(), _STYLES, strict=False):
         axes.plot(targets, seconds, color=color, linestyle=line, marker=marker, label=name)
     axes.set(title=title, xlabel="target IDs", ylabel="processor seconds", ylim=(0, None))
     axes.set_xticks(list(targets))
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    save(file)
+    _save(axes, file)
 
 
 def draw_ratios(file: Path, title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     """Draw, for each build in `rows`, the time of each tool, as multiples of the first tool's."""
-    axes, save = _axes((6.4, 5))
+    axes = _axes((6.4, 5))
     tools = [*next(iter(rows.values()))][1:]
     height = 0.8 / len(tools)
     for number, (tool, color) in enumerate(zip(tools, _COLORS, strict=False)):
@@ -43,19 +43,18 @@ def draw_ratios(file: Path, title: str, rows: Mapping[str, Mapping[str, float]])
     axes.set(title=title, xlabel="processor time, as multiples of the compiler driver's")
     axes.margins(x=0.1)
     axes.legend(loc="upper center", bbox_to_anchor=(0.3, -0.12), ncols=len(tools))
-    save(file)
+    _save(axes, file)
 
 
-def _axes(size: tuple[float, float]) -> tuple[Any, Callable[[Path], None]]:
+def _axes(size: tuple[float, float]) -> Any:
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "offload-tool"
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    return Figure(figsize=size, layout="constrained").subplots()
 
-    def save(file: Path) -> None:
-        figure.savefig(file, format="svg", metadata={"Date": None})
 
-    return figure.subplots(), save
+def _save(axes: Any, file: Path) -> None:
+    axes.figure.savefig(file, format="svg", metadata={"Date": None})

@@ -15,6 +15,12 @@ from offload_tool.io.limits import Budget, Limits, limited, read_size
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+CHOICE = (
+    "the image with exactly that ID; else the compatible image that sets the most features; else "
+    "generic code for the AMD processor; else SPIR-V for HIP. NVIDIA GPUs load the nearest cubin, "
+    "else PTX."
+)
+"""What a device loads, for descriptions of commands."""
 _OUTSIDE = (
     ("thin_outside", "allow thin archives to name files outside of their folder"),
     ("kpack_outside", "allow kpack markers to name archives that are not beside their program"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.arguments import CHOICE
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.util.escape import printable
 
@@ -21,11 +22,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="write the device images of a file into a folder",
         description="Write the device images of any file that 'list' reads into a folder, and "
         "print the written files. With --target, write only the image of each bundle "
-        "or offload binary that such a device would load, and print why: the image "
-        "with exactly that ID; else the compatible image that sets the most "
-        "features; else generic code for the AMD processor; else SPIR-V for HIP. "
-        "NVIDIA GPUs load the nearest cubin, else PTX. Individually compressed "
-        "images are decompressed.",
+        f"or offload binary that such a device would load, and print why: {CHOICE} "
+        "Individually compressed images are decompressed.",
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument(

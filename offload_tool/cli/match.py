@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.arguments import CHOICE
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.util.escape import printable
 from offload_tool.util.frozen import as_dict
@@ -22,10 +23,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "match",
         help="print which images of a file a device would load",
         description="For each bundle and offload binary in a file, print the image that a device "
-        "would load and why, or why there is none. A device loads the image with "
-        "exactly that ID; else the compatible image that sets the most features; "
-        "else generic code for the AMD processor; else SPIR-V for HIP. NVIDIA GPUs "
-        "load the nearest cubin, else PTX.",
+        f"would load and why, or why there is none. A device loads {CHOICE}",
         epilog="The exit status is 0 if each of them has such an image, else 1.",
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")

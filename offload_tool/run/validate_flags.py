@@ -17,15 +17,8 @@ _HABITS = {
     "-fgpu-rdc": "relocatable device code is OFFLOAD_RDC=True, or --rdc of 'offload-tool compile'",
     **dict.fromkeys(
         (
-            *(
-                "-gencode",
-                "--generate-code",
-                "-arch=",
-                "--gpu-a",
-                "--amdgpu-target",
-                "-fopenmp-targets",
-            ),
-            *("-march=gfx", "-march=sm_", "-mcpu=gfx"),
+            *("-gencode", "--generate-code", "-arch=", "--gpu-a", "--amdgpu-target"),
+            *("-fopenmp-targets", "-march=gfx", "-march=sm_", "-mcpu=gfx"),
         ),
         _TARGETS,
     ),

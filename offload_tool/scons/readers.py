@@ -305,8 +305,15 @@ def link_flags(env: Environment) -> list[str]:
     """Return the flags of host compiles that the link also needs.
 
     A user of the compiler's driver would write them in both places.
+
+    :raises UsageError: a flag of the link would make the compiler's driver link device code.
     """
     there = host_link_flags(env)
+    if "-fgpu-rdc" in there:
+        raise UsageError(
+            "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so; "
+            "remove it from LINKFLAGS"
+        )
     words = dict.fromkeys(substituted(env, _HOST_FLAGS))
     return [word for word in words if is_one_of(word, LINKED) and word not in there]
 

@@ -127,11 +127,6 @@ def _link(env: Environment, target: str | None, source: Any, builder: str) -> li
 def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
     """Return the variables with which SCons links; `link` is the variable of the linker."""
     found = readers.toolchain(env)
-    if "-fgpu-rdc" in readers.host_link_flags(env):
-        raise UsageError(
-            "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so; "
-            "remove it from LINKFLAGS"
-        )
     variables = {**toolchain_variables(env), link: placed(found.cxx)}
     flags = readers.link_flags(env)
     if linked.needs_openmp:
