@@ -40,11 +40,11 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundle.binary import is_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS
 from offload_tool.formats.magic import COMPRESSED_BUNDLE
-from offload_tool.io import InputFile, OutputFile, StrPath
+from offload_tool.io import InputFile, OutputFile
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.bundle.compressed import CompressionReport
+    from offload_tool.formats.bundle.compressed import CompressionReport, Passing
 
 BINARY_TYPES = ("bc", "gch", "ast")
 FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
@@ -55,61 +55,8 @@ DEFAULT_FILE_TYPE = "o"
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes no shorter file for a compressed bundle
 
 
-class PassingContent:
-    """The content of the compressed bundle at `position` of `source`.
-
-    The content is verified only after `check`, `copy` or access to the data of `file`.
-
-    :raises FormatError: the beginning of the bundle is damaged.
-    :raises UnsupportedError: its version or method is not supported.
-    """
-
-    def __init__(self, source: InputFile, position: int, *, path: StrPath) -> None:
-        from offload_tool.formats.bundle.compressed import (
-            CompressionReport,
-            Passing,
-            decompress,
-            read_compressed_header,
-        )
-
-        data = source.data
-        header = read_compressed_header(data, position, path=path)
-        self._passing = Passing(data, header, path=path)
-        self.begin = memoryview(self._passing.begin)
-        """Its first bytes; at least one unless it is empty."""
-        self.end = self._passing.end
-        """End of the bundle in `source`; None if only decompression can find it."""
-        self.report = CompressionReport(header, (self.end or 0) - header.offset - header.size, 0.0)
-        """Statistics of the decompression, without the time."""
-
-        def make() -> memoryview:
-            return decompress(data, header, path=path).data
-
-        self.file = InputFile.made_later(path, header.uncompressed_size, make)
-        """The whole content; access decompresses it again."""
-
-    def check(self) -> None:
-        """Decompress the bundle only to verify its hash.
-
-        :raises FormatError: the bundle is damaged.
-        :raises LimitError: the content exceeds the run's budget.
-        """
-        self.copy([])
-
-    def copy(self, ranges: Sequence[tuple[int, int, OutputFile]]) -> None:
-        """Append ranges, (offset, size) in bytes, each to its own file.
-
-        Either `copy` or `check` works, once.
-
-        :raises FormatError: the bundle is damaged, and the files have invalid content.
-        :raises LimitError: the content exceeds the run's budget.
-        :raises FileError: a file cannot be written.
-        """
-        self._passing.to(_Parts(ranges))
-
-
 class _Parts:
-    """Writes each part of a stream to its file."""
+    """Writes ranges of a stream, (offset, size) in bytes, each to its own file."""
 
     def __init__(self, ranges: Sequence[tuple[int, int, OutputFile]]) -> None:
         self._ranges = ranges
@@ -131,7 +78,7 @@ class Container:
 
     entries: tuple[StoredEntry, ...]
     report: CompressionReport | None = None
-    """None if the bundle is not compressed."""
+    """None if the bundle is not compressed, or not decompressed yet."""
 
 
 @frozen
@@ -141,7 +88,7 @@ class OpenedBundle:
     content: InputFile
     """The whole file, or the decompressed content of a single compressed bundle."""
     containers: tuple[Container, ...]
-    passing: PassingContent | None = None
+    passing: Passing | None = None
     """The compressed bundle that `check` or `write` will decompress and verify."""
 
     @property
@@ -154,8 +101,7 @@ class OpenedBundle:
 
         :raises FormatError: the bundle is damaged.
         """
-        if self.passing is not None:
-            self.passing.check()
+        self.write([])
 
     def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
         """Append each entry's content to its own file; without entries, only check.
@@ -165,7 +111,7 @@ class OpenedBundle:
         """
         # Direct output (standard output) cannot be undone if the hash is wrong.
         if self.passing is not None and all(file.seekable for _, file in rows):
-            self.passing.copy([(entry.offset, entry.size, file) for entry, file in rows])
+            self.passing.to(_Parts([(entry.offset, entry.size, file) for entry, file in rows]))
             return
         if self.passing is not None:
             _ = self.content.data  # access verifies it, even if the entries are empty
@@ -192,19 +138,29 @@ def open_passing(
     :raises FormatError: the bundle is broken.
     :raises UnsupportedError: its version or variant is not supported.
     """
-    if file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
-        passing = PassingContent(source, 0, path=source.path)
-        is_all = passing.end is not None and next_content(source.data, passing.end) is None
+    data, path = source.data, source.path
+    if file_type not in COMMENT_MARKS and _is_compressed(data, 0):
+        from offload_tool.formats.bundle.compressed import (
+            Passing,
+            decompress,
+            read_compressed_header,
+        )
+
+        header = read_compressed_header(data, path=path)
+        passing = Passing(data, header, path=path)
+        is_all = passing.end is not None and next_content(data, passing.end) is None
         if is_all and is_bundle(passing.begin):
+            content = InputFile.made_later(
+                path, header.uncompressed_size, lambda: decompress(data, header, path=path).data
+            )
             try:
-                found = begun_bundle(passing.file, passing.begin, path=source.path)
+                found = begun_bundle(content, passing.begin, path=path)
             except FormatError:
-                passing.check()  # report damage first
+                passing.to(_Parts([]))  # report damage first
                 raise
             if found is not None:
                 entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
-                containers = (Container(entries, passing.report),)
-                return OpenedBundle(passing.file, containers, passing)
+                return OpenedBundle(content, (Container(entries),), passing)
     return open_bundle(source, file_type, wanted=wanted)
 
 

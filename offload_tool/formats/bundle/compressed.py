@@ -299,7 +299,7 @@ class Passing:
         self._budget = budget(self._stream.end - header.offset)
         self._budget.check_unpack(header.uncompressed_size, path)
         self._rest: Iterator[bytes | memoryview] = iter(self._stream)
-        self.begin = bytes(next(self._rest, b""))
+        self.begin = memoryview(bytes(next(self._rest, b"")))
         """The first bytes, as many as one step decompresses."""
         self._seconds = time.perf_counter() - started
 
