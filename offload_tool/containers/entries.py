@@ -245,5 +245,5 @@ def decompressed(
 
     data = source.data[:end]
     header = read_compressed_header(data, position, path=path)
-    unpacked = decompress(data, header, path=path)
-    return InputFile.from_data(path, unpacked.data), unpacked.report
+    content, report = decompress(data, header, path=path)
+    return InputFile.from_data(path, content), report

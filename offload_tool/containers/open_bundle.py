@@ -151,7 +151,7 @@ def open_passing(
         is_all = passing.end is not None and next_content(data, passing.end) is None
         if is_all and is_bundle(passing.begin):
             content = InputFile.made_later(
-                path, header.uncompressed_size, lambda: decompress(data, header, path=path).data
+                path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:
                 found = begun_bundle(content, passing.begin, path=path)

@@ -147,20 +147,17 @@ def compress(
     *,
     method: Method = "zstd",
     level: int | None = None,
-    threads: int | None = None,
 ) -> Iterator[bytes]:
     """Compress `chunks`, `size` bytes in total, into one frame or stream.
 
     zstd accepts any level: 0 is the default, 3, and levels out of range mean the nearest one. zlib
     has levels -1 (default) to 9, and one thread.
 
-    :raises UsageError: zlib has no such level, or `threads` is below 1.
+    :raises UsageError: zlib has no such level.
     """
-    if threads is not None and threads < 1:
-        raise UsageError(f"the number of threads must be at least 1, not {threads}")
     if method == "zlib":
         return _run(_zlib_compressor(-1 if level is None else level), chunks)
-    return _run(_zstd_compressor(3 if level is None else level, size, threads), chunks)
+    return _run(_zstd_compressor(3 if level is None else level, size), chunks)
 
 
 def _run(engine: _Engine, chunks: Iterable[memoryview]) -> Iterator[bytes]:
@@ -176,14 +173,14 @@ def _zlib_compressor(level: int) -> _Engine:
     return zlib.compressobj(level)
 
 
-def _zstd_compressor(level: int, size: int, threads: int | None) -> _Engine:
+def _zstd_compressor(level: int, size: int) -> _Engine:
     level = max(-(1 << 17), min(level, zstandard.MAX_COMPRESSION_LEVEL))
     job_size = _job_size(level, size)
     parameters = zstandard.ZstdCompressionParameters(
         compression_level=level,
         enable_ldm=True,
         window_log=28 if size > _LONG_INPUT else 27,
-        threads=_worker_count(level, size, job_size, threads),
+        threads=_worker_count(level, size, job_size),
         job_size=job_size,
         overlap_log=_OVERLAP if level < _SLOW_LEVEL else _SLOW_OVERLAP,
     )
@@ -198,13 +195,12 @@ def _job_size(level: int, size: int) -> int:
     return job_size
 
 
-def _worker_count(level: int, size: int, job_size: int, threads: int | None) -> int:
+def _worker_count(level: int, size: int, job_size: int) -> int:
     """Return the number of threads: at least 1, because 0 changes the output."""
-    if threads is None:
-        threads = len(os.sched_getaffinity(0))
     tables = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
     memory = tables.estimated_compression_context_size() + job_size
-    return max(1, min(threads, -(-size // job_size), _WORKER_MEMORY // memory))
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, -(-size // job_size), _WORKER_MEMORY // memory))
 
 
 class ZstdStream:

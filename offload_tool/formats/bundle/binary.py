@@ -43,12 +43,12 @@ _ALIGNMENTS = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 @frozen
 class BundleEntry:
-    """One row of the table: the place of a code object and its target."""
+    """An entry of a bundle: its target, and the place of its code object or text."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
     offset: int
-    """Bytes from the beginning of the bundle."""
+    """Bytes from the beginning of the bundle, which in the text layout is the file's."""
     size: int
     """Bytes; may be 0 (the host entry of a fat binary)."""
 
@@ -62,11 +62,6 @@ class Bundle:
     """Start of the bundle in the data it was read from, in bytes."""
     size: int
     """Bytes from the magic to the end of the last code object."""
-
-    def image(self, data: memoryview, entry: BundleEntry) -> memoryview:
-        """Return the code object of `entry` as a slice of `data`, which contains the bundle."""
-        start = self.offset + entry.offset
-        return data[start : start + entry.size]
 
 
 @frozen

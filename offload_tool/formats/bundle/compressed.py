@@ -169,12 +169,11 @@ def compress_bundle(
     version: int = 3,
     method: Method = "zstd",
     level: int | None = None,
-    threads: int | None = None,
 ) -> CompressionReport:
     """Append the bundle that consists of `parts` to `output`, compressed.
 
-    The output does not depend on `threads` (default: all cores) or on the division into parts. The
-    bundle is not copied into memory as a whole.
+    The output does not depend on the number of cores or on the division into parts. The bundle is
+    not copied into memory as a whole.
 
     :raises UsageError: the version or level cannot be written, or the bundle is too large for
         version 2.
@@ -187,11 +186,11 @@ def compress_bundle(
     draft = CompressedHeader(version, method, 0, size, 0, start)
     if output.seekable:
         output.write(draft.pack())  # placeholder: sizes and hash are known at the end
-        report = _write_payload(output, parts, draft, level, threads)
+        report = _write_payload(output, parts, draft, level)
         output.patch(start, report.header.pack())
         return report
     with Spool(output.path) as spool:
-        report = _write_payload(spool.out, parts, draft, level, threads)
+        report = _write_payload(spool.out, parts, draft, level)
         output.write(report.header.pack())
         output.copy(*spool.since())
     return report
@@ -202,14 +201,13 @@ def _write_payload(
     parts: Sequence[bytes | memoryview],
     draft: CompressedHeader,
     level: int | None,
-    threads: int | None,
 ) -> CompressionReport:
     """Append the payload; return a report with the final header (`draft` lacks size and hash)."""
     started, start = time.perf_counter(), output.position
     size, method = draft.uncompressed_size, draft.method
     with BackgroundHash() as md5:
         chunks = md5.watch(split(parts))
-        for chunk in compress(chunks, size, method=method, level=level, threads=threads):
+        for chunk in compress(chunks, size, method=method, level=level):
             output.write(chunk)
         digest = _truncated(md5.digest())
     payload_size = output.position - start
@@ -249,18 +247,10 @@ class _Memory:
         self.data += data
 
 
-@frozen
-class Decompressed:
-    """A decompressed bundle, in memory or mapped, and the report."""
-
-    data: memoryview
-    report: CompressionReport
-
-
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
-) -> Decompressed:
-    """Decompress a bundle in order to read it; `Passing` lists the checks.
+) -> tuple[memoryview, CompressionReport]:
+    """Decompress a bundle in order to read it, in memory or mapped; `Passing` lists the checks.
 
     A bundle above 16 MiB goes to an anonymous temporary file, which ends with the last use of the
     result.
@@ -269,8 +259,7 @@ def decompress(
     :raises LimitError: the bundle exceeds the run's budget.
     :raises FileError: there is no space for temporary files.
     """
-    passing = Passing(data, header, path=path)
-    return Decompressed(*_kept(header.uncompressed_size, passing.to))
+    return _kept(header.uncompressed_size, Passing(data, header, path=path).to)
 
 
 class Passing:

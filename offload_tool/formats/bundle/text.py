@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.util.frozen import frozen
+from offload_tool.formats.bundle.binary import BundleEntry
 
 if TYPE_CHECKING:
     from offload_tool.io import FileRange, StrPath
@@ -42,22 +42,6 @@ COMMENT_MARKS: dict[str, str] = {
 
 _START = "__CLANG_OFFLOAD_BUNDLE____START__"
 _END = "__CLANG_OFFLOAD_BUNDLE____END__"
-
-
-@frozen
-class TextEntry:
-    """An entry: its target, and the place of its content."""
-
-    id: str
-    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
-    offset: int
-    """Bytes from the beginning of the file to the content."""
-    size: int
-    """Bytes, without the line feed before the end marker."""
-
-    def content(self, data: memoryview) -> memoryview:
-        """Return the content as a slice of `data`, which contains the entry."""
-        return data[self.offset : self.offset + self.size]
 
 
 def start_marker(comment: str, entry_id: str) -> bytes:
@@ -112,7 +96,7 @@ def read_text_bundle(
     *,
     wanted: Callable[[str], bool] | None = None,
     path: StrPath | None = None,
-) -> tuple[TextEntry, ...]:
+) -> tuple[BundleEntry, ...]:
     """Read the entries of a text bundle, in file order; without markers there are none.
 
     Without `wanted`, all entries are returned and contents are not searched, as for a listing. With
@@ -135,7 +119,7 @@ def read_text_bundle(
         closed = end.search(data, position)
         if closed is None:
             raise _unfinished(entry_id, "an end marker", opened.start(), path)
-        entries.append(TextEntry(entry_id, position, closed.start() - position))
+        entries.append(BundleEntry(entry_id, position, closed.start() - position))
         position = closed.end()
     return tuple(entries)
 

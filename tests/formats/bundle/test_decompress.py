@@ -43,7 +43,7 @@ EVERY = [(version, method) for version in (1, 2, 3) for method in (ZLIB, ZSTD)]
 def unpack(data: bytes) -> bytes:
     view = memoryview(data)
     header = read_compressed_header(view, path="x.ccob")
-    return bytes(decompress(view, header, path="x.ccob").data)
+    return bytes(decompress(view, header, path="x.ccob")[0])
 
 
 @pytest.mark.parametrize(("version", "method"), EVERY)
@@ -60,22 +60,22 @@ def test_bundles_one_after_the_other(version: int, method: int) -> None:
     data = memoryview(stored + bytes(100) + compressed(TEXT, version, method) + b"CCOB")
     first = read_compressed_header(data)
     assert bytes(data).count(b"CCOB") > 3
-    result = decompress(data, first)
-    assert result.data == tricky
-    assert result.report.end == len(stored)
+    content, report = decompress(data, first)
+    assert content == tricky
+    assert report.end == len(stored)
     second = read_compressed_header(data, len(stored) + 100)
-    assert decompress(data, second).data == TEXT
-    assert decompress(data, second).report.end == len(data) - 4
+    assert decompress(data, second)[0] == TEXT
+    assert decompress(data, second)[1].end == len(data) - 4
 
 
 def test_what_follows_a_large_zlib_stream() -> None:
     """A stream whose end comes in several steps ends there, whatever is behind it."""
     large = bytes(5 << 20)
     data = memoryview(compressed(large, 1, ZLIB) + compressed(TEXT, 1, ZLIB))
-    found = decompress(data, read_compressed_header(data))
-    assert found.data == large
-    behind = read_compressed_header(data, found.report.end)
-    assert decompress(data, behind).data == TEXT
+    content, report = decompress(data, read_compressed_header(data))
+    assert content == large
+    behind = read_compressed_header(data, report.end)
+    assert decompress(data, behind)[0] == TEXT
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -87,7 +87,7 @@ def test_skippable_frames_are_passed_over(version: int) -> None:
     data = compressed(TEXT, version, payload=payload + one)
     assert unpack(data) == TEXT
     header = read_compressed_header(memoryview(data + data))
-    assert decompress(memoryview(data + data), header).report.end == len(data)
+    assert decompress(memoryview(data + data), header)[1].end == len(data)
 
 
 def stored_payload(data: bytes, method: int) -> bytes:
@@ -315,11 +315,11 @@ def test_large_bundle_is_mapped(tmp_path: Path, monkeypatch) -> None:
     data = compressed(bytes(size), payload=repeated(b"\0", 130))
     view = memoryview(data)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    result = decompress(view, read_compressed_header(view))
+    content, _ = decompress(view, read_compressed_header(view))
     assert list(tmp_path.iterdir()) == []
-    assert len(result.data) == size
-    assert result.data.readonly
-    assert bytes(result.data[-5:]) == bytes(5)
+    assert len(content) == size
+    assert content.readonly
+    assert bytes(content[-5:]) == bytes(5)
 
 
 @pytest.mark.parametrize("size", [100, 130 * BLOCK], ids=["memory", "mapped"])

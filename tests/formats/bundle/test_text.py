@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.bundle.binary import BundleEntry
 from offload_tool.formats.bundle.text import (
     COMMENT_MARKS,
-    TextEntry,
     check_text_content,
     end_marker,
     read_text_bundle,
@@ -37,7 +37,7 @@ def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
     view = memoryview(data)
     accept = None if wanted is None else (lambda name: name == wanted)
     found = read_text_bundle(view, "//", wanted=accept)
-    return {item.id: bytes(item.content(view)) for item in reversed(found)}
+    return {item.id: bytes(view[item.offset : item.offset + item.size]) for item in reversed(found)}
 
 
 def test_layout() -> None:
@@ -50,8 +50,8 @@ def test_offsets() -> None:
     """An entry says where its content is, in bytes from the beginning of the file."""
     data = b"before" + entry(HOST, b"h\n") + entry(GFX906, b"")
     assert read_text_bundle(memoryview(data), "//") == (
-        TextEntry(HOST, data.index(b"h\n\n"), 2),
-        TextEntry(GFX906, len(data) - len(end_marker("//", GFX906)), 0),
+        BundleEntry(HOST, data.index(b"h\n\n"), 2),
+        BundleEntry(GFX906, len(data) - len(end_marker("//", GFX906)), 0),
     )
 
 
@@ -82,14 +82,14 @@ PIECES = st.sampled_from(
 def test_any_text_gives_entries_or_a_format_error(data: bytes, wanted: str | None) -> None:
     """Entries never overlap, never leave the file, and never hold an end marker."""
     accept = None if wanted is None else (lambda name: name == wanted)
-    found: tuple[TextEntry, ...] = ()
+    found: tuple[BundleEntry, ...] = ()
     with suppress(FormatError):
         found = read_text_bundle(memoryview(data), "//", wanted=accept)
     position = 0
     for item in found:
         assert position <= item.offset <= item.offset + item.size <= len(data)
-        check_text_content(item.content(memoryview(data)), "//")
         position = item.offset + item.size
+        check_text_content(memoryview(data)[item.offset : position], "//")
 
 
 @pytest.mark.parametrize(
