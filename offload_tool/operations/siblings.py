@@ -23,7 +23,7 @@ from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.formats.target.compatibility import generic_processor
+from offload_tool.formats.target.compatibility import GENERIC_OF
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
@@ -146,6 +146,6 @@ def _generic_of(targets: tuple[str, ...]) -> str:
     names = set()
     for target in targets:
         processor = find_processor(target)
-        generic = None if processor is None else generic_processor(processor.name)
+        generic = None if processor is None else GENERIC_OF.get(processor.name)
         names.add(generic.name if generic is not None else "")
     return names.pop() if len(names) == 1 else ""

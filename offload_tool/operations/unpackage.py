@@ -271,9 +271,9 @@ class _ImageOutputs:
         if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
             return False
         if wanted.triple is not None:
-            from offload_tool.formats.target.triple import is_compatible  # rarely needed
+            from offload_tool.formats.target.triple import incompatibility  # rarely needed
 
-            if not is_compatible(image.triple, wanted.triple):
+            if incompatibility(image.triple, wanted.triple) is not None:
                 return False
         return all(image.strings.get(key, "") == value for key, value in wanted.strings.items())
 

@@ -376,9 +376,9 @@ def _feature_names(entry: BundleEntryID) -> set[str]:
     return {part.rstrip("+-") for part in entry.target_id.split(":")[1:]}
 
 
-def check_composition(ids: Iterable[BundleEntryID], spellings: Sequence[str] | None = None) -> None:
+def check_composition(ids: Iterable[BundleEntryID]) -> None:
     """Raise `EntryIDError` with all messages of `find_conflicts`, if any."""
-    problems = find_conflicts(ids, spellings)
+    problems = find_conflicts(ids)
     if problems:
         raise EntryIDError(problems)
 

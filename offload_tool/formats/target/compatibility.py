@@ -54,7 +54,7 @@ from offload_tool.formats.target.bundle_entry_id import (
     any_target_id,
     incompatibility,
 )
-from offload_tool.formats.target.processors import PROCESSORS, Processor, find_processor
+from offload_tool.formats.target.processors import PROCESSORS, find_processor
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.util.frozen import frozen, replaced
 
@@ -83,12 +83,8 @@ class Fit:
     """Order within one rule if no other comparison applies; the lowest is loaded."""
 
 
-_GENERIC_OF = {name: row for row in PROCESSORS.values() for name in row.covers}
-
-
-def generic_processor(name: str) -> Processor | None:
-    """Return the generic processor that covers the processor with this primary name."""
-    return _GENERIC_OF.get(name)
+GENERIC_OF = {name: row for row in PROCESSORS.values() for name in row.covers}
+"""The generic processor that covers the processor with a primary name."""
 
 
 def is_amd(entry: BundleEntryID) -> bool:

@@ -129,35 +129,21 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _amdgpu_rows() -> Iterator[Processor]:
-    for line in _AMDGPU.strip().splitlines():
-        names, features, mach, *since = line.split()
+    for line in (_AMDGPU.strip() + _AMDGPU_GENERIC.rstrip()).splitlines():
+        names, features, mach, *rest = line.split()
         name, _, alternatives = names.partition("=")
-        yield _amdgpu(name, _list(alternatives or "-"), features, mach, (), since)
-    for line in _AMDGPU_GENERIC.strip().splitlines():
-        name, features, mach, covers, *since = line.split()
-        covered = tuple(f"gfx{number}" for number in covers.split(","))
-        yield _amdgpu(name, (), features, mach, covered, since)
-
-
-def _amdgpu(
-    name: str,
-    alternatives: tuple[str, ...],
-    features: str,
-    mach: str,
-    covers: tuple[str, ...],
-    since: list[str],
-) -> Processor:
-    newer = _FEATURES_OF_23.get(name, ())
-    return Processor(
-        name,
-        "amdgcn",
-        alternatives,
-        (*_list(features), *newer),
-        int(mach, 16),
-        covers,
-        int(since[0]) if since else 22,
-        newer,
-    )
+        covers = rest.pop(0) if name.endswith("-generic") else "-"
+        newer = _FEATURES_OF_23.get(name, ())
+        yield Processor(
+            name,
+            "amdgcn",
+            _list(alternatives or "-"),
+            (*_list(features), *newer),
+            int(mach, 16),
+            tuple(f"gfx{number}" for number in _list(covers)),
+            int(rest[0]) if rest else 22,
+            newer,
+        )
 
 
 def _rows() -> Iterator[Processor]:

@@ -155,32 +155,23 @@ def _supported(processor: Processor) -> str:
     return f"processor '{processor.name}' supports {features}"
 
 
-def conflicting_pairs(ids: Iterable[TargetID]) -> tuple[tuple[TargetID, TargetID], ...]:
-    """Return the pairs of IDs that cannot share a bundle.
+def _conflicts(ids: Iterable[TargetID]) -> Iterator[str]:
+    """Yield why some of the IDs cannot share a bundle.
 
     A feature that is Any in one ID must be Any in all IDs of that processor. Every ID that violates
-    this is paired with the first of its processor in canonical order, as LLVM 22 reports it.
+    this is named with the first of its processor in canonical order, as LLVM 22 reports it.
     Source: Bundled Code Object Composition.
     """
-    pairs = []
-    for _, group in itertools.groupby(sorted(set(ids)), key=lambda i: i.processor):
-        first, *others = group
-        names = _feature_names(first)
-        pairs += [(first, other) for other in others if _feature_names(other) != names]
-    return tuple(pairs)
-
-
-def _feature_names(target: TargetID) -> tuple[str, ...]:
-    return tuple(name for name, _ in target.features)
-
-
-def _conflict_problem(first: TargetID, second: TargetID) -> str:
-    features = sorted({*_feature_names(first)} ^ {*_feature_names(second)})
-    listed = " and ".join(f"'{feature}'" for feature in features)
-    return (
-        f"conflicting target IDs '{first}' and '{second}': set {listed} "
-        f"for every target ID of {first.processor} or for none"
-    )
+    for processor, (first, *others) in itertools.groupby(sorted(ids), key=lambda i: i.processor):
+        names = {name for name, _ in first.features}
+        for other in others:
+            features = sorted(names ^ {name for name, _ in other.features})
+            if features:
+                listed = " and ".join(f"'{feature}'" for feature in features)
+                yield (
+                    f"conflicting target IDs '{first}' and '{other}': set {listed} "
+                    f"for every target ID of {processor} or for none"
+                )
 
 
 def split_list(text: str) -> list[str]:
@@ -201,7 +192,7 @@ def parse_target_ids(items: Iterable[str], *, allow_unknown: bool = False) -> tu
             found[TargetID.parse(text, allow_unknown=allow_unknown)] = None
         except TargetIDError as error:
             problems += error.problems
-    problems += [_conflict_problem(*pair) for pair in conflicting_pairs(found)]
+    problems += _conflicts(found)
     if problems:
         raise TargetIDError(problems)
     return tuple(found)

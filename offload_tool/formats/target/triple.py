@@ -151,21 +151,27 @@ _ARM_VERSIONS = {
 _VENDOR_NAMES = """
 amd apple csr fsl ibm img intel mesa meta mti nvidia oe pc scei sie suse
 """
+_VENDORS = frozenset(_VENDOR_NAMES.split())
+
+
+def _longest_first(names: str) -> list[str]:
+    return sorted(names.split(), key=len, reverse=True)  # gnueabihf is not gnu
+
 
 # A field that begins with the name is this OS or environment: a version may follow.
-_SYSTEMS = """
+_SYSTEMS = _longest_first("""
 aix amdhsa amdpal bridgeos cheriotrtos cuda darwin dragonfly driverkit elfiamcu emscripten
 freebsd fuchsia haiku hermit hurd ios kfreebsd linux liteos lv2 macos managarm mesa3d netbsd
 nvcl openbsd ps4 ps5 rtems serenity shadermodel solaris tvos uefi visionos vulkan wasi wasip1
 wasip2 wasip3 watchos win32 windows xros zos
-"""
-_ENVIRONMENTS = """
+""")
+_ENVIRONMENTS = _longest_first("""
 amplification android anyhit callable closesthit code16 compute coreclr cygnus domain eabi
 eabihf geometry gnu gnu_ilp32 gnuabi64 gnuabin32 gnueabi gnueabihf gnueabihft64 gnueabit64
 gnuf32 gnuf64 gnusf gnut64 gnux32 hull intersection itanium library llvm macabi mesh miss mlibc
 msvc mtia musl muslabi64 muslabin32 musleabi musleabihf muslf32 muslsf muslwali muslx32 ohos
 opencl pauthtest pixel raygeneration rootsignature simulator vertex
-"""
+""")
 _SAME_SYSTEM = {"win32": "windows", "visionos": "xros"}
 
 _OBJECT_FORMATS = ("xcoff", "coff", "elf", "goff", "macho", "wasm", "spirv")  # first match wins
@@ -187,16 +193,6 @@ _FORMATS_BY_ARCH = {
     **dict.fromkeys(("wasm32", "wasm64"), "wasm"),
     "dxil": "dxcontainer",
 }
-
-_VENDORS = frozenset(_VENDOR_NAMES.split())
-
-
-def _longest_first(names: str) -> list[str]:
-    return sorted(names.split(), key=len, reverse=True)  # gnueabihf is not gnu
-
-
-_SYSTEM = _longest_first(_SYSTEMS)
-_ENVIRONMENT = _longest_first(_ENVIRONMENTS)
 
 
 def _beginning(name: str, known: Iterable[str]) -> str:
@@ -235,12 +231,12 @@ def _arch(name: str) -> tuple[str, str] | None:
 
 
 def _system(name: str) -> str:
-    system = _beginning(name, _SYSTEM)
+    system = _beginning(name, _SYSTEMS)
     return _SAME_SYSTEM.get(system, system)
 
 
 def _environment(name: str) -> str:
-    return _beginning(name, _ENVIRONMENT)
+    return _beginning(name, _ENVIRONMENTS)
 
 
 def _object_format(name: str) -> str:
@@ -449,8 +445,3 @@ def _is_same_family(first: str, second: str) -> bool:
         return True
     families = [AMDGPU_ARCHES.get(_AMDGPU + sub_arch) for sub_arch in (first, second)]
     return families[0] == families[1] and families[0] in (_AMDGPU + first, _AMDGPU + second)
-
-
-def is_compatible(code_object: str, target: str) -> bool:
-    """Return whether code for one triple is compatible with another (see `incompatibility`)."""
-    return incompatibility(code_object, target) is None

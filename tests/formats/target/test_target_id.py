@@ -12,7 +12,6 @@ from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.formats.target.target_id import (
     TargetID,
-    conflicting_pairs,
     incompatibility,
     parse_target_ids,
 )
@@ -212,16 +211,20 @@ def test_a_set_without_conflicts_is_uniform_per_processor(targets):
     """No conflict is found exactly when every processor has one set of feature names."""
     names = {(t.processor, tuple(name for name, _ in t.features)) for t in targets}
     uniform = len(names) == len({processor for processor, _ in names})
-    assert (conflicting_pairs(targets) == ()) == uniform
+    if uniform:
+        assert set(parse_target_ids(map(str, targets))) == set(targets)
+    else:
+        with pytest.raises(TargetIDError, match="conflicting target IDs"):
+            parse_target_ids(map(str, targets))
 
 
 def test_conflicts_pair_each_offender_with_the_first():
     """Every ID whose set of features differs from the first one's is named."""
-    texts = ["gfx906:xnack-", "gfx906", "gfx908:xnack+", "gfx906:xnack+"]
-    pairs = conflicting_pairs(TargetID.parse(text) for text in texts)
-    assert [(str(a), str(b)) for a, b in pairs] == [
-        ("gfx906", "gfx906:xnack+"),
-        ("gfx906", "gfx906:xnack-"),
+    with pytest.raises(TargetIDError) as caught:
+        parse_target_ids(["gfx906:xnack-", "gfx906", "gfx908:xnack+", "gfx906:xnack+"])
+    assert [problem.partition(": ")[0] for problem in caught.value.problems] == [
+        "conflicting target IDs 'gfx906' and 'gfx906:xnack+'",
+        "conflicting target IDs 'gfx906' and 'gfx906:xnack-'",
     ]
 
 
