@@ -50,7 +50,7 @@ disassembly is equal. The Clang Offload Wrapper document for the additions with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from offload_tool.formats.target import triple as triples
@@ -214,17 +214,17 @@ class _ModuleText:
 
     def text(self) -> str:
         registration = self.registration
-        name = "object" if registration.generation == 15 else "module"
-        self.lines = [f'source_filename = "offload.wrapper.{name}"']
+        is_15 = registration.generation == 15
+        self.lines = [f'source_filename = "offload.wrapper.{"object" if is_15 else "module"}"']
         if registration.triple:
             self._add(f'target triple = "{_escaped(registration.triple)}"')
-        if registration.generation == 15:
-            self._openmp_15()
-        elif registration.kind == "openmp":
-            self._entries()
-            self._openmp()
+        if is_15:
+            self._entries_15()
         else:
             self._entries()
+        if registration.kind == "openmp":
+            self._openmp(is_15=is_15)
+        else:
             self._fatbin()
         if self.init_arrays:
             self._add_used()
@@ -233,8 +233,6 @@ class _ModuleText:
             for usual, darwin in _MACHO_NAMES.items():
                 text = text.replace(usual, darwin)
         return text
-
-    # -- generation 22 ---------------------------------------------------------------
 
     def _entries(self) -> None:
         entry = "%struct.__tgt_offload_entry"
@@ -259,22 +257,36 @@ class _ModuleText:
             if not self.init_arrays:
                 self._add_used()
 
-    def _openmp(self) -> None:
-        begin, end = "ptr @__start_llvm_offload_entries", "ptr @__stop_llvm_offload_entries"
-        self._descriptor(begin, end)
-        infos = self._image_infos()
-        descriptor = "@.omp_offloading.descriptor"
-        self._constructor("llvm.global_ctors", 101, f"{descriptor}_reg")
-        self._function(
-            f"void {descriptor}_reg()",
-            *(_image_info_calls(infos) if infos else ()),
-            f"call void @__tgt_register_lib(ptr {descriptor})",
-            f"%0 = call i32 @atexit(ptr {descriptor}_unreg)",
-            "ret void",
+    def _entries_15(self) -> None:
+        entry = "%__tgt_offload_entry"
+        self._add(f"{entry} = type {{ ptr, ptr, i64, i32, i32 }}")
+        for name in ("start", "stop"):
+            self._add(f"@__{name}_omp_offloading_entries = external hidden constant {entry}")
+        self._add(
+            f"@__dummy.omp_offloading.entry = hidden constant [0 x {entry}] zeroinitializer, "
+            'section "omp_offloading_entries"'
         )
+
+    def _openmp(self, *, is_15: bool) -> None:
+        self._descriptor("omp_offloading_entries" if is_15 else "llvm_offload_entries")
+        infos = self._image_infos()
+        calls = [f"call void @__tgt_register_image_info(ptr {info})" for info in infos]
+        descriptor = "@.omp_offloading.descriptor"
+        calls_last = [f"call void @__tgt_register_lib(ptr {descriptor})"]
+        if is_15:
+            self._constructor("llvm.global_ctors", 1, f"{descriptor}_reg")
+            self._constructor("llvm.global_dtors", 1, f"{descriptor}_unreg")
+        else:
+            self._constructor("llvm.global_ctors", 101, f"{descriptor}_reg")
+            calls = _if_known(calls) if calls else []
+            calls_last.append(f"%0 = call i32 @atexit(ptr {descriptor}_unreg)")
+        self._function(f"void {descriptor}_reg()", *calls, *calls_last, "ret void")
         if infos:
-            self._add("declare extern_weak void @__tgt_register_image_info(ptr)")
-        self.lines += ["declare void @__tgt_register_lib(ptr)", "declare i32 @atexit(ptr)"]
+            linkage = "" if is_15 else "extern_weak "
+            self._add(f"declare {linkage}void @__tgt_register_image_info(ptr)")
+        self._add("declare void @__tgt_register_lib(ptr)")
+        if not is_15:
+            self._add("declare i32 @atexit(ptr)")
         self._function(
             f"void {descriptor}_unreg()",
             f"call void @__tgt_unregister_lib(ptr {descriptor})",
@@ -331,41 +343,6 @@ class _ModuleText:
             text = text.replace(mark, value)
         self._add(text)
 
-    # -- generation 15 ---------------------------------------------------------------
-
-    def _openmp_15(self) -> None:
-        entry = "%__tgt_offload_entry"
-        begin, end = "ptr @__start_omp_offloading_entries", "ptr @__stop_omp_offloading_entries"
-        self._add(f"{entry} = type {{ ptr, ptr, i64, i32, i32 }}")
-        self.lines += [
-            f"{name.removeprefix('ptr ')} = external hidden constant {entry}"
-            for name in (begin, end)
-        ]
-        self._add(
-            f"@__dummy.omp_offloading.entry = hidden constant [0 x {entry}] zeroinitializer, "
-            'section "omp_offloading_entries"'
-        )
-        self._descriptor(begin, end)
-        infos = self._image_infos()
-        descriptor = "@.omp_offloading.descriptor"
-        self._constructor("llvm.global_ctors", 1, f"{descriptor}_reg")
-        self._constructor("llvm.global_dtors", 1, f"{descriptor}_unreg")
-        self._function(
-            f"void {descriptor}_reg()",
-            *(f"call void @__tgt_register_image_info(ptr {info})" for info in infos),
-            f"call void @__tgt_register_lib(ptr {descriptor})",
-            "ret void",
-        )
-        if infos:
-            self._add("declare void @__tgt_register_image_info(ptr)")
-        self._add("declare void @__tgt_register_lib(ptr)")
-        self._function(
-            f"void {descriptor}_unreg()",
-            f"call void @__tgt_unregister_lib(ptr {descriptor})",
-            "ret void",
-        )
-        self._add("declare void @__tgt_unregister_lib(ptr)")
-
     def _image_infos(self) -> list[str]:
         """Write the objects with the images' target IDs; return their names."""
         images = self.registration.images
@@ -388,10 +365,9 @@ class _ModuleText:
             names.append(info)
         return names
 
-    # -- both ------------------------------------------------------------------------
-
-    def _descriptor(self, begin: str, end: str) -> None:
+    def _descriptor(self, section: str) -> None:
         """Write the images, their array, and the descriptor."""
+        begin, end = f"ptr @__start_{section}", f"ptr @__stop_{section}"
         rows = []
         for number, image in enumerate(self.images):
             name = self._name("@.omp_offloading.device_image", number)
@@ -446,14 +422,16 @@ class _ModuleText:
         self.lines += ["entry:", *(f"  {line}" for line in body), "}"]
 
 
-def _image_info_calls(infos: Sequence[str]) -> Iterator[str]:
-    """Yield the calls that depend on the presence of the function."""
-    yield "%known = icmp ne ptr @__tgt_register_image_info, null"
-    yield "br i1 %known, label %infos, label %images"
-    yield "infos:"
-    yield from (f"call void @__tgt_register_image_info(ptr {info})" for info in infos)
-    yield "br label %images"
-    yield "images:"
+def _if_known(calls: Sequence[str]) -> list[str]:
+    """Return `calls` under the condition that the called function exists."""
+    return [
+        "%known = icmp ne ptr @__tgt_register_image_info, null",
+        "br i1 %known, label %infos, label %images",
+        "infos:",
+        *calls,
+        "br label %images",
+        "images:",
+    ]
 
 
 _INFO = "@.offload_image_info"
