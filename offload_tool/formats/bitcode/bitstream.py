@@ -35,7 +35,7 @@ from typing import TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import BITCODE as MAGIC
-from offload_tool.io.write_plan import FilePlan, Literal, Piece, content
+from offload_tool.io.write_plan import FilePlan, Literal, Range, content
 
 LITERAL, FIXED, VBR, ARRAY, CHAR6, BLOB = range(6)
 """Encodings of an operand; `LITERAL` has no number in the stream."""
@@ -380,15 +380,14 @@ class _BitWriter:
     """Collects bits; complete bytes become literals, with contents between them."""
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[tuple[int, bytearray] | Range] = []
+        """Literals as position and bytes, and contents."""
         self.start = 0
         """Position of `data` in bytes."""
         self.data = bytearray(MAGIC)
         self.pending = 0
         """Bits behind `data`, fewer than 8."""
         self.count = 0
-        self.sizes: list[tuple[int, int, int]] = []
-        """Sizes to patch: piece, offset in it, size."""
         self.known: dict[int, list[Abbreviation]] = {}
 
     # -- numbers ---------------------------------------------------------------------
@@ -425,8 +424,8 @@ class _BitWriter:
         self.vbr(block.number, 8)
         self.vbr(block.width, 4)
         self.align()
-        piece, offset = len(self.pieces), len(self.data)
-        self.fixed(0, 32)  # `finish` fills in the size
+        data, size_at = self.data, len(self.data)
+        self.fixed(0, 32)  # filled in at the end
         block.content_at = self.position // 32
         self._write_items(block)
         self.fixed(END, block.width)
@@ -434,7 +433,7 @@ class _BitWriter:
         size = self.position // 32 - block.content_at
         if size >> 32:
             raise UnsupportedError(f"a block of {4 * size} bytes is too large for bitcode")
-        self.sizes.append((piece, offset, size))
+        data[size_at : size_at + 4] = size.to_bytes(4, "little")
 
     def _write_items(self, block: Block) -> None:
         abbreviations = list(self.known.get(block.number, ()))
@@ -485,7 +484,11 @@ class _BitWriter:
                     self._value(value, element)
                 at = len(values)
             elif operand[0] == BLOB:
-                self._blob(record.blob or b"")
+                blob = record.blob or b""
+                self.vbr(len(blob), 6)
+                self.align()
+                self.data += blob
+                self.align()
             else:
                 self._value(values[at], operand)
                 at += 1
@@ -498,12 +501,6 @@ class _BitWriter:
             self.fixed(value, number)
         elif encoding == VBR and number:
             self.vbr(value, number)
-
-    def _blob(self, blob: bytes | memoryview) -> None:
-        self.vbr(len(blob), 6)
-        self.align()
-        self.data += blob
-        self.align()
 
     def _elements(self, item: Elements, width: int, abbreviations: Sequence[Abbreviation]) -> None:
         if item.size > _MAX_COUNT:
@@ -525,19 +522,15 @@ class _BitWriter:
         self.start += item.size
 
     def _flush(self) -> None:
-        self.pieces.append(Literal(self.start, bytes(self.data)))
+        self.pieces.append((self.start, self.data))
         self.start += len(self.data)
         self.data = bytearray()
 
     def finish(self) -> FilePlan:
-        """Patch the block sizes; return the plan."""
+        """Return the plan."""
         self._flush()
-        literals: dict[int, bytearray] = {}
-        for number, offset, size in self.sizes:
-            piece = self.pieces[number]
-            if isinstance(piece, Literal):
-                data = literals.setdefault(number, bytearray(piece.data))
-                data[offset : offset + 4] = size.to_bytes(4, "little")
-        for number, data in literals.items():
-            self.pieces[number] = Literal(self.pieces[number].position, bytes(data))
-        return FilePlan(tuple(piece for piece in self.pieces if piece.size), self.start)
+        pieces = (
+            piece if isinstance(piece, Range) else Literal(piece[0], bytes(piece[1]))
+            for piece in self.pieces
+        )
+        return FilePlan(tuple(piece for piece in pieces if piece.size), self.start)

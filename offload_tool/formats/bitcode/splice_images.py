@@ -78,12 +78,9 @@ def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
             plan = _plan(module[offset : offset + size], sizes)
             if offset != _WRAPPER.size or plan.size >> 32:
                 raise UnsupportedError(f"{plan.size} bytes of bitcode do not fit into a wrapper")
-            return _wrapped(plan, _WRAPPER.pack(magic, version, offset, plan.size, processor))
+            header = _WRAPPER.pack(magic, version, offset, plan.size, processor)
+            return FilePlan.of([header, plan, -(len(header) + plan.size) % _WRAPPED_ALIGNMENT])
     return _plan(module, sizes)
-
-
-def _wrapped(plan: FilePlan, header: bytes) -> FilePlan:
-    return FilePlan.of([header, plan, -(len(header) + plan.size) % _WRAPPED_ALIGNMENT])
 
 
 def _plan(module: bytes, sizes: Sequence[int]) -> FilePlan:
@@ -95,10 +92,7 @@ def _plan(module: bytes, sizes: Sequence[int]) -> FilePlan:
     found = [number for block in constants for number in _set_constants(block, types, sizes, known)]
     if sorted(found) != sorted(types.values()):
         raise FormatError(f"expected the arrays of images {sorted(types.values())} once each")
-    places = _Places(body)
-    write_bitstream(blocks)  # sets the new positions
-    places.update()
-    return write_bitstream(blocks)
+    return _written(blocks, body)
 
 
 def _only(items: Sequence[Item], number: int) -> Block:
@@ -166,30 +160,25 @@ def _set_constants(
     ]
 
 
-class _Places:
-    """The module's records that contain block positions, in units of 4 bytes."""
-
-    def __init__(self, module: Block) -> None:
-        functions = {block.header_at: block for block in module.blocks(_FUNCTION)}
-        tables = {block.header_at: block for block in module.blocks(_VALUE_SYMTAB)}
-        self.to_functions = [
-            (record, _find(functions, record.operands[1]))
-            for table in tables.values()
-            for record in table.records()
-            if record.code == _FNENTRY
-        ]
-        self.to_tables = [
-            (record, _find(tables, record.operands[0]))
-            for record in module.records()
-            if record.code == _VSTOFFSET
-        ]
-
-    def update(self) -> None:
-        """Write the current block positions to the records."""
-        for record, block in self.to_functions:
-            record.operands[1] = block.header_at
-        for record, block in self.to_tables:
-            record.operands[0] = block.header_at
+def _written(blocks: Sequence[Block], module: Block) -> FilePlan:
+    """Return the file of the blocks, after updating the records of `module` with positions."""
+    functions = {block.header_at: block for block in module.blocks(_FUNCTION)}
+    tables = {block.header_at: block for block in module.blocks(_VALUE_SYMTAB)}
+    references = [
+        (record, 1, _find(functions, record.operands[1]))
+        for table in tables.values()
+        for record in table.records()
+        if record.code == _FNENTRY
+    ]
+    references += [
+        (record, 0, _find(tables, record.operands[0]))
+        for record in module.records()
+        if record.code == _VSTOFFSET
+    ]
+    write_bitstream(blocks)  # sets the new positions
+    for record, operand, block in references:
+        record.operands[operand] = block.header_at
+    return write_bitstream(blocks)
 
 
 def _find(blocks: dict[int, Block], place: int) -> Block:

@@ -207,10 +207,7 @@ def with_definitions(count: int) -> bytes:
     constants = next(body.blocks(11))
     own = sum(isinstance(item, Definition) for item in constants.items)
     constants.items[own:own] = [Definition(((FIXED, 8),))] * count
-    places = splice_images._Places(body)
-    write_bitstream(blocks)  # for the new positions
-    places.update()
-    return planned(write_bitstream(blocks), [])
+    return planned(splice_images._written(blocks, body), [])
 
 
 @pytest.mark.llvm
