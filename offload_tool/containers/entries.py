@@ -39,7 +39,7 @@ class CudaContent:
         from offload_tool.formats.cuda.fatbin import image_content
 
         unpack = partial(self.payloads.unpacked, source, label=self.label)
-        return image_content(source.data, self.image, unpack=unpack)
+        return image_content(source.data, self.image, unpack)
 
 
 class PackedFrame:

@@ -17,7 +17,7 @@ from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_member
 from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.cuda import object_section
-from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.hip.fatbin_section import (
     BUNDLE_PLACE,
     FATBIN,
@@ -179,7 +179,7 @@ def write_cuda_fatbin(
             for processor, path in images
         ]
         with replace_file(output) as out:
-            for piece in plan_cuda_fatbin(entries, FatbinStyle()):
+            for piece in plan_cuda_fatbin(entries):
                 out.write(piece)
 
 

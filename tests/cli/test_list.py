@@ -12,7 +12,7 @@ import pytest
 from offload_tool import BundleEntryID, Compression, bundle_files
 from offload_tool.cli import main
 from offload_tool.formats.codec import Method
-from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from tests.formats.object_files import make_elf
 from tests.operations.fatbins import HOST, make_bundle
 
@@ -219,7 +219,7 @@ def test_folder_with_broken_compressed_bundles(tmp_path: Path, method: Method) -
 def test_memory_of_a_large_library(tmp_path: Path) -> None:
     """4000 fat binaries in 192 MB are listed as JSON within 100 MB, mapped pages included."""
     ptx = b".version 7.0\n.target sm_80\n.address_size 64\n"
-    fatbin = b"".join(plan_cuda_fatbin([NewCudaEntry("sm_80", ptx)], FatbinStyle(mode="none")))
+    fatbin = b"".join(plan_cuda_fatbin([NewCudaEntry("sm_80", ptx)]))
     library = tmp_path / "library.so"
     library.write_bytes(make_elf(extra={b".nv_fatbin": fatbin * 4000}))
     with library.open("r+b") as file:

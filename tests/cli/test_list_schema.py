@@ -16,7 +16,7 @@ import pytest
 
 from offload_tool import Compression, DeviceImage, PackagedImage, embed_bundle, package_images
 from offload_tool.cli import main
-from offload_tool.formats.cuda.fatbin import IMAGE_KINDS as CUDA_IMAGE_KINDS
+from offload_tool.formats.cuda.fatbin import _KINDS as CUDA_IMAGE_KINDS
 from offload_tool.formats.kpack.archive import ZSTD
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.offload_binary import ImageKind
@@ -192,7 +192,11 @@ def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
     properties = schema["items"]["properties"]
     assert list(properties) == [*DeviceImage.__match_args__]
     assert schema["items"]["required"] == list(properties)
-    new = [name for name in CUDA_IMAGE_KINDS if name not in {k.name.lower() for k in ImageKind}]
+    new = [
+        name
+        for name in CUDA_IMAGE_KINDS.values()
+        if name not in {k.name.lower() for k in ImageKind}
+    ]
     words = properties["image_kind"]["anyOf"][0]["enum"]
     assert words == [
         None,

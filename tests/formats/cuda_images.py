@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import random
+import struct
 import subprocess
+from functools import partial
 from pathlib import Path
+
+import lz4.block
+import zstandard
+
+from offload_tool.formats.cuda.fatbin import (
+    CudaImage,
+    image_content,
+    plan_entries,
+    read_cuda_fatbin,
+)
+from offload_tool.formats.cuda.fatbin_payload import decompressed
 
 PROCESSORS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")
 PROCESSORS += ("sm_103f", "sm_120", "sm_120a", "sm_121f")
@@ -53,3 +66,34 @@ def odd_ptx(rng: random.Random) -> bytes:
     head = rng.choice([b"// x", b"/* y */", b" ", b""])
     head += b"\n.version 8.8\n.target sm_90\n.address_size 64\n"
     return head + b"".join(rng.choice(tokens) for _ in range(rng.randrange(20))) + b"\n"
+
+
+def images_of(data: bytes | memoryview) -> list[CudaImage]:
+    """Return the images of a fat binary, in order."""
+    entries = read_cuda_fatbin(memoryview(data)).entries
+    return [image for entry in entries for image in entry.images]
+
+
+def content_of(data: bytes | memoryview, image: CudaImage, path: str | None = None) -> bytes:
+    """Return the decompressed content of an image."""
+    view = memoryview(data)
+    return bytes(image_content(view, image, partial(decompressed, view, path=path)))
+
+
+def packed_fatbin(fatbin: bytes, method: str) -> bytes:
+    """Return a fat binary with its images compressed: ``lz4`` or ``zstd``."""
+    parts: list[bytes | memoryview] = []
+    for entry in read_cuda_fatbin(memoryview(fatbin)).entries:
+        (image,) = entry.images
+        content = fatbin[image.offset : image.offset + image.size]
+        if method == "lz4":
+            packed, flag = lz4.block.compress(content, store_size=False), 0x2000
+        else:
+            packed, flag = zstandard.compress(content), 0x8000
+        padding = bytes(-len(packed) % 8)
+        head = bytearray(fatbin[entry.offset : image.offset])
+        struct.pack_into("<QI", head, 8, len(packed) + len(padding), len(packed))
+        flags = int.from_bytes(head[40:48], "little") | flag
+        struct.pack_into("<QQQ", head, 40, flags, 0, len(content))
+        parts += [bytes(head), packed, padding]
+    return b"".join(plan_entries(parts))

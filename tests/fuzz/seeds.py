@@ -10,10 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from offload_tool.cli import main
-from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.kpack.marker import KpackMarker
 from tests.formats.compressed import compressed, compressed_offload_binary
-from tests.formats.cuda_images import ptx
+from tests.formats.cuda_images import packed_fatbin, ptx
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_coff, make_elf
@@ -99,12 +99,11 @@ def cuda_fatbin() -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
 
 
-def packed_fatbin(release: int) -> bytes:
-    """Return a fat binary as ``fatbinary`` compresses it: of CUDA 12 with LZ4, 13 with zstd."""
+def compressed_fatbin(method: str) -> bytes:
+    """Return a fat binary whose images are compressed."""
     cubin = (HERE / "seeds" / "sm_90a.cubin").read_bytes()
     entries = [NewCudaEntry("sm_90a", cubin), NewCudaEntry("sm_90", ptx("sm_90", kernels=3))]
-    style = FatbinStyle(release=release, mode="default", compress_all=True)
-    return b"".join(plan_cuda_fatbin(entries, style))
+    return packed_fatbin(b"".join(plan_cuda_fatbin(entries)), method)
 
 
 def offload_binary(*options: str) -> bytes:
@@ -154,11 +153,11 @@ def make_seeds() -> dict[str, bytes]:
         "shared offload binary": shared,
         "compressed offload binary": compressed_offload_binary(shared),
         "cuda fat binary": fatbin,
-        "lz4 cuda fat binary": packed_fatbin(12),
-        "zstd cuda fat binary": packed_fatbin(13),
+        "lz4 cuda fat binary": compressed_fatbin("lz4"),
+        "zstd cuda fat binary": compressed_fatbin("zstd"),
         "elf": host_elf,
         "elf 32be": make_elf("32be", {b".hip_fatbin": inner}),
-        "elf of cuda": make_elf(extra={b".nv_fatbin": fatbin + packed_fatbin(12)}),
+        "elf of cuda": make_elf(extra={b".nv_fatbin": fatbin + compressed_fatbin("lz4")}),
         "coff": make_coff({b".hip_fat": inner}),
         "code object": code,
         "kpack": kpack_archive(code, "none"),

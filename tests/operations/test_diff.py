@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import OffloadError
-from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
+from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.operations.diff import Comparison, compare_builds
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
 from tests.operations.fatbins import HOST, make_bundle
@@ -160,7 +160,7 @@ def test_ptx(tmp_path: Path) -> None:
     def written(text: str) -> Path:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.fatbin"
         rows = [NewCudaEntry("sm_80", text.encode())]
-        path.write_bytes(b"".join(plan_cuda_fatbin(rows, FatbinStyle(mode="none"))))
+        path.write_bytes(b"".join(plan_cuda_fatbin(rows)))
         return path
 
     base = written(head + body)

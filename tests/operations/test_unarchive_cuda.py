@@ -11,7 +11,6 @@ import pytest
 
 from offload_tool.containers.find import has_relocatable_code, relocatable_kinds
 from offload_tool.errors import OffloadError
-from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
@@ -19,6 +18,7 @@ from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.operations.embed import write_cuda_fatbin
 from offload_tool.operations.package import PackagedImage, package_images
 from offload_tool.operations.unarchive_cuda import taken_for, unbundle_cuda_library
+from tests.formats.cuda_images import images_of
 
 Make = Callable[..., Path]
 PTX = b".version 8.8\n.target sm_80\n.address_size 64\n"
@@ -101,7 +101,7 @@ def test_of_both_compilers(
         unbundle_cuda_library(library, tmp_path / "out.a", processor)
         found = members(tmp_path / "out.a")
         assert list(found) == ["a.o.fatbin", "b.o.cubin"]
-        images = read_cuda_fatbin(memoryview(found["a.o.fatbin"])).images
+        images = images_of(found["a.o.fatbin"])
         assert [image.processor for image in images] == [kept]
         assert found["b.o.cubin"] == cubin(number)
     # For a later processor, only the PTX fits, and none of clang's code.

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes.cuda import ARCH_LIST_SINCE, find_ptxas
 from offload_tool.toolchain.select import find_toolchain
+from tests.formats.cuda_images import images_of
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import PTXAS, write_tools
 from tests.scons.relocatable import started
@@ -78,8 +78,7 @@ def assembled(kernels: Project) -> Project:
 
 def entries(path: Path) -> list[tuple[str, str]]:
     """Return what a fat binary's entries are, and for which processors."""
-    data = memoryview(path.read_bytes())
-    return [(entry.image_kind, entry.processor) for entry in read_cuda_fatbin(data).images]
+    return [(image.image_kind, image.processor) for image in images_of(path.read_bytes())]
 
 
 def test_program_of_ptx(kernels: Project) -> None:

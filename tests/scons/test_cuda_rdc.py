@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.operations.list_images import list_images
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import thin_file
 from tests.conftest import missing
+from tests.formats.cuda_images import images_of
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools
 from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, started, two
@@ -44,7 +44,7 @@ def sources(project: Project) -> Project:
 
 
 def entries(path: Path) -> list[str]:
-    return [image.processor for image in read_cuda_fatbin(memoryview(path.read_bytes())).images]
+    return [image.processor for image in images_of(path.read_bytes())]
 
 
 def check_registration(lines: list[str], sources: int) -> None:

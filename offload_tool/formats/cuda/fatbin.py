@@ -57,8 +57,8 @@ hold one or more of these, with zeros between. PE files have room for 8 characte
 
 Source: NVIDIA documents no layout. It was inferred by changing single options and bytes of the
 input of ``fatbinary`` 13.0 and 13.5 and the library ``nvfatbin`` 12.9 and 13.5, and by reading
-modified files with ``cuobjdump`` 13.5. Files are written byte for byte as those tools write them;
-`ptx` and `fatbin_payload` list the few exceptions. Names of image kinds are cuobjdump's.
+modified files with ``cuobjdump`` 13.5. Files are written byte for byte as ``fatbinary`` of CUDA 13
+writes them without compression. Names of image kinds are cuobjdump's.
 """
 
 from __future__ import annotations
@@ -66,17 +66,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.cuda.fatbin_payload import (
-    SCRAMBLED,
-    CompressionMode,
-    Packed,
-    compressed,
-    decompressed,
-    method_for,
-)
+from offload_tool.formats.cuda.fatbin_payload import SCRAMBLED, Packed
 from offload_tool.formats.cuda.ptx import ptx_version, shortened
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
@@ -98,12 +91,9 @@ _ALIGNMENT = 8
 _PTX, _ELF, _NVVM, _SEVERAL = 1, 2, 8, 256
 _KINDS = {1: "ptx", 2: "elf", 4: "cubin", 8: "nvvm", 32: "index", 64: "relocatable ptx"}
 _KINDS |= {128: "tile ir"}
-IMAGE_KINDS = tuple(_KINDS.values())
-"""Values of `CudaImage.image_kind`, besides ``kind N``."""
 _PREFIXES = {1: "compute", 2: "sm", 4: "sm", 8: "lto", 32: "index", 64: "compute", 128: "tile"}
 
-_64BIT, _DEBUG = 0x1, 0x2
-_HOSTS = {"linux": 0x10, "mac": 0x20, "windows": 0x40}
+_64BIT, _LINUX = 0x1, 0x10
 _METHODS = {"lz4": 0x2000, "zstd": 0x8000}
 _UNKNOWN_METHODS = 0x1000, 0x4000
 _SCRAMBLED = 0x10000
@@ -145,7 +135,6 @@ class CudaImage:
     """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` if undocumented."""
     processor: str
     """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM."""
-    flags: int
     identifier: str
     entry: int
     """Index of its entry in the fat binary, from 0."""
@@ -188,18 +177,13 @@ class CudaFatbin:
     entries: tuple[CudaEntry, ...]
     size: int
 
-    @property
-    def images(self) -> tuple[CudaImage, ...]:
-        """The images of all entries, in order."""
-        return tuple(image for entry in self.entries for image in entry.images)
-
 
 # -- reading ---------------------------------------------------------------------------
 
 
-def is_cuda_fatbin(data: memoryview, offset: int = 0) -> bool:
-    """Return whether `data` has the magic of a fat binary at `offset`."""
-    return data[offset : offset + 4] == _BEGIN[:4]
+def is_cuda_fatbin(data: memoryview) -> bool:
+    """Return whether `data` begins with the magic of a fat binary."""
+    return data[:4] == _BEGIN[:4]
 
 
 def cuda_fatbin_size(data: memoryview, offset: int) -> int:
@@ -335,7 +319,7 @@ class _Reader:
         processor = cuda_processor(row.kind, row.number, row.flags)
         identifier = self._identifier(row, position, room)
         kind = _KINDS.get(row.kind, f"kind {row.kind}")
-        return CudaImage(kind, processor, row.flags, identifier, self.number, *place)
+        return CudaImage(kind, processor, identifier, self.number, *place)
 
     def _identifier(self, row: _EntryHeader, position: int, room: int) -> str:
         if not row.identifier_size:
@@ -388,26 +372,17 @@ class _Reader:
 
 
 def image_content(
-    data: memoryview,
-    image: CudaImage,
-    *,
-    unpack: Callable[[Packed], bytes] | None = None,
-    path: StrPath | None = None,
+    data: memoryview, image: CudaImage, unpack: Callable[[Packed], bytes]
 ) -> memoryview:
     """Return an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, decompressed.
 
     Padding is removed: PTX ends before its NUL, a cubin at the end of its last header table.
     `unpack` returns the decompressed payload.
-
-    :raises FormatError: the payload is damaged.
-    :raises UnsupportedError: its compression is unknown.
     """
     if image.packed is None:
         content = data[image.offset : image.offset + image.size]
     else:
-        packed = image.packed
-        whole = decompressed(data, packed, path=path) if unpack is None else unpack(packed)
-        content = memoryview(whole)[image.start : image.start + image.size]
+        content = memoryview(unpack(image.packed))[image.start : image.start + image.size]
     return content[: _content_size(content, image.image_kind)]
 
 
@@ -440,44 +415,20 @@ class NewCudaEntry:
     processor: str
     """``sm_90a``; ``compute_90a`` or ``lto_90a`` are accepted too."""
     content: bytes | memoryview
-    identifier: str = ""
-    """A name for users (``-ident``): nvcc passes the source's."""
     options: str = ""
     """Options for ptxas when the driver compiles PTX (``-cmdline``)."""
 
 
-@frozen
-class FatbinStyle:
-    """Options of ``fatbinary`` for all images of a fat binary, and its version."""
-
-    mode: CompressionMode = "none"
-    """``--compress-mode``; nvcc uses ``default``."""
-    compress_all: bool = False
-    """Whether cubins are compressed too (``--compress-all``, or its equivalent ``-c``)."""
-    debug: bool = False
-    """``-g``, which also compresses cubins."""
-    is_64bit: bool = True
-    host: Literal["linux", "mac", "windows"] = "linux"
-    """Operating system of the host program."""
-    release: int = 13
-    """CUDA release, 12 (.9) or 13: they shorten and compress PTX differently. Drivers before CUDA
-    12.4 support only LZ4, the method of 12."""
-
-
-_DEFAULT_STYLE = FatbinStyle()
 _Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | None, int]"
 
 
-def plan_cuda_fatbin(
-    entries: Sequence[NewCudaEntry], style: FatbinStyle = _DEFAULT_STYLE
-) -> list[bytes | memoryview]:
-    """Return the pieces of a fat binary, in order, as ``fatbinary`` writes it.
+def plan_cuda_fatbin(entries: Sequence[NewCudaEntry]) -> list[bytes | memoryview]:
+    """Return the pieces of a fat binary, in order, as ``fatbinary`` writes it uncompressed.
 
-    :raises UsageError: an entry's processor is invalid or not that of its cubin, or the style does
-        not exist.
+    :raises UsageError: an entry's processor is invalid or not that of its cubin.
     :raises FormatError: a content is neither PTX, a cubin nor NVVM bitcode.
     """
-    return plan_entries([piece for entry in entries for piece in _pieces(entry, style)])
+    return plan_entries([piece for entry in entries for piece in _pieces(entry)])
 
 
 def plan_entries(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
@@ -490,76 +441,52 @@ def cuda_header(size: int) -> bytes:
     return _HEADER.pack(_MAGIC, 1, _HEADER.size, size)
 
 
-def _pieces(entry: NewCudaEntry, style: FatbinStyle) -> list[bytes | memoryview]:
+def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
     processor = _PROCESSOR.fullmatch(entry.processor)
     if processor is None:
         raise UsageError(
             f"'{entry.processor}' cannot be in a CUDA fat binary; expected sm_NN, sm_NNa or sm_NNf"
         )
     number = int(processor[1])
-    kind, versions, content, options, flags = _described(entry, style, number)
-    flags |= _SUFFIXES[processor[2]] | _style_flags(style)
-    unpacked = packed = 0
-    if _is_to_be_compressed(kind, style):
-        flags |= _METHODS[method_for(style.mode, style.release)]
-        unpacked = len(content)
-        content = compressed(content, style.mode, style.release)
-        packed = len(content)
-    names, identifier_at, options_at = _names(entry.identifier.encode(), options)
+    kind, (minor, major), content, options, flags = _described(entry, number)
+    behind = b"" if options is None else _packed_options(options)
     size = _padded(len(content))
     row = _EntryHeader(
         kind=kind,
         version=_ENTRY_VERSION,
-        header_size=_ENTRY.size + len(names),
+        header_size=_ENTRY.size + len(behind),
         payload=size,
-        packed=packed,
-        options=options_at,
-        minor=versions[0],
-        major=versions[1],
+        packed=0,
+        options=_ENTRY.size if behind else 0,
+        minor=minor,
+        major=major,
         number=number,
-        identifier=identifier_at,
-        identifier_size=len(entry.identifier.encode()),
-        flags=flags,
+        identifier=0,
+        identifier_size=0,
+        flags=_64BIT | _LINUX | _SUFFIXES[processor[2]] | flags,
         zero=0,
-        unpacked=unpacked,
+        unpacked=0,
     )
-    return [_ENTRY.pack(*row) + names, content, bytes(size - len(content))]
+    return [_ENTRY.pack(*row) + behind, content, bytes(size - len(content))]
 
 
-def _style_flags(style: FatbinStyle) -> int:
-    if style.host not in _HOSTS:
-        raise UsageError(f"'{style.host}' is no host; expected one of {', '.join(_HOSTS)}")
-    if style.release not in (12, 13):
-        raise UsageError(f"expected CUDA release 12 or 13 to write as, found {style.release}")
-    flags = _HOSTS[style.host]
-    return flags | (_64BIT if style.is_64bit else 0) | (_DEBUG if style.debug else 0)
-
-
-def _is_to_be_compressed(kind: int, style: FatbinStyle) -> bool:
-    if style.mode == "none":
-        return False
-    return kind != _ELF or style.compress_all or style.debug or style.mode == "size"
-
-
-def _described(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
+def _described(entry: NewCudaEntry, number: int) -> _Fields:
     """Return kind, versions, payload, options (None: without), and flags."""
     if is_elf(memoryview(entry.content)):
-        return _described_cubin(entry, style, number)
+        return _described_cubin(entry, number)
     options = entry.options.encode()
     if bytes(entry.content[:4]) in _BITCODE:
         return _NVVM, (0, 0), entry.content, options, 0
     major, minor = ptx_version(entry.content)
-    text = shortened(entry.content, style.release) + b"\0"
-    return _PTX, (minor, major), text, options, 0
+    return _PTX, (minor, major), shortened(entry.content) + b"\0", options, 0
 
 
-def _described_cubin(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _Fields:
+def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
     tables = read_elf_tables(memoryview(entry.content))
     abi, flags = tables.header.e_ident[8], tables.header.e_flags
-    if tables.header.e_machine != EM_CUDA or tables.elf_class.is_64 != style.is_64bit:
-        bits = 64 if style.is_64bit else 32
+    if tables.header.e_machine != EM_CUDA or not tables.elf_class.is_64:
         raise FormatError(
-            f"expected a {bits}-bit cubin (e_machine {EM_CUDA}), found a "
+            f"expected a 64-bit cubin (e_machine {EM_CUDA}), found a "
             f"{64 if tables.elf_class.is_64 else 32}-bit file for {tables.header.e_machine}"
         )
     is_new = abi >= 8
@@ -573,19 +500,12 @@ def _described_cubin(entry: NewCudaEntry, style: FatbinStyle, number: int) -> _F
     return _ELF, (abi, 1), entry.content, options, _FINISHED_BY_DRIVER if flags & 2 else 0
 
 
-def _names(identifier: bytes, options: bytes | None) -> tuple[bytes, int, int]:
-    """Return the bytes behind an entry's header, and the offsets of both parts in the entry."""
-    names, identifier_at, options_at = b"", 0, 0
-    if identifier:
-        identifier_at = _ENTRY.size
-        names = identifier.ljust(_padded(len(identifier) + 1), b"\0")
-    if options is not None:
-        options_at = _ENTRY.size + len(names)
-        # The length of a cubin's section excludes the NUL before it.
-        length = len(options.removeprefix(b"\0"))
-        text = options.ljust(_padded(length + 1), b"\0")
-        names += _PAIR.pack(options_at + _PAIR.size, length) + text
-    return names, identifier_at, options_at
+def _packed_options(options: bytes) -> bytes:
+    """Return the options of an entry, which are directly behind its header."""
+    # The length of a cubin's section excludes the NUL before it.
+    length = len(options.removeprefix(b"\0"))
+    text = options.ljust(_padded(length + 1), b"\0")
+    return _PAIR.pack(_ENTRY.size + _PAIR.size, length) + text
 
 
 def _padded(size: int) -> int:

@@ -1,44 +1,22 @@
 """The compressed payload of an entry of CUDA's fat binary: an LZ4 block or a zstd frame.
 
-The entry's header records the method and the decompressed size. ``fatbinary`` maps
-``--compress-mode`` as follows::
+The entry's header records the method and the decompressed size. By default, ``fatbinary`` of CUDA
+13 writes zstd, and earlier versions LZ4.
 
-    mode      CUDA 13               12.9                  compressed are
-    default   zstd, level 5         LZ4, NVIDIA's own     PTX and NVVM; with -g all images
-    balance   zstd, level 5         zstd, level 5         the same
-    speed     LZ4 HC, level 3       LZ4, NVIDIA's own     the same
-    size      zstd, level 19        zstd, level 19        all images
-    none      -                     -                     none
-
-A payload is stored compressed even if that enlarges it. Observed: libzstd 1.5.7 and liblz4 1.9.4 or
-1.10 give the bytes of 13.0 and 13.5; libzstd 1.5.5 (zstandard 0.22) those of 12.9. LZ4 blocks of
-12.9 and 13.0 are the exception: no setting of liblz4 reproduces them. This module writes HC blocks
-instead, which are a tenth smaller and decompress to the same content.
-
-Decompression: the sizes in a header are untrusted, so impossible ones are rejected before memory is
-allocated. A byte of an LZ4 block stands for at most 255 bytes, and a zstd frame is walked over. The
-`lz4` library is a dependency, because a decoder in Python would be a hundred times slower.
+The sizes in a header are untrusted, so impossible ones are rejected before memory is allocated. A
+byte of an LZ4 block stands for at most 255 bytes, and a zstd frame is walked over. The library
+`lz4` is a dependency, because a decoder in Python would be a hundred times slower.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
-
-from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
+from offload_tool.errors import FormatError, UnsupportedError, shortage
 from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
 
-Method: TypeAlias = 'Literal["lz4", "zstd"]'
-CompressionMode: TypeAlias = 'Literal["none", "default", "balance", "speed", "size"]'
-MODES: tuple[CompressionMode, ...] = get_args(
-    Literal["none", "default", "balance", "speed", "size"]
-)
-
 SCRAMBLED = "flag 0x10000: scrambled"
 _FIELD = "payload of a CUDA image"
-_LZ4_HC = 3
-_LEVEL, _HIGH_LEVEL = 5, 19
 _LZ4_RATIO = 255
 _LZ4_LAST = 64
 """Bytes; more than a block's last token can add to the ratio."""
@@ -66,34 +44,6 @@ class Packed:
     def end(self) -> int:
         """End of the payload in the data."""
         return self.offset + self.stored_size
-
-
-def method_for(mode: CompressionMode, release: int) -> Method:
-    """Return the method of a ``--compress-mode`` other than none.
-
-    :raises UsageError: there is no such mode.
-    """
-    if mode not in MODES or mode == "none":
-        raise UsageError(f"'{mode}' is no mode of compression; expected one of {', '.join(MODES)}")
-    return "lz4" if mode == "speed" or (mode == "default" and release < 13) else "zstd"
-
-
-def compressed(content: bytes | memoryview, mode: CompressionMode, release: int) -> bytes:
-    """Compress a payload as ``fatbinary`` of CUDA 13 does; with `release` 12, by its method.
-
-    :raises UsageError: there is no such mode.
-    """
-    if method_for(mode, release) == "lz4":
-        import lz4.block
-
-        packed: bytes = lz4.block.compress(
-            content, mode="high_compression", compression=_LZ4_HC, store_size=False
-        )
-        return packed
-    import zstandard
-
-    level = _HIGH_LEVEL if mode == "size" else _LEVEL
-    return zstandard.ZstdCompressor(level=level).compress(content)
 
 
 def decompressed(data: memoryview, packed: Packed, *, path: StrPath | None = None) -> bytes:

@@ -1,14 +1,12 @@
 r"""PTX, NVIDIA's assembly text: version, short form in fat binaries, and kernels.
 
-``fatbinary`` removes text that the assembler would skip. Version 13.x::
+``fatbinary`` of CUDA 13 removes text that the assembler would skip::
 
     // to the end of the line, and /* ... */     removed ("/*/" is a whole comment)
     blanks and tabs behind white space           removed
     "..." with \" in it                          unchanged
 
-12.9 keeps the two slashes of each comment, keeps ``/* ... */``, and removes blanks in strings too.
-Source: fatbinary 13.0 and 13.5 and libnvfatbin 12.9 and 13.5, observed with 38,000 random texts;
-one difference: 12.9 drops the first line whatever it contains, this module only if it is a comment.
+Source: fatbinary 13.0 and 13.5 and libnvfatbin 13.5, observed with 38,000 random texts.
 
 A kernel is a directive ``.entry``; comments and strings are skipped::
 
@@ -41,9 +39,6 @@ _BLOCK_COMMENT = rb"/\*(?:/|.*?\*/|.*\Z)"
 _TOKEN = re.compile(
     _STRING + rb"|//[^\r\n]*|" + _BLOCK_COMMENT + rb'|[^"/ \t]+|[ \t]+|.', re.DOTALL
 )
-_OLD_TOKEN = re.compile(_STRING + rb'|//[^\r\n]*|[^"/]+|.', re.DOTALL)
-_OLD_FIRST_LINE = re.compile(rb"(?://|/\*)[^\r\n]*|[ \t]+(?=[\r\n])")
-_BLANKS = re.compile(rb"(?<=[ \t\n\v\f\r])[ \t]+")
 
 _NUMBER = rb"\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\s*"
 _COMMENT = rb"//[^\n]*|/\*[^*]*\*/|/\*.*?(?:\*/|\Z)"  # the usual form first: it is faster
@@ -96,16 +91,11 @@ def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def shortened(text: bytes | memoryview, release: int = 13) -> bytes:
-    """Return the text as ``fatbinary`` of CUDA `release` (12 or 13) stores it, without a NUL."""
-    whole = bytes(text).partition(b"\0")[0]
-    return _shortened_12(whole) if release < 13 else _shortened_13(whole)
-
-
-def _shortened_13(text: bytes) -> bytes:
+def shortened(text: bytes | memoryview) -> bytes:
+    """Return the text as ``fatbinary`` stores it, without a NUL."""
     out = bytearray()
     before = b""
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(bytes(text).partition(b"\0")[0]):
         token = match[0]
         if token[0] in b" \t":
             if not before or before[-1] not in _WHITE:
@@ -114,13 +104,6 @@ def _shortened_13(text: bytes) -> bytes:
             out += token
         before = token
     return bytes(out)
-
-
-def _shortened_12(text: bytes) -> bytes:
-    first = _OLD_FIRST_LINE.match(text)
-    rest = text[first.end() if first else 0 :]
-    parts = (b"//" if m[0][:2] == b"//" else m[0] for m in _OLD_TOKEN.finditer(rest))
-    return _BLANKS.sub(b"", b"".join(parts))
 
 
 def read_ptx_kernels(text: memoryview) -> list[Kernel]:

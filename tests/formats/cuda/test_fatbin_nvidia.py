@@ -8,25 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.cuda.fatbin import (
-    FatbinStyle,
-    NewCudaEntry,
-    image_content,
-    plan_cuda_fatbin,
-    read_cuda_fatbin,
-)
-from offload_tool.formats.cuda.fatbin_payload import MODES
-from tests.formats.cuda_images import PROCESSORS, cubin, odd_ptx, ptx
+from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
+from tests.formats.cuda_images import PROCESSORS, content_of, cubin, images_of, odd_ptx, ptx
 from tests.formats.nvfatbin import Image, NvFatbin
 
 Tool = Callable[[str], Path]
 SEEDS = range(60)
-VERSIONS = {"libnvfatbin.so.13": 13, "libnvfatbin.so.12": 12}
-# What of it is equal depends on the version of this library.
-ZSTD_OF_13 = zstandard.ZSTD_VERSION == (1, 5, 7)
+MODES = ("none", "default", "balance", "speed", "size")
 
 
 @pytest.fixture(scope="session")
@@ -41,12 +31,9 @@ def cubins(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> list[Image
     ]
 
 
-def written(images: list[Image], style: FatbinStyle) -> bytes:
-    rows = [
-        NewCudaEntry(image.processor, image.content, image.identifier, image.options)
-        for image in images
-    ]
-    return b"".join(plan_cuda_fatbin(rows, style))
+def written(images: list[Image]) -> bytes:
+    rows = [NewCudaEntry(image.processor, image.content, image.options) for image in images]
+    return b"".join(plan_cuda_fatbin(rows))
 
 
 def random_images(rng: random.Random, cubins: list[Image]) -> list[Image]:
@@ -65,87 +52,63 @@ def random_images(rng: random.Random, cubins: list[Image]) -> list[Image]:
     return images
 
 
-def random_style(rng: random.Random, release: int) -> FatbinStyle:
-    return FatbinStyle(
-        mode=rng.choice(MODES),
-        compress_all=rng.random() < 0.4,
-        debug=rng.random() < 0.2,
-        host=rng.choice(["linux", "linux", "windows", "mac"]),
-        release=release,
-    )
+def random_options(rng: random.Random) -> list[str]:
+    """Return options that `fatbinary` and its library have in common."""
+    found = ["-64", f"-compress-mode={rng.choice(MODES)}"]
+    found += ["-compress-all"] if rng.random() < 0.4 else []
+    return found + (["-g"] if rng.random() < 0.2 else [])
 
 
-def flags(style: FatbinStyle) -> list[str]:
-    """Return the options that `fatbinary` and its library have in common."""
-    found = ["-64", f"-compress-mode={style.mode}"]
-    found += ["-compress-all"] if style.compress_all else []
-    return found + (["-g"] if style.debug else [])
+def contents(data: bytes) -> list[tuple[str, str, bytes]]:
+    return [(i.image_kind, i.processor, content_of(data, i)) for i in images_of(data)]
 
 
-def same_bytes(style: FatbinStyle) -> bool:
-    """Return whether this machine's libraries compress as NVIDIA's do."""
-    if style.mode == "none":
-        return True
-    if style.mode == "speed" or (style.mode == "default" and style.release < 13):
-        return style.release >= 13
-    return ZSTD_OF_13 and style.release >= 13
-
-
-def content_of(data: bytes) -> list[tuple[object, ...]]:
-    view = memoryview(data)
-    return [
-        (image.image_kind, image.processor, image.flags, image.identifier, image.size)
-        + (bytes(image_content(view, image)),)
-        for image in read_cuda_fatbin(view).images
-    ]
-
-
-@pytest.mark.parametrize("library", VERSIONS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_as_nvfatbin(library: str, seed: int, nvidia: Tool, cubins: list[Image]) -> None:
-    """Random images in random styles give NVIDIA's bytes, except where its libraries differ."""
-    rng = random.Random(seed)
-    images, style = random_images(rng, cubins), random_style(rng, VERSIONS[library])
-    theirs = NvFatbin(nvidia(library)).write([*flags(style), f"-host={style.host}"], images)
-    ours = written(images, style)
-    assert content_of(ours) == content_of(theirs)
-    if same_bytes(style):
+def check(theirs: bytes, images: list[Image], options: list[str]) -> None:
+    """Check that NVIDIA's fat binary is read as ours, and equals it in its style."""
+    ours = written(images)
+    assert contents(theirs) == contents(ours)
+    assert [found.identifier for found in images_of(theirs)] == [i.identifier for i in images]
+    if options == ["-64", "-compress-mode=none"] and not any(i.identifier for i in images):
         assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_as_nvfatbin(seed: int, nvidia: Tool, cubins: list[Image]) -> None:
+    """Random images are read from NVIDIA's fat binaries of any style, and written in one."""
+    rng = random.Random(seed)
+    images, options = random_images(rng, cubins), random_options(rng)
+    library = NvFatbin(nvidia("libnvfatbin.so.13"))
+    check(library.write(options, images), images, options)
+    plain = [image._replace(identifier="") for image in images]
+    options = ["-64", "-compress-mode=none"]
+    check(library.write(options, plain), plain, options)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cubins_of_12_are_read(seed: int, nvidia: Tool, cubins: list[Image]) -> None:
+    """CUDA 12's ways to compress are read as well."""
+    rng = random.Random(seed)
+    images, options = rng.sample(cubins, 5), random_options(rng)
+    check(NvFatbin(nvidia("libnvfatbin.so.12")).write(options, images), images, options)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
-    """What `fatbinary` writes of files, with its options, are the same bytes too."""
+    """What `fatbinary` writes of files, with its options, is read and written too."""
     rng = random.Random(1000 + seed)
-    images, style = random_images(rng, cubins), random_style(rng, 13)
-    style = FatbinStyle(style.mode, style.compress_all, style.debug)
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", *flags(style)]
+    images, style = random_images(rng, cubins), random_options(rng)
+    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", *style]
     for number, image in enumerate(images):
         (tmp_path / str(number)).write_bytes(image.content)
         name = image.processor.removeprefix("sm_")
         command.append(f"--image3=kind={image.kind},sm={name},file={tmp_path}/{number}")
-    identifier = images[0].identifier
+    identifier = rng.choice([images[0].identifier, ""])
     options = next((image.options for image in images if image.options), "")
     command += [f"-ident={identifier}"] if identifier else []
     command += [f"-cmdline={options}"] if options else []
     subprocess.run(command, check=True)
-    theirs, ours = (tmp_path / "theirs").read_bytes(), written(images, style)
-    assert content_of(ours) == content_of(theirs)
-    if same_bytes(style):
-        assert ours == theirs
-
-
-def test_relocatable(nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
-    """The -c of fatbinary for relocatable code compresses all images, and does nothing else."""
-    relocatable = cubins[-3:]
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", "-64", "-c"]
-    for number, image in enumerate(relocatable):
-        (tmp_path / str(number)).write_bytes(image.content)
-        name = image.processor.removeprefix("sm_")
-        command.append(f"--image3=kind=elf,sm={name},file={tmp_path}/{number}")
-    subprocess.run(command, check=True)
-    style = FatbinStyle("default", compress_all=True)
-    assert content_of(written(relocatable, style)) == content_of((tmp_path / "theirs").read_bytes())
+    images = [image._replace(identifier=identifier) for image in images]
+    check((tmp_path / "theirs").read_bytes(), images, style)
 
 
 def test_wrong_processor(nvidia: Tool, cubins: list[Image]) -> None:
@@ -154,25 +117,20 @@ def test_wrong_processor(nvidia: Tool, cubins: list[Image]) -> None:
     with pytest.raises(Exception, match="elf arch does not match"):
         NvFatbin(nvidia("libnvfatbin.so.13")).write([], [wrong])
     with pytest.raises(UsageError, match=r"sm_80 is for sm_75$"):
-        written([wrong], FatbinStyle())
+        written([wrong])
 
 
 def test_bitcode(nvidia: Tool) -> None:
     """NVVM bitcode for optimization when linking is written as 12.9 writes it."""
-    image = Image("nvvm", "lto_90a", b"BC\xc0\xde" + bytes(57), "name", "-ftz=1")
-    for options, style in (
-        (["-compress=false"], FatbinStyle(release=12)),
-        (["-compress-mode=size"], FatbinStyle("size", release=12)),
-    ):
-        theirs = NvFatbin(nvidia("libnvfatbin.so.12")).write(options, [image])
-        assert content_of(written([image], style)) == content_of(theirs)
+    image = Image("nvvm", "lto_90a", b"BC\xc0\xde" + bytes(60), "name", "-ftz=1")
+    for option in ("-compress=false", "-compress-mode=size"):
+        check(NvFatbin(nvidia("libnvfatbin.so.12")).write([option], [image]), [image], [option])
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_cuobjdump_reads_it(mode: str, nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+def test_cuobjdump_reads_it(nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
     """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
-    (tmp_path / "f.fatbin").write_bytes(written(images, FatbinStyle(mode)))  # type: ignore[arg-type]
+    (tmp_path / "f.fatbin").write_bytes(written(images))
     said = subprocess.run(
         [nvidia("cuobjdump"), "f.fatbin"], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout
@@ -185,7 +143,7 @@ def test_cuobjdump_reads_it(mode: str, nvidia: Tool, cubins: list[Image], tmp_pa
     found = {path.read_bytes() for path in tmp_path.glob("*.cubin")}
     assert found == {image.content for image in images[:-1]}
     (text,) = tmp_path.glob("*.ptx")
-    assert text.read_bytes() == content_of((tmp_path / "f.fatbin").read_bytes())[-1][-1]
+    assert text.read_bytes() == contents((tmp_path / "f.fatbin").read_bytes())[-1][-1]
 
 
 @pytest.mark.parametrize("name", ["", "some name"])
@@ -209,8 +167,9 @@ def test_concatenated(
             check=True,
             capture_output=True,
         )
-    found = content_of((tmp_path / "f.fatbin").read_bytes())
-    assert {row[3] for row in found} == {name}
+    data = (tmp_path / "f.fatbin").read_bytes()
+    found = contents(data)
+    assert {image.identifier for image in images_of(data)} == {name}
     assert len(found) == len(cubins) + 1
     assert {row[-1] for row in found} >= {image.content for image in cubins}
     if not name:  # with one, files of equal processors have the same name
