@@ -73,14 +73,13 @@ class KpackImage(NamedTuple):
 
     key: str
     target_id: str
-    ordinal: int
     offset: int
     """Offset of the code object, or of its zstd frame, in the data."""
     stored_size: int
     """Stored size in bytes."""
     size: int
     """Decompressed size in bytes."""
-    metadata: bytes = b""
+    metadata: bytes
     """MessagePack; empty if there is none."""
 
 
@@ -88,14 +87,13 @@ class KpackArchive(NamedTuple):
     """The content of an archive."""
 
     group: str
-    family: str
     target_ids: tuple[str, ...]
     """Target IDs that the archive lists; runtimes find no others."""
     scheme: str
     """One of `SCHEMES`."""
     images: tuple[KpackImage, ...]
     """In table order."""
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...]
     """Unknown keys of the table."""
 
     @property
@@ -214,8 +212,8 @@ class _KpackReader:
             message = f"expected the end of the file behind the table, found {len(self.data) - at} "
             raise self._error(message + "bytes more; AMD's two readers differ here", at, "toc")
         images = tuple(self._images())
-        group, family, scheme = self.texts.values()
-        return KpackArchive(group, family, self.target_ids, scheme, images, tuple(self.unknown))
+        group, _, scheme = self.texts.values()
+        return KpackArchive(group, self.target_ids, scheme, images, tuple(self.unknown))
 
     def _read_value(self, reader: MessagePackReader, key: str) -> None:
         if key in self.texts:
@@ -391,9 +389,7 @@ class _KpackReader:
 
 
 def _image(entry: _TableEntry, offset: int, stored_size: int, size: int) -> KpackImage:
-    return KpackImage(
-        entry.key, entry.target_id, entry.ordinal, offset, stored_size, size, entry.metadata
-    )
+    return KpackImage(entry.key, entry.target_id, offset, stored_size, size, entry.metadata)
 
 
 # -- writing ---------------------------------------------------------------------------
@@ -435,14 +431,12 @@ def write_kpack(
     *,
     group: str,
     target_ids: Sequence[str],
-    family: str | None = None,
     scheme: str = ZSTD,
-    level: int = _LEVEL,
 ) -> None:
     """Append an archive of `images`, in order, to `out`.
 
-    `target_ids` are those that a runtime finds; AMD's tools show `family` (default: the target IDs,
-    joined). At most one compressed code object is in memory at a time. Equal ones are stored once.
+    `target_ids` are those that a runtime finds. At most one compressed code object is in memory at
+    a time. Equal ones are stored once.
 
     :raises UsageError: images share key and target ID, a target ID is not in `target_ids`, some
         reader cannot find a key, a name is not UTF-8, or the scheme is unknown.
@@ -452,58 +446,43 @@ def write_kpack(
     if scheme not in SCHEMES:
         raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")
     if out.seekable:
-        _KpackWriter(out, scheme, level).write(images, group, target_ids, family)
+        _KpackWriter(out, scheme).write(images, group, target_ids)
         return
     from offload_tool.io.spool import Spool
 
     with Spool(out.path) as spool:
-        made = spool.added(
-            lambda file: _KpackWriter(file, scheme, level).write(images, group, target_ids, family)
-        )
+        made = spool.added(lambda file: _KpackWriter(file, scheme).write(images, group, target_ids))
         out.append([made])
 
 
-class _StoredCode(NamedTuple):
-    """A code object in the archive."""
-
-    ordinal: int
-    size: int
-
-
 class _KpackWriter:
-    def __init__(self, out: OutputFile, scheme: str, level: int) -> None:
+    def __init__(self, out: OutputFile, scheme: str) -> None:
         self.out = out
         self.start = out.position
         self.scheme = scheme
-        self.level = level
-        self.rows: dict[str, dict[str, tuple[_StoredCode, bytes]]] = {}
+        self.rows: dict[str, dict[str, tuple[int, int, bytes]]] = {}
+        """Ordinal, decompressed size and metadata, by key and target ID."""
         self.places: list[tuple[int, int]] = []
         """Places of the code objects of scheme "none", from the beginning of the archive."""
         self.count = 0
-        self.known: dict[tuple[int, bytes], _StoredCode] = {}
+        self.known: dict[tuple[int, bytes], tuple[int, int]] = {}
+        """Ordinal and decompressed size of the stored code objects."""
 
-    def write(
-        self,
-        images: Iterable[NewKpackImage],
-        group: str,
-        target_ids: Sequence[str],
-        family: str | None,
-    ) -> None:
-        check_text(group, family or "")
+    def write(self, images: Iterable[NewKpackImage], group: str, target_ids: Sequence[str]) -> None:
+        check_text(group)
         self.out.pad_to(self.start + _DATA)
         if self.scheme == ZSTD:
             self.out.write(_COUNT.pack(0))
         for image in images:
             self._check(image, target_ids)
-            stored = self._stored(image)
-            self.rows.setdefault(image.key, {})[image.target_id] = stored, image.metadata
+            row = (*self._stored(image), image.metadata)
+            self.rows.setdefault(image.key, {})[image.target_id] = row
         end = self.out.position
         if self.scheme == ZSTD:
             self._check_limits(end)
             self.out.patch(self.start + _DATA, _COUNT.pack(self.count))
         self.out.patch(self.start, _HEADER.pack(KPACK, _VERSION, end - self.start))
-        named = ",".join(target_ids) if family is None else family
-        self.out.append(self._table(group, named, target_ids, end))
+        self.out.append(self._table(group, target_ids, end))
 
     def _check(self, image: NewKpackImage, target_ids: Sequence[str]) -> None:
         if image.target_id not in target_ids:
@@ -522,8 +501,8 @@ class _KpackWriter:
             message += f"{_MOST_FRAMES} of {_MOST_DATA}: make archives of fewer, or use '{NONE}'"
             raise FormatError(message, path=self.out.path)
 
-    def _stored(self, image: NewKpackImage) -> _StoredCode:
-        """Store an image unless an equal one is stored."""
+    def _stored(self, image: NewKpackImage) -> tuple[int, int]:
+        """Store an image unless an equal one is stored; return its ordinal and size."""
         packed_from = image.packed_from
         if packed_from is not None and self.scheme == NONE:
             raise UsageError("a zstd frame cannot be stored by the scheme 'none'; unpack it")
@@ -532,7 +511,7 @@ class _KpackWriter:
         if known not in self.known:
             self._store(image)
             size = image.content.size if packed_from is None else packed_from
-            self.known[known] = _StoredCode(self.count, size)
+            self.known[known] = self.count, size
             self.count += 1
         return self.known[known]
 
@@ -550,7 +529,7 @@ class _KpackWriter:
         import zstandard  # archives in a build tree are not compressed
 
         # Python's reader needs the content size in the frame.
-        machine = zstandard.ZstdCompressor(level=self.level)
+        machine = zstandard.ZstdCompressor(level=_LEVEL)
         if content.size <= _WHOLE:
             frame = machine.compress(content.data)
             self.out.append([_COUNT.pack(len(frame)), frame])
@@ -567,12 +546,11 @@ class _KpackWriter:
             raise FormatError(f"{message}; use '{NONE}'", path=content.source.path)
         self.out.patch(at, _COUNT.pack(size))
 
-    def _table(
-        self, group: str, family: str, target_ids: Sequence[str], end: int
-    ) -> Iterator[bytes]:
+    def _table(self, group: str, target_ids: Sequence[str], end: int) -> Iterator[bytes]:
         packer = messagepack().Packer(use_bin_type=True)
         extra = 1 if self.scheme == NONE else 2
         yield packer.pack_map_header(6 + extra)
+        family = ",".join(target_ids)
         for value in ("format_version", _VERSION, "group_name", group, "gfx_arch_family", family):
             yield packer.pack(value)
         yield packer.pack("gfx_arches")
@@ -582,10 +560,10 @@ class _KpackWriter:
         for key, targets in self.rows.items():
             yield packer.pack(key)
             yield packer.pack_map_header(len(targets))
-            for target_id, (stored, metadata) in targets.items():
+            for target_id, (ordinal, size, metadata) in targets.items():
                 yield packer.pack(target_id)
                 yield packer.pack_map_header(4 if metadata else 3)
-                fields = ("type", "hsaco", "ordinal", stored.ordinal, "original_size", stored.size)
+                fields = ("type", "hsaco", "ordinal", ordinal, "original_size", size)
                 yield from map(packer.pack, fields)
                 if metadata:
                     yield packer.pack("metadata")
