@@ -128,7 +128,7 @@ def _magics_in(path: StrPath) -> Iterator[int]:
             raise UnsupportedError(message + "changed; compile it without", path=place.label)
         if not is_elf(data):
             continue
-        for _, wrapper in wrappers_of(read_elf_tables(data, path=place.label)):
+        for wrapper in wrappers_of(read_elf_tables(data, path=place.label)):
             if place.base is None:
                 raise UnsupportedError(
                     "a thin archive cannot be changed; make an archive of its members ('ar rcs')",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from offload_tool.formats.hip.fatbin_section import KPACKED, HipWrapper
+from offload_tool.formats.hip.fatbin_section import KPACKED
 from offload_tool.formats.kpack.marker import KpackMarker, pack_marker
 
 _BASE, _HEADERS = 0x400000, 64 + 56
@@ -19,7 +19,7 @@ def marked_program(*rows: tuple[KpackMarker, int], relocated: bool = False) -> b
     wrappers = b""
     for number, ((_, index), marker) in enumerate(zip(rows, markers, strict=True)):
         place = _BASE + _HEADERS + 24 * number
-        wrappers += HipWrapper(0, KPACKED, 0 if relocated else _BASE + at, index).pack()
+        wrappers += struct.pack("<4sIQQ", KPACKED, 1, 0 if relocated else _BASE + at, index)
         relocations += struct.pack("<QQq", place + 8, 8, _BASE + at)
         at += len(marker)
     body = wrappers + b"".join(markers)
@@ -57,7 +57,7 @@ def marked_object(
     Symbol 1 is the section of the marker, section `home`, in which that begins at byte 3; symbol 2
     is of another object. `table` is the section that the relocations name for symbols.
     """
-    wrapper = HipWrapper(0, magic, 0, index).pack()
+    wrapper = struct.pack("<4sIQQ", magic, 1, 0, index)
     content = b"???" + pack_marker(marker)
     relocation = struct.pack("<QQq", 8, symbol << 32 | 1, addend)
     symbols = bytes(24) + struct.pack("<IBBHQQ", 0, 3, 0, home, 0, 0)

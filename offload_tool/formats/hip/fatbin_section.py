@@ -56,7 +56,6 @@ from offload_tool.formats.objects.elf.reader import (
     STT_OBJECT,
     ElfTables,
 )
-from offload_tool.io import StrPath
 from offload_tool.io.write_plan import FilePlan, Literal, content
 
 try:  # fast to load, unlike hashlib with OpenSSL
@@ -91,62 +90,45 @@ _ELFOSABI_GNU = 3
 _STB_GLOBAL, _STB_WEAK = 1, 2
 _STV_HIDDEN = 2
 _HANDLE_SIZE = 8
-_WRAPPER = struct.Struct("<4sIQQ")
+_WRAPPER = struct.Struct("<4sI8xQ")  # without the pointer
 WRAPPER_SIZE = _WRAPPER.size
 _WRAPPER_VERSION = 1
 
 
 class HipWrapper(NamedTuple):
-    """A wrapper in a file; a relocation may define its pointer."""
+    """A wrapper in an ELF file; its pointer may be defined by a relocation."""
 
+    section: int
+    """Number of its section."""
     offset: int
-    """Bytes from the beginning of the data."""
+    """Bytes from the beginning of the file."""
     magic: bytes
     """`EMBEDDED` or `KPACKED`."""
-    pointer: int
     number: int
     """The index in the kernel key."""
 
-    @property
-    def pointer_offset(self) -> int:
-        """Position of the pointer."""
-        return self.offset + 8
 
-    def pack(self) -> bytes:
-        """Return the wrapper's bytes."""
-        return _WRAPPER.pack(self.magic, _WRAPPER_VERSION, self.pointer, self.number)
+def wrappers_of(tables: ElfTables) -> Iterator[HipWrapper]:
+    """Yield the wrappers of an ELF file.
 
-
-def read_wrappers(
-    data: memoryview, start: int, end: int, *, path: StrPath | None = None
-) -> Iterator[HipWrapper]:
-    """Read the wrappers of a section, from `start` to `end` of a file.
-
-    :raises FormatError: the section has other data, or a wrapper of another version.
+    :raises FormatError: a section has other data, or a wrapper of another version.
     """
-    if (end - start) % WRAPPER_SIZE:
-        message = f"expected wrappers of {WRAPPER_SIZE} bytes, found {end - start} bytes"
-        raise FormatError(message, path=path, offset=start, field=WRAPPER_SECTION)
-    for at in range(start, end, WRAPPER_SIZE):
-        magic, version, pointer, index = _WRAPPER.unpack_from(data, at)
-        if magic not in (EMBEDDED, KPACKED) or version != _WRAPPER_VERSION:
-            message = f"expected a wrapper ({EMBEDDED!r} or {KPACKED!r}) of version "
-            message += f"{_WRAPPER_VERSION}, found {magic!r} of version {version}"
-            raise FormatError(message, path=path, offset=at, field=WRAPPER_SECTION)
-        # The runtime reads 32 bits of the index.
-        yield HipWrapper(at, magic, pointer, index & 0xFFFFFFFF)
-
-
-def wrappers_of(tables: ElfTables) -> Iterator[tuple[int, HipWrapper]]:
-    """Yield the wrappers of an ELF file, each with the number of its section.
-
-    :raises FormatError: see `read_wrappers`.
-    """
-    for number, row in enumerate(tables.sections):
-        if tables.names[number] == WRAPPER_SECTION.encode() and row.has_content:
-            end = row.sh_offset + row.sh_size
-            for wrapper in read_wrappers(tables.data, row.sh_offset, end, path=tables.path):
-                yield number, wrapper
+    for section, (name, row) in enumerate(zip(tables.names, tables.sections, strict=True)):
+        if name != WRAPPER_SECTION.encode() or not row.has_content:
+            continue
+        if row.sh_size % WRAPPER_SIZE:
+            message = f"expected wrappers of {WRAPPER_SIZE} bytes, found {row.sh_size} bytes"
+            raise FormatError(
+                message, path=tables.path, offset=row.sh_offset, field=WRAPPER_SECTION
+            )
+        for at in range(row.sh_offset, row.sh_offset + row.sh_size, WRAPPER_SIZE):
+            magic, version, index = _WRAPPER.unpack_from(tables.data, at)
+            if magic not in (EMBEDDED, KPACKED) or version != _WRAPPER_VERSION:
+                message = f"expected a wrapper ({EMBEDDED!r} or {KPACKED!r}) of version "
+                message += f"{_WRAPPER_VERSION}, found {magic!r} of version {version}"
+                raise FormatError(message, path=tables.path, offset=at, field=WRAPPER_SECTION)
+            # The runtime reads 32 bits of the index.
+            yield HipWrapper(section, at, magic, index & 0xFFFFFFFF)
 
 
 def cuid_hash(cuid: str) -> str:

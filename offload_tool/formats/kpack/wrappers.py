@@ -85,8 +85,8 @@ class LinkedWrappers:
         self.tables = tables
         self.pointers = LinkedPointers(tables)
         found: list[tuple[HipWrapper, int]] = []
-        for number, wrapper in wrappers_of(tables):
-            row = tables.sections[number]
+        for wrapper in wrappers_of(tables):
+            row = tables.sections[wrapper.section]
             found.append((wrapper, row.sh_addr + wrapper.offset - row.sh_offset))
         self.pointers.look_up({address + _POINTER for _, address in found})
         self.rows = [
@@ -153,7 +153,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
     if tables.elf_class is not ELF64_LITTLE:
         return
     if tables.header.e_type == ET_REL:
-        found = [(row[1], _place_in_object(tables, *row)) for row in wrappers_of(tables)]
+        found = [(wrapper, _place_in_object(tables, wrapper)) for wrapper in wrappers_of(tables)]
     else:
         linked = LinkedWrappers(tables)
         found = [(row.wrapper, linked.pointers.offset(row.target)) for row in linked.rows]
@@ -176,14 +176,14 @@ def _is_wrapped(tables: ElfTables, at: int) -> bool:
     return at < len(tables.data) and tables.data[at] in MAPS
 
 
-def _place_in_object(tables: ElfTables, number: int, wrapper: HipWrapper) -> int | None:
+def _place_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:
     """Return the offset in an object of a wrapper's marker; None if it is in another object."""
-    place = wrapper.pointer_offset - tables.sections[number].sh_offset
+    place = wrapper.offset + _POINTER - tables.sections[wrapper.section].sh_offset
     for index, other in enumerate(tables.sections):
-        if other.sh_type != SHT_RELA or other.sh_info != number:
+        if other.sh_type != SHT_RELA or other.sh_info != wrapper.section:
             continue
         content = tables.content(index)
-        for found in re.finditer(re.escape(struct.pack("<Q", place)), content):
+        for found in re.finditer(re.escape(_WORD.pack(place)), content):
             if found.start() % _RELA.size == 0 and found.start() + _RELA.size <= len(content):
                 _, info, addend = _RELA.unpack_from(content, found.start())
                 return _at_symbol(tables, index, info >> 32, addend)
