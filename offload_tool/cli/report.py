@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments import add_tolerance
 from offload_tool.cli.printing import print_problems
 from offload_tool.errors import OffloadError, UnsupportedError, UsageError
+from offload_tool.io import replace_file
 
 if TYPE_CHECKING:
-    import argparse
-
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.operations.diff import Comparison
     from offload_tool.operations.kernel_table import KernelColumns
@@ -59,7 +59,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page; on an error, write nothing."""
     # Imported here: no other command needs them.
-    from offload_tool.io import replace_file
     from offload_tool.operations.kernel_table import KernelColumns
     from offload_tool.operations.list_images import kernels_of
     from offload_tool.operations.size_report import Intermediates, collect_images, summarise
