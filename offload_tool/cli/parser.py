@@ -157,9 +157,8 @@ def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLin
     parser.add_argument(
         "-version", "--version", action="version", help="display the version of this program"
     )
-    taken = command_lines[0].positionals
-    if taken.maximum != 0:
-        parser.add_argument("files", nargs="*", metavar="FILE", help=taken.usage)
+    if command_lines[0].most != 0:
+        parser.add_argument("files", nargs="*", metavar="FILE", help=command_lines[0].usage)
 
 
 def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
