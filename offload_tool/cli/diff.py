@@ -53,8 +53,7 @@ def run(options: argparse.Namespace) -> int:
     problems: list[OffloadError] = []
     notes: list[str] = []
     found = compare_builds(
-        options.before,
-        options.after,
+        [(options.before, options.after)],
         tolerance=options.tolerance,
         skipped=problems.append,
         notes=notes.append,

@@ -120,7 +120,7 @@ def _changes(
     options: argparse.Namespace, broken: list[OffloadError], unread: list[str]
 ) -> Comparison:
     """Compare the builds; errors of the newer ones were reported before."""
-    from offload_tool.operations.diff import compare_all
+    from offload_tool.operations.diff import compare_builds
 
     known = set(map(str, broken))
 
@@ -131,7 +131,7 @@ def _changes(
             broken.append(error)
 
     pairs = list(zip(options.compare, options.paths, strict=True))
-    return compare_all(pairs, tolerance=options.tolerance, skipped=skipped, notes=unread.append)
+    return compare_builds(pairs, tolerance=options.tolerance, skipped=skipped, notes=unread.append)
 
 
 def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, str]:
