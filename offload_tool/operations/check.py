@@ -23,6 +23,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.containers.walk import member_path
 from offload_tool.errors import OffloadError
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
@@ -30,8 +31,6 @@ from offload_tool.operations.match import Device, candidates_of, loaded
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from offload_tool.formats.kernel import Kernel
-
     _Skipped = Callable[[OffloadError], None] | None
     _Note = Callable[[str], None]
 
