@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from offload_tool.cli.printing import print_lines
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from offload_tool.cli.printing import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
+from offload_tool.formats.target.target_id import split_list
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import read_size
 
 if TYPE_CHECKING:
-    import argparse
-
-    from offload_tool.io import StrPath
     from offload_tool.operations.check import Rule
 
 _KEYS = ("paths", "targets", "same-kernels", "no-spills", "max-size")
@@ -88,7 +88,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rules(options: argparse.Namespace) -> list[Rule]:
-    from offload_tool.formats.target.target_id import split_list
     from offload_tool.operations.check import Rule
     from offload_tool.operations.match import Device
 
@@ -128,8 +127,6 @@ def read_rules(path: StrPath) -> list[Rule]:
     :raises UsageError: the file is not TOML, or a rule is invalid.
     :raises FileError: the file cannot be read.
     """
-    from offload_tool.io import InputFile
-
     if sys.version_info >= (3, 11):
         import tomllib
     else:

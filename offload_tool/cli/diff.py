@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,7 @@ from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
-    import argparse
-
-    from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
+    from offload_tool.operations.diff import KernelChange, TargetChange
 
 _NUMBERS = frozenset({"images", "kernels", "before", "after", "grown"})
 _LESS_NEEDED = ("kernels", "images", "before", "after", "needs", "library", "grown", "change")
@@ -54,25 +53,26 @@ def run(options: argparse.Namespace) -> int:
     problems: list[OffloadError] = []
     notes: list[str] = []
     found = compare_builds(
-        options.before,
-        options.after,
+        [(options.before, options.after)],
         tolerance=options.tolerance,
         skipped=problems.append,
         notes=notes.append,
     )
     if options.json:
-        print_text(json.dumps(_object(found), indent=2) + "\n", sys.stdout)
+        changes = {
+            "targets": [_change(row) for row in found.targets],
+            "kernels": [_change(row) for row in found.kernels],
+        }
+        print_text(json.dumps(changes, indent=2) + "\n", sys.stdout)
+    elif found.is_equal:
+        print_lines(["nothing changed"], sys.stdout)
     else:
-        _print_tables(found)
+        if found.targets:
+            print_sheet(_target_table(found.targets))
+        if found.kernels:
+            print_sheet(_kernel_table(found.kernels))
     print_notes(notes)
     return print_problems(problems) or int(not found.is_equal)
-
-
-def _object(found: Comparison) -> dict[str, object]:
-    return {
-        "targets": [_change(row) for row in found.targets],
-        "kernels": [_change(row) for row in found.kernels],
-    }
 
 
 def _change(row: TargetChange | KernelChange) -> dict[str, object]:
@@ -81,16 +81,6 @@ def _change(row: TargetChange | KernelChange) -> dict[str, object]:
         "before": row.before and row.before._asdict(),
         "after": row.after and row.after._asdict(),
     }
-
-
-def _print_tables(found: Comparison) -> None:
-    if found.is_equal:
-        print_lines(["nothing changed"], sys.stdout)
-        return
-    if found.targets:
-        print_sheet(_target_table(found.targets))
-    if found.kernels:
-        print_sheet(_kernel_table(found.kernels))
 
 
 def _target_table(rows: Sequence[TargetChange]) -> Sheet:

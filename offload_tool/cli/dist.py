@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing import print_lines
-
-if TYPE_CHECKING:
-    import argparse
 
 _MEGABYTE = 1_000_000
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 from offload_tool.cli.printing import print_lines
-
-if TYPE_CHECKING:
-    import argparse
+from offload_tool.errors import CompilerError
 
 _KINDS = {"hip": ("HIP", "gfx906"), "cuda": ("CUDA", "sm_80"), "openmp": ("OpenMP", "gfx906")}
 _USABLE = ("HIP: clang", "CUDA: clang", "OpenMP: clang")
@@ -40,7 +39,6 @@ def _lines() -> Iterator[str]:
     import importlib.metadata
     import platform
 
-    from offload_tool.errors import CompilerError
     from offload_tool.passes.cuda import find_ptxas
     from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.disk_cache import cache_folder
@@ -59,7 +57,10 @@ def _lines() -> Iterator[str]:
             found = find_toolchain(jobs=(Job(kind, (target,)),))
         except CompilerError as error:
             yield f"{name}: {error}"
-            yield from _without_headers(name, kind, target)
+            flags = ("-nogpuinc", "-nogpulib") if kind == "hip" else ("-nocudainc", "-nocudalib")
+            with suppress(CompilerError):  # for sources that use neither headers nor libraries
+                found = find_toolchain(jobs=(Job(kind, (target,), flags),))
+                yield f"  {name} with {' '.join(flags)}: {found.used}"
             continue
         yield f"{name}: {found.used}"
         yield from (f"  skipped: {reason}" for reason in found.passed_over)
@@ -72,17 +73,3 @@ def _lines() -> Iterator[str]:
     given = [f"{name}={os.environ[name]}" for name in dict.fromkeys(named) if name in os.environ]
     yield f"environment: {', '.join(given) or 'no variable of ours is set'}"
     yield f"kept answers: {cache_folder()}"
-
-
-def _without_headers(name: str, kind: str, target: str) -> Iterator[str]:
-    """Yield the compiler for sources that use neither headers nor libraries of a language."""
-    from offload_tool.errors import CompilerError
-    from offload_tool.toolchain.capability_check import Job
-    from offload_tool.toolchain.select import find_toolchain
-
-    flags = ("-nogpuinc", "-nogpulib") if kind == "hip" else ("-nocudainc", "-nocudalib")
-    try:
-        found = find_toolchain(jobs=(Job(kind, (target,), flags),))
-    except CompilerError:
-        return
-    yield f"  {name} with {' '.join(flags)}: {found.used}"

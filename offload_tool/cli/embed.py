@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+import os
 
-if TYPE_CHECKING:
-    import argparse
+from offload_tool.containers.file_format import FileFormat, recognise
+from offload_tool.errors import UsageError
+from offload_tool.formats.objects.device_elf import is_code_object, read_code_object
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.temporary_directory import temporary_folder
+
+_FORMATS = (
+    *(FileFormat.BUNDLE, FileFormat.CUDA_FATBIN, FileFormat.OFFLOAD_BINARY),
+    FileFormat.CODE_OBJECT,
+)
+"""Formats of files with images; the last one is that of cubins."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,12 +71,11 @@ def run(options: argparse.Namespace) -> int:
 
     :raises UsageError: the images are of another kind, or have too many host objects.
     """
-    from offload_tool.errors import UsageError
     from offload_tool.operations import embed
 
     (images, *others), output, hosts = options.images, options.output, options.host_object
-    sort = _sort(images)
-    if sort == "cubin":
+    found = _format(images)
+    if found is FileFormat.CODE_OBJECT:
         _embed_linked_cuda(options.images, options.target_id, hosts, output)
         return 0
     if options.target_id:
@@ -76,15 +85,15 @@ def run(options: argparse.Namespace) -> int:
             f"'{images}': expected one file with images, found '{others[0]}' beside it; several "
             "are for the linked cubins of relocatable CUDA code"
         )
-    if sort != "HIP" and len(hosts) != 1:
-        what = "a CUDA fat binary" if sort == "CUDA" else "an offload binary"
+    if found is not FileFormat.BUNDLE and len(hosts) != 1:
+        what = "a CUDA fat binary" if found is FileFormat.CUDA_FATBIN else "an offload binary"
         raise UsageError(f"'{images}' is {what}; give the one --host-object that it goes into")
-    if sort == "CUDA":
+    if found is FileFormat.CUDA_FATBIN:
         embed.embed_cuda_fatbin(hosts[0], images, output, keep_equal=True)
-    elif sort != "HIP":
+    elif found is FileFormat.OFFLOAD_BINARY:
         embed.embed_offload_binary(hosts[0], images, output, keep_equal=True)
     else:
-        triple = options.host_triple or _host_triple()
+        triple = options.host_triple or f"{os.uname().machine}-unknown-linux-gnu"
         if hosts and embed.read_host_files(hosts).has_entries:
             _embed_with_registration(images, hosts, output, triple)
         else:
@@ -104,10 +113,6 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
 
     :raises CompilerError: there is no compiler for the registration.
     """
-    import os
-
-    from offload_tool.io import InputFile, replace_file
-    from offload_tool.io.temporary_directory import temporary_folder
     from offload_tool.operations.embed import embed_bundle
     from offload_tool.passes.registration import write_registration
     from offload_tool.run.pass_command import cached_toolchain
@@ -129,19 +134,14 @@ def _embed_linked_cuda(
     :raises UsageError: no host object has entries to register, or an image is not a cubin.
     :raises CompilerError: there is no compiler, or it failed.
     """
-    import os
-
-    from offload_tool.errors import UsageError
-    from offload_tool.io import InputFile, replace_file
-    from offload_tool.io.temporary_directory import temporary_folder
     from offload_tool.nvidia.linked_fatbin import write_linked_cuda
     from offload_tool.operations.embed import write_cuda_fatbin
     from offload_tool.run.pass_command import cached_toolchain
 
     if not hosts:
         raise UsageError("linked cubins are registered by name; give every --host-object")
-    cubins = [name for name in images if _sort(name) == "cubin"]
-    sources = [name for name in images if _sort(name) == "CUDA"]
+    cubins = [name for name in images if _format(name) is FileFormat.CODE_OBJECT]
+    sources = [name for name in images if _format(name) is FileFormat.CUDA_FATBIN]
     if len(cubins) + len(sources) < len(images):
         raise UsageError(
             f"'{images[0]}' is a cubin: expected cubins and CUDA fat binaries alone; "
@@ -165,10 +165,6 @@ def _check_linked(cubin: str) -> None:
 
     :raises UsageError: the cubin is relocatable.
     """
-    from offload_tool.errors import UsageError
-    from offload_tool.formats.objects.device_elf import read_code_object
-    from offload_tool.io import InputFile
-
     with InputFile(cubin) as source:
         found = read_code_object(source.data, path=cubin)
     if found.kind != "cuda" or found.image_kind != "object":
@@ -176,31 +172,18 @@ def _check_linked(cubin: str) -> None:
         raise UsageError(f"'{cubin}': expected a linked cubin, found {what}; see compile --link")
 
 
-def _sort(images: str) -> str:
-    """Return the kind of a file: ``HIP`` bundle, ``CUDA`` fat binary, ``package`` or ``cubin``."""
-    from offload_tool.containers.file_format import FileFormat, recognise
-    from offload_tool.errors import UsageError
-    from offload_tool.formats.objects.device_elf import is_code_object
-    from offload_tool.io import InputFile
+def _format(images: str) -> FileFormat:
+    """Return the format of a file with images.
 
-    sorts: dict[FileFormat | None, str] = {
-        FileFormat.BUNDLE: "HIP",
-        FileFormat.CUDA_FATBIN: "CUDA",
-        FileFormat.OFFLOAD_BINARY: "package",
-    }
+    :raises UsageError: it is none of `_FORMATS`.
+    """
     with InputFile(images) as source:
         is_code = is_code_object(source.data)
-        sort = "cubin" if is_code else sorts.get(recognise(source.data))
-        found = bytes(source.data[:4])
-    if sort is None:
+        found = FileFormat.CODE_OBJECT if is_code else recognise(source.data)
+        begin = bytes(source.data[:4])
+    if found is None or found not in _FORMATS:
         raise UsageError(
             f"'{images}': expected a bundle, a CUDA fat binary, an offload binary or a linked "
-            f"cubin, found {found!r}"
+            f"cubin, found {begin!r}"
         )
-    return sort
-
-
-def _host_triple() -> str:
-    import os
-
-    return f"{os.uname().machine}-unknown-linux-gnu"
+    return found

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments import CHOICE
-from offload_tool.cli.printing import print_json_list, print_lines, print_problems
+from offload_tool.cli.printing import json_row, print_json_list, print_lines, print_problems
+from offload_tool.errors import OffloadError
 from offload_tool.util.escape import printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from offload_tool.errors import OffloadError
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,21 +44,7 @@ def run(options: argparse.Namespace) -> int:
         options.file, options.output, devices=devices, skipped=problems.append
     )
     if options.json:
-        rows = [
-            {
-                "path": str(image.path),
-                "file": image.file,
-                "member": image.member,
-                "index": image.index,
-                "id": image.id,
-                "size": image.size,
-                "loads": [
-                    {"device": device, "rule": load.rule, "reason": load.reason}
-                    for device, load in image.loads
-                ],
-            }
-            for image in images
-        ]
+        rows = ({**json_row(image), "path": str(image.path)} for image in images)
         print_json_list(rows, indent=2)
     else:
         print_lines((printable(str(image.path)) for image in images), sys.stdout)

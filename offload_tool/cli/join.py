@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
+from offload_tool.cli.printing import print_lines
+from offload_tool.util.escape import printable
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,9 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the joined file; print a summary."""
-    from offload_tool.cli.printing import print_lines
     from offload_tool.operations.join import join_file
-    from offload_tool.util.escape import printable
 
     report = join_file(options.host, options.parts, options.output)
     text = f"{options.output}: {report.images} device images in {report.files} files"

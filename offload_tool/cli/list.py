@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import sys
@@ -13,16 +14,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.arguments import SchemaAction
-from offload_tool.cli.printing import print_json_list, print_lines, print_notes, print_problems
+from offload_tool.cli.printing import (
+    json_row,
+    print_json_list,
+    print_lines,
+    print_notes,
+    print_problems,
+)
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES
-from offload_tool.util.frozen import as_dict
 
 if TYPE_CHECKING:
-    import argparse
-
     from offload_tool.operations.list_images import DeviceImage, ImageKernels
 
 _T = TypeVar("_T")
@@ -111,7 +115,7 @@ def _print_images(
 
     listed = _read_all(iter_images, options, problems, notes)
     if options.json:
-        print_json_list((_row(image) for _, found in listed for image in found), indent=2)
+        print_json_list((json_row(image) for _, found in listed for image in found), indent=2)
     else:
         _print_tables(listed)
 
@@ -166,13 +170,6 @@ def _read_all(
                 raise
             problems.append(error)
     return listed
-
-
-def _row(image: DeviceImage) -> dict[str, object]:
-    loads = [
-        {"device": device, "rule": load.rule, "reason": load.reason} for device, load in image.loads
-    ]
-    return {**as_dict(image), "loads": loads}
 
 
 def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:

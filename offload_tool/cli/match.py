@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments import CHOICE
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
+from offload_tool.errors import OffloadError
 from offload_tool.util.escape import printable
 from offload_tool.util.frozen import as_dict
 
 if TYPE_CHECKING:
-    import argparse
-
-    from offload_tool.errors import OffloadError
     from offload_tool.operations.match import Match
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from offload_tool.cli.arguments import add_limits, with_limits
@@ -146,24 +146,19 @@ def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLin
         action="store_true",
         help="as the first word: do not write outputs whose bytes would not change",
     )
-    for option in _options(command_lines):
+    options: dict[str, Option] = {}
+    for command_line in command_lines:
+        for option in command_line.options:
+            options.setdefault(option.name, option)
+    del options["h"]  # argparse adds it
+    for option in options.values():
         _add_option(parser, option)
     parser.add_argument("-help", "--help", action="help", help="display available options")
     parser.add_argument(
         "-version", "--version", action="version", help="display the version of this program"
     )
-    taken = command_lines[0].positionals
-    if taken.maximum != 0:
-        parser.add_argument("files", nargs="*", metavar="FILE", help=taken.usage)
-
-
-def _options(command_lines: tuple[CommandLine, ...]) -> Iterator[Option]:
-    seen = {"h"}  # argparse adds it
-    for command_line in command_lines:
-        for option in command_line.options:
-            if option.name not in seen:
-                seen.add(option.name)
-                yield option
+    if command_lines[0].most != 0:
+        parser.add_argument("files", nargs="*", metavar="FILE", help=command_lines[0].usage)
 
 
 def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
@@ -174,17 +169,9 @@ def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
     if not option.takes_value:
         parser.add_argument(*names, action="store_true", help=text)
         return
-    parser.add_argument(
-        *names,
-        metavar=option.value_name or None,
-        choices=_choices(option),
-        help=text,
-    )
-
-
-def _choices(option: Option) -> list[str] | None:
+    choices = [choice for choice, _ in option.choices] or None
     if option.name == "type":  # the bundler's, which checks it last
         from offload_tool.containers.open_bundle import FILE_TYPES
 
-        return [*FILE_TYPES, "a"]
-    return [choice for choice, _ in option.choices] or None
+        choices = [*FILE_TYPES, "a"]
+    parser.add_argument(*names, metavar=option.value_name or None, choices=choices, help=text)

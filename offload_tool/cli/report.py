@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments import add_tolerance
 from offload_tool.cli.printing import print_problems
 from offload_tool.errors import OffloadError, UnsupportedError, UsageError
+from offload_tool.io import replace_file
 
 if TYPE_CHECKING:
-    import argparse
-
     from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.operations.diff import Comparison
     from offload_tool.operations.kernel_table import KernelColumns
@@ -59,7 +59,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page; on an error, write nothing."""
     # Imported here: no other command needs them.
-    from offload_tool.io import replace_file
     from offload_tool.operations.kernel_table import KernelColumns
     from offload_tool.operations.list_images import kernels_of
     from offload_tool.operations.size_report import Intermediates, collect_images, summarise
@@ -121,7 +120,7 @@ def _changes(
     options: argparse.Namespace, broken: list[OffloadError], unread: list[str]
 ) -> Comparison:
     """Compare the builds; errors of the newer ones were reported before."""
-    from offload_tool.operations.diff import compare_all
+    from offload_tool.operations.diff import compare_builds
 
     known = set(map(str, broken))
 
@@ -132,7 +131,7 @@ def _changes(
             broken.append(error)
 
     pairs = list(zip(options.compare, options.paths, strict=True))
-    return compare_all(pairs, tolerance=options.tolerance, skipped=skipped, notes=unread.append)
+    return compare_builds(pairs, tolerance=options.tolerance, skipped=skipped, notes=unread.append)
 
 
 def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, str]:

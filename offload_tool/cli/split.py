@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
+from offload_tool.cli.printing import print_lines
+from offload_tool.util.escape import printable
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,9 +64,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the parts; print a line for each."""
-    from offload_tool.cli.printing import print_lines
     from offload_tool.operations.split import WheelOptions, split_file
-    from offload_tool.util.escape import printable
 
     wheel = WheelOptions(options.device_prefix, options.overlay_root, options.device_requires)
     report = split_file(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing import print_lines
-
-if TYPE_CHECKING:
-    import argparse
-
-    from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.target.compatibility import find_fit, why_not
+from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.target.target_id import TargetID
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,12 +29,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the explanation; return 1 if the device does not load the code."""
-    target = _target_id(options.id)
+    is_entry = options.id.count("-") > 2
+    text = BundleEntryID.asked(options.id).target_id if is_entry else options.id
+    target = TargetID.parse(text)
     if options.device is None:
         print_lines(_description(target), sys.stdout)
         return 0
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
-    from offload_tool.formats.target.compatibility import find_fit, why_not
     from offload_tool.operations.match import Device
 
     kind = OffloadKind.HIPV4 if target.triple.startswith("amdgcn") else "cuda"
@@ -43,25 +42,14 @@ def run(options: argparse.Namespace) -> int:
     device = Device.parse(options.device).asks(code)
     fit = find_fit(code, device)
     if fit is None:
-        reason = why_not(code, device)
-        print_lines([f"{options.device} does not load code for {target}: {reason}"], sys.stdout)
-        return 1
-    print_lines(
-        [f"{options.device} loads code for {target} ({fit.rule}: {fit.reason})"], sys.stdout
-    )
-    return 0
-
-
-def _target_id(text: str) -> TargetID:
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-    from offload_tool.formats.target.target_id import TargetID
-
-    return TargetID.parse(BundleEntryID.asked(text).target_id if text.count("-") > 2 else text)
+        line = f"{options.device} does not load code for {target}: {why_not(code, device)}"
+    else:
+        line = f"{options.device} loads code for {target} ({fit.rule}: {fit.reason})"
+    print_lines([line], sys.stdout)
+    return int(fit is None)
 
 
 def _description(target: TargetID) -> Iterator[str]:
-    from offload_tool.formats.target.processors import find_processor
-
     processor = find_processor(target.processor)
     yield f"target ID   {target}"
     yield f"triple      {target.triple.rstrip('-')}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
+from offload_tool.cli.printing import print_lines
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,7 +48,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; print the bytes saved."""
-    from offload_tool.cli.printing import print_lines
     from offload_tool.operations.match import Device
     from offload_tool.operations.thin import thin_file
 

@@ -6,6 +6,7 @@ It cannot detect a changed command line or compiler; only the build can.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,8 @@ from offload_tool.cli.printing import print_lines
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from offload_tool.io.file_digests import Fingerprints
-    from offload_tool.manifest.manifest import Judgement, PassRecord
+    from offload_tool.manifest.manifest import PassRecord
 
 _NAMED = 10
 """Number of files to name; the others are counted."""
@@ -70,17 +69,12 @@ def _explanation(name: str, path: Path) -> Iterator[str]:
     judgement = judge(record, _key_now(record, prints), prints, str(path))
     if judgement.state is State.UNSURE:
         yield f"{name}: not sure: {judgement.reason}; the next build asks the preprocessor"
+    elif judgement.state is State.CURRENT:
+        yield f"{name}: current"
     else:
-        yield f"{name}: {_state(judgement)}"
+        yield f"{name}: stale: {judgement.reason}"
     yield f"  compiled because: {record.why or 'it was not recorded'}"
     yield from _made_of(record)
-
-
-def _state(judgement: Judgement) -> str:
-    from offload_tool.manifest.manifest import State
-
-    is_current = judgement.state is State.CURRENT
-    return "current" if is_current else f"stale: {judgement.reason}"
 
 
 def _folder_of(record: PassRecord, path: Path) -> Path:

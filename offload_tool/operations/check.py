@@ -23,6 +23,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.containers.walk import member_path
 from offload_tool.errors import OffloadError
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
@@ -30,7 +31,8 @@ from offload_tool.operations.match import Device, candidates_of, loaded
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    from offload_tool.formats.kernel import Kernel
+    _Skipped = Callable[[OffloadError], None] | None
+    _Note = Callable[[str], None]
 
 _NAMED = 3
 """Number of kernels that a fault names; it counts the others."""
@@ -51,15 +53,6 @@ class Rule:
     """Whether no kernel may spill registers."""
     max_size: int | None = None
     """Limit in bytes for the images of a library, as stored (compressed if they are)."""
-
-    def is_about(self, library: str) -> bool:
-        """Return whether the rule applies to a library of that name."""
-        return any(fnmatch.fnmatchcase(library, pattern) for pattern in self.paths)
-
-    @property
-    def needs_kernels(self) -> bool:
-        """Whether the rule needs the kernels, not only the list of images."""
-        return self.same_kernels or self.no_spills
 
 
 @frozen
@@ -89,9 +82,9 @@ class _Container:
     """Whether it is a code object without a container."""
 
     @property
-    def has_device_images(self) -> bool:
-        """Whether it has entries other than a host entry."""
-        return any(entry.kind != OffloadKind.HOST for entry, _ in self.entries)
+    def targets(self) -> list[str]:
+        """The targets of its device images."""
+        return [_target(entry) for entry, _ in self.entries if entry.kind != OffloadKind.HOST]
 
 
 @dataclass(slots=True)
@@ -99,13 +92,15 @@ class _Library:
     """The facts kept about a file after its images were read."""
 
     label: str
+    is_given: bool
+    """Whether it is the file at a given path, not in a folder, zip file or archive."""
     rules: list[Rule]
     size: int = 0
     containers: dict[object, _Container] = field(default_factory=dict)
     faulty: list[str] = field(default_factory=list)
     """Faults found while the file was read."""
 
-    def add(self, found: FoundContainer, told: _Told) -> None:
+    def add(self, found: FoundContainer, skipped: _Skipped, note: _Note) -> None:
         """Add a container; call before the next one is read."""
         is_part = found.container is FileFormat.OFFLOAD_BINARY
         key = found.section if is_part else found.index
@@ -113,18 +108,18 @@ class _Library:
         container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
         container.is_code = found.container is FileFormat.CODE_OBJECT
         is_archive = found.container is FileFormat.KPACK
-        container.is_apart = (container.is_code or is_archive) and self.label != told.path
+        container.is_apart = (container.is_code or is_archive) and not self.is_given
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
         container.entries += entries
         targets = Counter(map(_loaded_as, (entry for entry, _ in entries)))
-        wanted = any(rule.needs_kernels for rule in self.rules)
+        wanted = any(rule.same_kernels or rule.no_spills for rule in self.rules)
         for at, image in enumerate(found.images):
             if image.kind == OffloadKind.HOST:
                 continue
             if wanted or is_part or targets[_loaded_as(image.entry_id)] > 1:
-                kernels = kernels_of(image, found, skipped=told.skipped, silent=told.notes)
+                kernels = kernels_of(image, found, skipped=skipped, silent=note)
                 if kernels is not None:
                     container.kernels[first + at] = kernels
         self.size += _stored(found)
@@ -143,16 +138,16 @@ class _Library:
             if rule.max_size is not None and self.size > rule.max_size:
                 yield f"device images take {self.size:,} bytes, more than {rule.max_size:,}"
 
-    def tell(self, notes: Callable[[str], None]) -> None:
+    def tell(self, note: _Note) -> None:
         """Report what was not checked."""
         if not self.rules:
-            notes(f"'{self.label}': no rule is about it")
+            note(f"'{self.label}': no rule is about it")
         if not any(rule.no_spills for rule in self.rules):
             return
         images = (image for found in self.containers.values() for image in found.kernels.values())
         unknown = sum(k.vgpr_spills is None and k.sgpr_spills is None for k in chain(*images))
         if unknown:
-            notes(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
+            note(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
 
     @property
     def is_code(self) -> bool:
@@ -167,9 +162,7 @@ class _Library:
     def _without(self, device: Device) -> Iterator[str]:
         apart = any(found.is_apart for found in self.containers.values())
         every = [
-            found
-            for found in self.containers.values()
-            if found.has_device_images and not found.is_apart
+            found for found in self.containers.values() if found.targets and not found.is_apart
         ]
         lacking = [found for found in every if not loaded(tuple(found.entries), device)]
         if (every or apart) and not lacking:
@@ -177,29 +170,16 @@ class _Library:
         text = f"no image for {device.text}"
         if 0 < len(lacking) < len(every):
             text += f" in {len(lacking)} of {len(every)} containers, {lacking[0].name} the first"
-        present = dict.fromkeys(
-            _target(entry)
-            for found in lacking
-            for entry, _ in found.entries
-            if entry.kind != OffloadKind.HOST
-        )
+        present = dict.fromkeys(target for found in lacking for target in found.targets)
         yield f"{text}; there are {', '.join(present) or 'none'}"
-
-
-@frozen
-class _Told:
-    skipped: Callable[[OffloadError], None] | None
-    notes: Callable[[str], None] | None
-    path: str
-    """The path being read."""
 
 
 def check_libraries(
     paths: Iterable[StrPath],
     rules: Sequence[Rule],
     *,
-    skipped: Callable[[OffloadError], None] | None = None,
-    notes: Callable[[str], None] | None = None,
+    skipped: _Skipped = None,
+    notes: _Note | None = None,
 ) -> Iterator[Fault]:
     """Yield the faults of the libraries in files, folders and zip files at `paths`, in their order.
 
@@ -214,6 +194,7 @@ def check_libraries(
     :raises ContentError: see `list_images`; or an image's metadata cannot be read.
     :raises FileError: a path cannot be read.
     """
+    note = notes or (lambda _: None)
     used: set[int] = set()
     alone: list[_Library] | None = []  # kpack archives, while nothing else was found
     codes: list[_Library] = []
@@ -221,56 +202,62 @@ def check_libraries(
     files = [path for path in given if not os.path.isdir(path)]
     for path in given:
         empty = True
-        told = _Told(skipped, notes, path)
         others = [other for other in files if other != path]
-        for library in _libraries(path, rules, told, used, others):
+        for library in _libraries(path, rules, used, others, skipped, note):
             empty = False
             if library.is_code:
                 codes.append(library)
             elif alone is not None:
                 alone = [*alone, library] if library.is_apart else None
-            if notes is not None:
-                library.tell(notes)
+            library.tell(note)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
             yield Fault(path, "there are no device images")
     yield from _together(", ".join(given), codes, "code objects")
     if alone:
-        yield from _archives_alone(", ".join(given), alone, notes)
+        if any(rule.targets for library in alone for rule in library.rules):
+            note(
+                f"'{', '.join(given)}': {len(alone):,} kpack archives and no program that looks "
+                "for them; whether each program gets its code was not judged"
+            )
+        yield from _together(", ".join(given), alone, "kpack archives")
     for at, rule in enumerate(rules):
         if at not in used:
             yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
 
 
 def _libraries(
-    path: str, rules: Sequence[Rule], told: _Told, used: set[int], others: Sequence[str]
+    path: str,
+    rules: Sequence[Rule],
+    used: set[int],
+    others: Sequence[str],
+    skipped: _Skipped,
+    note: _Note,
 ) -> Iterator[_Library]:
-    """Yield each library under `path` after all its images were read."""
+    """Yield each library under `path` after all its images were read.
+
+    Add the numbers of its rules to `used`.
+    """
     library: _Library | None = None
-    for found in find_containers(path, skipped=told.skipped, markers=True, overlay=others):
+    for found in find_containers(path, skipped=skipped, markers=True, overlay=others):
         label = _label_of(found)
         if library is None or library.label != label:
             if library is not None:
                 yield library
-            name = _name(path, found)
-            numbers = [at for at, rule in enumerate(rules) if rule.is_about(name)]
+            # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
+            is_folder = found.path != path
+            file = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)
+            name = file + label.removeprefix(found.path)
+            numbers = [
+                at
+                for at, rule in enumerate(rules)
+                if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.paths)
+            ]
             used.update(numbers)
-            library = _Library(label, [rules[at] for at in numbers])
-        library.add(found, told)
+            library = _Library(label, label == path, [rules[at] for at in numbers])
+        library.add(found, skipped, note)
     if library is not None:
         yield library
-
-
-def _archives_alone(
-    label: str, archives: Sequence[_Library], notes: Callable[[str], None] | None
-) -> Iterator[Fault]:
-    """Check kpack archives that no program refers to: one must have code for each device."""
-    if notes is not None and any(rule.targets for library in archives for rule in library.rules):
-        notes(
-            f"'{label}': {len(archives):,} kpack archives and no program that looks for them; "
-            "whether each program gets its code was not judged"
-        )
-    yield from _together(label, archives, "kpack archives")
 
 
 def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
@@ -290,13 +277,6 @@ def _label_of(found: FoundContainer) -> str:
     """Return the label of a library; a kpack archive is one library, whatever keys it has."""
     names = found.place.names[: -1 if found.container is FileFormat.KPACK else None]
     return f"{found.path}({member_path(names)})" if names else found.path
-
-
-def _name(path: str, found: FoundContainer) -> str:
-    """Return a library's name relative to `path`: ``lib/x.so``, ``x.whl(lib/x.so)``."""
-    is_folder = found.path != path
-    name = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)
-    return name + _label_of(found).removeprefix(found.path)
 
 
 def _stored(found: FoundContainer) -> int:

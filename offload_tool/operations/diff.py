@@ -114,7 +114,7 @@ class _Measured(NamedTuple):
 
 
 @dataclass(slots=True)
-class TargetContent:
+class _TargetContent:
     """The images of one library for one target, in one of the builds."""
 
     images: int = 0
@@ -155,78 +155,50 @@ class TargetContent:
 
 
 _NO_IMAGES = "'{}': there are no device images"
-_Build = dict[tuple[str, str], TargetContent]
+_Build = dict[tuple[str, str], _TargetContent]
 
 
 def compare_builds(
-    before: StrPath,
-    after: StrPath,
-    *,
-    tolerance: float = 0,
-    skipped: Callable[[OffloadError], None] | None = None,
-    notes: Callable[[str], None] | None = None,
-) -> Comparison:
-    """Compare the device images of two files, folders or zip files.
-
-    Numbers that differ by at most `tolerance` percent count as equal. With any tolerance, so do
-    different instructions and data of the same size. `notes` is called for images that list no
-    kernels, which are compared by size, and for a build without images. For `skipped`, see
-    `list_images.iter_images`; files and images passed to it are compared by size as well. Files
-    with equal bytes are equal, whatever they contain.
-
-    :raises ContentError: see `list_images`; or an image's metadata cannot be read.
-    :raises FileError: one of them cannot be read.
-    """
-    if _are_equal(before, after):
-        _look_for_images(before, skipped, notes)
-        return Comparison((), ())
-    old, new = (_measured(path, skipped, notes) for path in (before, after))
-    targets: list[TargetChange] = []
-    kernels: list[KernelChange] = []
-    for key in sorted(old.keys() | new.keys()):
-        was, now = old.get(key), new.get(key)
-        if change := _target_change(key, was, now, tolerance):
-            targets.append(change)
-        if was is not None and now is not None:  # else, all were added or removed with the target
-            kernels += changed_kernels(was, now, key, tolerance)
-    return _by_weight(targets, kernels)
-
-
-def compare_all(
     pairs: Sequence[tuple[StrPath, StrPath]],
     *,
     tolerance: float = 0,
     skipped: Callable[[OffloadError], None] | None = None,
     notes: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Compare pairs of two files, folders or zip files, as `compare_builds` does.
+    """Compare the device images of pairs of files, folders or zip files: of the old build, the new.
 
-    With several pairs, a library's name begins with the second path of its pair.
+    With several pairs, a library's name begins with the second path of its pair. Numbers that
+    differ by at most `tolerance` percent count as equal. With any tolerance, so do different
+    instructions and data of the same size. `notes` is called for images that list no kernels,
+    which are compared by size, and for a build without images. For `skipped`, see
+    `list_images.iter_images`; files and images passed to it are compared by size as well. Files
+    with equal bytes are equal, whatever they contain.
+
+    :raises ContentError: see `list_images`; or an image's metadata cannot be read.
+    :raises FileError: one of them cannot be read.
     """
     targets: list[TargetChange] = []
     kernels: list[KernelChange] = []
     for before, after in pairs:
-        found = compare_builds(before, after, tolerance=tolerance, skipped=skipped, notes=notes)
-        if len(pairs) == 1:
-            return found
-        targets += (row._replace(library=_within(after, row.library)) for row in found.targets)
-        kernels += (row._replace(library=_within(after, row.library)) for row in found.kernels)
-    return _by_weight(targets, kernels)
-
-
-def _within(path: StrPath, library: str) -> str:
-    return f"{path}: {library}" if library else str(path)
-
-
-def _by_weight(targets: list[TargetChange], kernels: list[KernelChange]) -> Comparison:
+        if _are_equal(before, after):
+            _look_for_images(before, skipped, notes)
+            continue
+        old, new = (_measured(path, skipped, notes) for path in (before, after))
+        for library, target in sorted(old.keys() | new.keys()):
+            was, now = old.get((library, target)), new.get((library, target))
+            if len(pairs) > 1:
+                key = (f"{after}: {library}" if library else str(after), target)
+            else:
+                key = (library, target)
+            if change := _target_change(key, was, now, tolerance):
+                targets.append(change)
+            if was is not None and now is not None:  # else, all came or went with the target
+                kernels += _changed_kernels(was, now, key, tolerance)
     targets.sort(key=lambda row: (-abs(row.grown), row.library, row.target))
-    kernels.sort(key=weight_of)
+    kernels.sort(
+        key=lambda row: (-abs(row.grown), -len(row.fields), row.library, row.target, row.name)
+    )
     return Comparison(tuple(targets), tuple(kernels))
-
-
-def weight_of(row: KernelChange) -> tuple[int, int, str, str, str]:
-    """Return a sort key that orders the largest changes first."""
-    return -abs(row.grown), -len(row.fields), row.library, row.target, row.name
 
 
 def _are_equal(before: StrPath, after: StrPath) -> bool:
@@ -253,7 +225,7 @@ def _measured(
     skipped: Callable[[OffloadError], None] | None,
     notes: Callable[[str], None] | None,
 ) -> _Build:
-    build: _Build = defaultdict(TargetContent)
+    build: _Build = defaultdict(_TargetContent)
     for found in find_containers(path, skipped=skipped):
         for image in found.images:
             if image.kind != OffloadKind.HOST:
@@ -284,7 +256,7 @@ def _digest(parts: Iterable[memoryview]) -> bytes:
 
 
 def _target_change(
-    key: tuple[str, str], was: TargetContent | None, now: TargetContent | None, tolerance: float
+    key: tuple[str, str], was: _TargetContent | None, now: _TargetContent | None, tolerance: float
 ) -> TargetChange | None:
     if was is None:
         return TargetChange(*key, ADDED, None, now.sums if now else None)
@@ -297,11 +269,8 @@ def _target_change(
     return TargetChange(*key, CHANGED, before, after)
 
 
-def changed_kernels(
-    was: TargetContent,
-    now: TargetContent,
-    key: tuple[str, str] = ("", ""),
-    tolerance: float = 0,
+def _changed_kernels(
+    was: _TargetContent, now: _TargetContent, key: tuple[str, str], tolerance: float
 ) -> Iterator[KernelChange]:
     """Yield the changed kernels of one target; `key` is the names of library and target."""
     for name in sorted(was.kernels.keys() | now.kernels.keys()):

@@ -29,7 +29,7 @@ from offload_tool.formats.objects.elf.reader import (
 )
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
-from offload_tool.io.output_folder import OutputFolder, new_folder
+from offload_tool.io.output_folder import new_folder
 from offload_tool.operations.match import Asked, Device, Load
 from offload_tool.util.frozen import frozen
 
@@ -85,65 +85,59 @@ def extract_device_images(
     :raises FileError: a file cannot be read or written.
     """
     asked = Asked(devices)
+    names: set[str] = set()
+    written: list[ExtractedImage] = []
+    unreadable: Counter[tuple[str, str]] = Counter()  # by file and ID
     with new_folder(directory, keep_equal=keep_equal) as folder:
-        images = _FolderOfImages(Path(path), folder)
         for found in find_containers(path, skipped=skipped):
-            loads: dict[str, list[tuple[str, Load]]] = {}
-            if not devices:
-                loads = {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
-            for _, (device, load) in asked.loads(found.images):
-                loads.setdefault(load.id, []).append((device, load))
+            loads = _loads(found, asked)
             for image in found.images:
-                if image.id in loads:
-                    images.write(found, image, loads[image.id])
+                if image.id not in loads:
+                    continue
+                if image.refusal(found.label):
+                    unreadable[found.label, image.id] += 1
+                    continue
+                name = _unused_name(Path(path), found, image, names)
+                with folder.file(name) as out:
+                    image.content.write_to(out)
+                    size = out.position
+                place = (found.path, found.member, found.index, image.id)
+                written.append(
+                    ExtractedImage(folder.path / name, *place, size, tuple(loads[image.id]))
+                )
         asked.check(path)
-        for (label, image_id), count in images.unreadable.items():
+        for (label, image_id), count in unreadable.items():
             message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
             error = UnsupportedError(message + "known; 'list' names their places", path=label)
             if skipped is None:
                 raise error
             skipped(error)
-        return images.written
+        return written
 
 
-class _FolderOfImages:
-    def __init__(self, path: Path, folder: OutputFolder) -> None:
-        self.path = path
-        self.folder = folder
-        self.names: set[str] = set()
-        self.written: list[ExtractedImage] = []
-        self.unreadable: Counter[tuple[str, str]] = Counter()
-        """Number of images that cannot be unpacked, by file and ID."""
+def _loads(found: FoundContainer, asked: Asked) -> dict[str, list[tuple[str, Load]]]:
+    """Return the wanted images by their IDs, each with the devices that load it."""
+    if not asked.devices:
+        return {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
+    loads: dict[str, list[tuple[str, Load]]] = {}
+    for _, (device, load) in asked.loads(found.images):
+        loads.setdefault(load.id, []).append((device, load))
+    return loads
 
-    def write(
-        self, found: FoundContainer, image: FoundImage, loads: Sequence[tuple[str, Load]]
-    ) -> None:
-        if image.refusal(found.label):
-            self.unreadable[found.label, image.id] += 1
-            return
-        name = self._name(found, image)
-        with self.folder.file(name) as out:
-            image.content.write_to(out)
-            size = out.position
-        path = self.folder.path / name
-        self.written.append(
-            ExtractedImage(
-                path, found.path, found.member, found.index, image.id, size, tuple(loads)
-            )
-        )
 
-    def _name(self, found: FoundContainer, image: FoundImage) -> str:
-        inner = os.path.relpath(found.path, self.path) if self.path.is_dir() else self.path.name
-        where = inner if found.member is None else f"{inner}_{found.member}"
-        stem = _UNSAFE.sub("_", f"{where}.{found.index}.{image.id}").lstrip(".-")[-_MAX_NAME:]
-        extension = _extension(image)
-        number = 1
-        name = f"{stem}{extension}"
-        while name.lower() in self.names:  # some file systems ignore case
-            number += 1
-            name = f"{stem}.{number}{extension}"
-        self.names.add(name.lower())
-        return name
+def _unused_name(path: Path, found: FoundContainer, image: FoundImage, names: set[str]) -> str:
+    """Return the name of an image's file, and add it to `names`."""
+    inner = os.path.relpath(found.path, path) if path.is_dir() else path.name
+    where = inner if found.member is None else f"{inner}_{found.member}"
+    stem = _UNSAFE.sub("_", f"{where}.{found.index}.{image.id}").lstrip(".-")[-_MAX_NAME:]
+    extension = _extension(image)
+    number = 1
+    name = f"{stem}{extension}"
+    while name.lower() in names:  # some file systems ignore case
+        number += 1
+        name = f"{stem}.{number}{extension}"
+    names.add(name.lower())
+    return name
 
 
 def _extension(image: FoundImage) -> str:

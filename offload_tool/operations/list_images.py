@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import ContentError, FileError, OffloadError
+from offload_tool.formats.kernel import Kernel
+from offload_tool.formats.kernel_info.reader import read_kernels, silent_code
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import running
 from offload_tool.operations.match import Asked, Device, Load
 from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from offload_tool.formats.kernel import Kernel
 
 
 @frozen
@@ -252,8 +250,6 @@ def kernels_of(
     """
     if image.kind == OffloadKind.HOST:
         return None
-    from offload_tool.formats.kernel_info.reader import read_kernels, silent_code
-
     label = f"{found.label}, {image.id}"
     try:
         if why := silent_code(image.content.begin(_BEGIN), image.image_kind):

@@ -133,14 +133,6 @@ class Match:
     """If `ids` is empty: each device image's ID, and the reason why it does not fit."""
 
 
-def served_by(images: Sequence[FoundImage], device: Device) -> dict[int, Fit]:
-    """Return the images that `device` would load, by their indexes, in their order.
-
-    A host entry fits only a device named by its entry ID. An empty HIP image is the last choice.
-    """
-    return dict(_served_by(candidates_of(images), device, surely=False))
-
-
 # A library has thousands of bundles with the same few IDs.
 Candidates: TypeAlias = tuple[tuple[BundleEntryID, bool], ...]
 """The input of image selection: each image's ID, and whether the image is missing."""
@@ -153,6 +145,10 @@ def candidates_of(images: Sequence[FoundImage]) -> Candidates:
 
 @functools.lru_cache(maxsize=256)
 def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int, Fit]:
+    """Return the images that `device` would load, by their indexes, in their order.
+
+    A host entry fits only a device named by its entry ID. An empty HIP image is the last choice.
+    """
     best: dict[object, tuple[tuple[int, ...], int, Fit]] = {}
     for index, (entry, is_missing) in enumerate(candidates):
         if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
@@ -199,10 +195,10 @@ def loaded(candidates: Candidates, device: Device) -> list[int]:
 def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     """Return the indexes of all images that a device of that name may load.
 
-    In addition to `served_by`, this includes images for any setting of features that the name
-    leaves open, and images for runtimes that skip some generic code. For CUDA, it includes all
-    cubins for the device's number, and images of the same ID, which the runtime links at load
-    time. The result is empty if `served_by` returns nothing.
+    In addition to what it would load if it were exactly that, these are images for any setting of
+    features that the name leaves open, and images for runtimes that skip some generic code. For
+    CUDA, they include all cubins for the device's number, and images of the same ID, which the
+    runtime links at load time. The result is empty if the device would load none.
     """
     return set(_may_load(candidates_of(images), device))
 
@@ -229,14 +225,15 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
 
 
 def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
-    """Return the images of `served_by`, with readable reasons and warnings."""
-    served = served_by(images, device)
+    """Return the images that `device` would load, with readable reasons and warnings."""
+    served = _served_by(candidates_of(images), device, surely=False)
     is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
     others = set() if is_native else may_load(images, device) - set(served)
     loads = {}
     for index, fit in served.items():
         notes = [fit.reason]
-        if fit.rule == GENERIC and _generic_version(images[index]) == 0:
+        content = images[index].content
+        if fit.rule == GENERIC and generic_version(content.begin(_ELF_HEADER)) == 0:
             notes.append("its ELF header has no generic version, so that the loader refuses it")
         if fit.rule in (GENERIC, SPIRV):
             notes += (
@@ -310,10 +307,6 @@ def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str
         asked = device.asks(image.entry_id)
         fits = find_fit(image.entry_id, asked) is not None
         yield image.id, _EMPTY if fits else why_not(image.entry_id, asked)
-
-
-def _generic_version(image: FoundImage) -> int | None:
-    return generic_version(image.content.begin(_ELF_HEADER))
 
 
 def _is_native(image: FoundImage, device: Device) -> bool:

@@ -19,21 +19,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
 from offload_tool.containers.walk import CopyPolicy, Place, open_members
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
+from offload_tool.formats.bundle.compressed import read_compressed_header
+from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_host, plan_object_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
-from offload_tool.formats.cuda.fatbin import CudaImage
-from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, read_cuda_fatbin
+from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
+from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.target.bundle_entry_id import OffloadKind, find_conflicts
 from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
+from offload_tool.operations.package import plan_images
 from offload_tool.util.frozen import frozen
 
 _FORMATS = {
@@ -111,21 +115,18 @@ class _Merger:
                     item,
                     _FORMATS.get(file_format, "a file"),
                 )
-        if formats[0] is FileFormat.ARCHIVE:
-            return self._merge_archives(inputs)
-        if formats[0] is FileFormat.OFFLOAD_BINARY:
-            return self._merge_offload_binaries(inputs)
-        if formats[0] is FileFormat.CUDA_FATBIN:
-            return _merge_cuda(inputs)
-        if formats[0] in (
-            FileFormat.BUNDLE,
-            FileFormat.TEXT_BUNDLE,
-            FileFormat.ELF,
-            FileFormat.COFF,
-        ):
-            return self._merge_bundles(inputs)
-        if formats[0] is FileFormat.KPACK:
-            return self._merge_kpacks(inputs)
+        mergers = {
+            FileFormat.ARCHIVE: self._merge_archives,
+            FileFormat.OFFLOAD_BINARY: self._merge_offload_binaries,
+            FileFormat.CUDA_FATBIN: _merge_cuda,
+            FileFormat.BUNDLE: self._merge_bundles,
+            FileFormat.TEXT_BUNDLE: self._merge_bundles,
+            FileFormat.ELF: self._merge_bundles,
+            FileFormat.COFF: self._merge_bundles,
+            FileFormat.KPACK: self._merge_kpacks,
+        }
+        if formats[0] in mergers:
+            return mergers[formats[0]](inputs)
         raise UsageError(
             f"'{inputs[0].label}': expected a bundle, offload binaries, CUDA fat binaries or an "
             "archive of these"
@@ -133,8 +134,6 @@ class _Merger:
 
     def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
         """Merge the code objects of one group's archives, in their order."""
-        from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
-
         archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
         images = []
         for item, archive in zip(inputs, archives, strict=True):
@@ -198,8 +197,6 @@ class _Merger:
         return plan
 
     def _compressed(self, inputs: Sequence[Place], plan: FilePlan) -> FilePlan:
-        from offload_tool.formats.bundle.compressed import read_compressed_header
-
         headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
         version = max(2, *(header.version for header in headers))
         form = Compression(headers[0].method, version=version)
@@ -207,12 +204,6 @@ class _Merger:
 
     def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
         """Add all code objects to the first file's host object."""
-        from offload_tool.formats.bundle.object_file import (
-            HOST_MARKER,
-            plan_host,
-            plan_object_bundle,
-        )
-
         hosts = []
         for item in inputs:
             plan = plan_host(item.source.data, path=item.label).bound(item.source)
@@ -236,9 +227,6 @@ class _Merger:
 
         The single binary is compressed if all inputs were.
         """
-        from offload_tool.formats.offload_binary import read_offload_binary
-        from offload_tool.operations.package import plan_images
-
         binaries = [
             (item, found) for item in inputs for found in containers_in(item.source, item.label)
         ]
@@ -267,8 +255,6 @@ class _Merger:
     # -- archives --------------------------------------------------------------------
 
     def _merge_archives(self, inputs: Sequence[Place]) -> FilePlan:
-        from offload_tool.formats.objects.ar import member_symbols
-
         archives = [dict(_members(item)) for item in inputs]
         for item, members in zip(inputs, archives, strict=True):
             for key in {**archives[0], **members}:
@@ -386,47 +372,30 @@ def _check_once(rows: Iterable[tuple[object, Place, str]]) -> None:
 
 def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
     """Concatenate the unchanged entries of all files in one fat binary."""
-    from offload_tool.formats.cuda.fatbin import cuda_header
-
-    rows = [row for item in inputs for row in _cuda_rows(item)]
-    rows.sort(key=lambda row: row.order)
+    rows: list[tuple[Place, CudaEntry]] = []
+    for item in inputs:
+        for found in containers_in(item.source, item.label):
+            fatbin = read_cuda_fatbin(item.source.data, found.offset, path=item.label)
+            rows += ((item, entry) for entry in fatbin.entries)
+    rows.sort(key=lambda row: _cuda_order(row[1].images))
     _check_once(
         (
             (image.image_kind, image.processor, image.identifier),
-            row.input,
+            item,
             f"an image for '{image.processor}'",
         )
-        for row in rows
-        for image in row.images
+        for item, entry in rows
+        for image in entry.images
     )
-    parts = [row.input.source.range(row.offset, row.size) for row in rows]
+    parts = [item.source.range(entry.offset, entry.size) for item, entry in rows]
     return FilePlan.of([cuda_header(sum(part.size for part in parts)), *parts])
 
 
-class _CudaRow(NamedTuple):
-    """An entry of an input's fat binary."""
-
-    input: Place
-    offset: int
-    size: int
-    images: tuple[CudaImage, ...]
-
-    @property
-    def order(self) -> tuple[str, bool]:
-        """By target ID as users write it; cubins before code that is compiled at load time."""
-        if not self.images:
-            return "", False
-        image = self.images[0]
-        return f"sm_{image.processor.partition('_')[2]}", image.image_kind != "elf"
-
-
-def _cuda_rows(item: Place) -> Iterator[_CudaRow]:
-    from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
-
-    for found in containers_in(item.source, item.label):
-        fatbin = read_cuda_fatbin(item.source.data, found.offset, path=item.label)
-        for entry in fatbin.entries:
-            yield _CudaRow(item, entry.offset, entry.size, entry.images)
+def _cuda_order(images: Sequence[CudaImage]) -> tuple[str, bool]:
+    """Sort key: by target ID as users write it; cubins before code compiled at load time."""
+    if not images:
+        return "", False
+    return f"sm_{images[0].processor.partition('_')[2]}", images[0].image_kind != "elf"
 
 
 def _equal(first: FileRange, second: FileRange) -> bool:

@@ -23,12 +23,10 @@ from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.formats.target.compatibility import GENERIC_OF
+from offload_tool.formats.target.compatibility import GENERIC_OF, SPIRV_PROCESSOR
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-_SPIRV = "amdgcnspirv"
 
 
 @frozen
@@ -91,7 +89,7 @@ def _code_of(
     """Return a code digest and the size in bytes of each target's image."""
     codes = {}
     for image in found.images:
-        if image.kind == OffloadKind.HOST or image.entry_id.target_id in ("", _SPIRV):
+        if image.kind == OffloadKind.HOST or image.entry_id.target_id in ("", SPIRV_PROCESSOR):
             continue
         try:
             data = image.content.view()

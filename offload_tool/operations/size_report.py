@@ -14,9 +14,11 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
-from offload_tool.formats.objects.elf.reader import ET_REL, is_elf
+from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.formats.objects.elf.reader import ET_REL, is_elf_header, read_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
 from offload_tool.operations.list_images import DeviceImage, counted, listed_images
@@ -157,9 +159,6 @@ def _by_size(row: SizeRow) -> tuple[object, ...]:
 
 
 _CODE_OBJECT, _CONTAINER, _OBJECT, _RESULT = range(4)
-_ZIP = b"PK\x03\x04"
-_E_TYPE = slice(16, 18)
-_EI_DATA, _BIG_ENDIAN = 5, 2
 
 
 class Intermediates:
@@ -199,13 +198,11 @@ class Intermediates:
 def _sort_of(image: DeviceImage, found: FoundContainer) -> int:
     """Return how late a build makes the file; -1 for a zip file."""
     with InputFile(image.file) as source:
-        head = bytes(source.data[: _E_TYPE.stop])
-    if head.startswith(_ZIP):
-        return -1
+        if source.data[: len(ZIP_MEMBER)] == ZIP_MEMBER:
+            return -1
+        header = read_elf_header(source.data) if is_elf_header(source.data) else None
     if image.member is not None:  # EMBED of several sources makes an archive, too
         return _OBJECT if image.file.endswith((".o", ".os", ".obj")) else _RESULT
     if image.section is not None:
-        is_big = head[_EI_DATA] == _BIG_ENDIAN
-        e_type = int.from_bytes(head[_E_TYPE], "big" if is_big else "little")
-        return _OBJECT if is_elf(memoryview(head)) and e_type == ET_REL else _RESULT
-    return _CODE_OBJECT if found.container.value == "code-object" else _CONTAINER
+        return _OBJECT if header is not None and header.e_type == ET_REL else _RESULT
+    return _CODE_OBJECT if found.container is FileFormat.CODE_OBJECT else _CONTAINER

@@ -213,19 +213,16 @@ class _Splitting:
         there, with a placeholder.
         """
         source, label = place.source, place.label
-        if recognise(source.data) is not FileFormat.ELF:
-            self._look(place, name)
-            return None
-        tables = read_elf_tables(source.data, path=label)
-        if not any(
+        is_elf = recognise(source.data) is FileFormat.ELF
+        tables = read_elf_tables(source.data, path=label) if is_elf else None
+        has_code = tables is not None and any(
             found == SECTION.encode() and row.has_content and row.sh_size
             for found, row in zip(tables.names, tables.sections, strict=True)
-        ):
-            self._look(place, name)
-            return None
-        if tables.header.e_type == ET_REL:
-            self._look(place, name)
-            if self.is_file:
+        )
+        if tables is None or not has_code or tables.header.e_type == ET_REL:
+            for found in containers_in(source, label):
+                self._leave(found, name)
+            if has_code and self.is_file:
                 message = "cannot be split: it is an object: split what is linked of it"
                 raise UnsupportedError(message, path=label)
             return None
@@ -278,12 +275,8 @@ class _Splitting:
             kept = content.range if stays else self.spool.added(content.write_to)
             rows.append(NewKpackImage(key, target_id, kept))
 
-    def _look(self, place: Place, name: str) -> None:
-        """Record the device code of a file without HIP wrappers."""
-        for found in containers_in(place.source, place.label):
-            self._leave(found, name)
-
     def _leave(self, found: FoundContainer, name: str) -> None:
+        """Record device code that stays with the host."""
         if found.container in (FileFormat.KPACK, FileFormat.KPACK_MARKER):
             return
         for image in found.images:

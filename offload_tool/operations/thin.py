@@ -33,7 +33,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.find import (
@@ -50,11 +49,18 @@ from offload_tool.containers.walk import (
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
+from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.text import start_marker
+from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
+from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
-from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
+from offload_tool.formats.objects.coff import plan_coff
 from offload_tool.formats.objects.device_elf import is_code_object
-from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
+from offload_tool.formats.objects.elf.edit_sections import plan_elf
+from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
+from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
+from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import FileRange, InputFile, StrPath
@@ -62,6 +68,7 @@ from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
 from offload_tool.operations.match import Asked, Device, Load, may_load
+from offload_tool.operations.package import plan_images
 from offload_tool.operations.tree import (
     FileTree,
     WheelTree,
@@ -71,11 +78,6 @@ from offload_tool.operations.tree import (
 )
 from offload_tool.util.frozen import frozen, replaced
 
-if TYPE_CHECKING:
-    from offload_tool.formats.objects.elf.segments import Replacement
-
-_ET_REL = 1
-_SECTION_PREFIX = MAGIC
 _NOT_ZERO = re.compile(rb"[^\0]")
 _END_OF_LINE = re.compile(rb"\n[^\n]*\n?")
 _HIGH_LEVEL = 19
@@ -165,32 +167,22 @@ class _Thinner:
 
         A file is left out if it consists of removed images only.
         """
-        source, label = place.source, place.label
-        file_format = recognise(source.data, anywhere=True)
-        if file_format is FileFormat.ARCHIVE:
-            return self._plan_archive(place)
-        if file_format in (
-            FileFormat.BUNDLE,
-            FileFormat.OFFLOAD_BINARY,
-            FileFormat.CUDA_FATBIN,
-        ) or is_code_object(source.data):
-            return self._plan_sequence(source, label)
+        if is_code_object(place.source.data):
+            return self._plan_sequence(place)
         planners = {
+            FileFormat.ARCHIVE: self._plan_archive,
+            FileFormat.BUNDLE: self._plan_sequence,
+            FileFormat.OFFLOAD_BINARY: self._plan_sequence,
+            FileFormat.CUDA_FATBIN: self._plan_sequence,
             FileFormat.KPACK: self._plan_kpack,
             FileFormat.TEXT_BUNDLE: self._plan_text,
             FileFormat.ELF: self._plan_elf,
             FileFormat.COFF: self._plan_coff,
+            FileFormat.ZIP: self._plan_zip,
+            FileFormat.BITCODE: self._keep_bitcode,
         }
-        if file_format in planners:
-            return planners[file_format](source, label)
-        if file_format is FileFormat.ZIP:
-            return self._plan_zip(place)
-        if file_format is FileFormat.BITCODE:
-            for found in containers_in(source, label):
-                if self._kept(found) is not None:
-                    message = f"images cannot be taken out of {file_format.value}"
-                    raise UnsupportedError(f"cannot be thinned: {message}", path=label)
-        return None
+        file_format = recognise(place.source.data, anywhere=True)
+        return planners[file_format](place) if file_format in planners else None
 
     # -- what stays ------------------------------------------------------------------
 
@@ -249,9 +241,6 @@ class _Thinner:
         self, source: InputFile, found: FoundContainer, kept: Sequence[int]
     ) -> FilePlan:
         """Plan a multi-image binary with the kept images only; compressed if it was."""
-        from offload_tool.formats.offload_binary import read_offload_binary
-        from offload_tool.operations.package import plan_images
-
         data, binary, method = read_offload_binary(source.data, found.offset, path=found.label)
         images = [binary.images[at] for at in kept]
         contents = [
@@ -263,8 +252,6 @@ class _Thinner:
     def _thin_compressed(
         self, source: InputFile, found: FoundContainer, kept: Sequence[int], limit: int | None
     ) -> FilePlan:
-        from offload_tool.formats.bundle.compressed import read_compressed_header
-
         header = read_compressed_header(source.data, found.offset, path=found.label)
         if header.version == 1:
             message = "compressed bundles of version 1 can be read, but not written; unbundle it, "
@@ -282,8 +269,6 @@ class _Thinner:
     # -- formats of files --------------------------------------------------------------
 
     def _plan_archive(self, archive: Place) -> FilePlan | None:
-        from offload_tool.formats.objects.ar import member_symbols
-
         new, plans, contents = [], [], []
         policy = CopyPolicy("thin the files that are its members")
         for member, place in open_members(archive, policy):
@@ -317,10 +302,16 @@ class _Thinner:
             raise UnsupportedError(message, path=place.label)
         return None
 
-    def _plan_kpack(self, source: InputFile, label: str) -> FilePlan | None:
-        """Plan an archive with the kept images of each key."""
-        from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+    def _keep_bitcode(self, place: Place) -> None:
+        """Reject bitcode with images to remove."""
+        for found in containers_in(place.source, place.label):
+            if self._kept(found) is not None:
+                message = "cannot be thinned: images cannot be taken out of bitcode"
+                raise UnsupportedError(message, path=place.label)
 
+    def _plan_kpack(self, place: Place) -> FilePlan | None:
+        """Plan an archive with the kept images of each key."""
+        source, label = place.source, place.label
         archive = read_kpack(source.data, path=label)
         stays: set[tuple[str, str]] = set()
         changed = False
@@ -348,12 +339,13 @@ class _Thinner:
         )
         return FilePlan.of([self.spool.added(write)])
 
-    def _plan_sequence(self, source: InputFile, label: str) -> FilePlan | None:
+    def _plan_sequence(self, place: Place) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
+        source = place.source
         parts: list[FilePlan | FileRange | int] = []
         position = end = 0
         changed = False
-        for found in containers_in(source, label):
+        for found in containers_in(source, place.label):
             if found.offset > end and found.size:
                 gap = -position % min(found.offset & -found.offset, 4096)
                 parts.append(gap)
@@ -365,12 +357,12 @@ class _Thinner:
             position += new.size if new else found.size
         plan = FilePlan.of(parts) if changed else None
         if plan is not None and not plan.size:
-            self.left_out.append(label)
+            self.left_out.append(place.label)
         return plan
 
-    def _plan_text(self, source: InputFile, label: str) -> FilePlan | None:
-        (found,) = containers_in(source, label)
-        return self._thin_whole(source, found)
+    def _plan_text(self, place: Place) -> FilePlan | None:
+        (found,) = containers_in(place.source, place.label)
+        return self._thin_whole(place.source, found)
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
         """Plan a text bundle or an object bundle; None if it stays."""
@@ -379,8 +371,9 @@ class _Thinner:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
-    def _plan_coff(self, source: InputFile, label: str) -> FilePlan | None:
+    def _plan_coff(self, place: Place) -> FilePlan | None:
         """Plan a file whose containers keep their offsets, padded with zeros."""
+        source, label = place.source, place.label
         plan = None
         parts: list[FilePlan | FileRange | int] = []
         end = 0
@@ -403,7 +396,8 @@ class _Thinner:
             raise _both_kinds(label)
         return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
 
-    def _plan_elf(self, source: InputFile, label: str) -> FilePlan | None:
+    def _plan_elf(self, place: Place) -> FilePlan | None:
+        source, label = place.source, place.label
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []
         binaries: dict[int, list[tuple[FoundContainer, FilePlan | None]]] = {}
@@ -413,7 +407,7 @@ class _Thinner:
             if found.section == OBJECT_BUNDLE_SECTIONS:
                 plan = self._thin_whole(source, found)
                 continue
-            if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != _ET_REL:
+            if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != ET_REL:
                 why = f"a linked program has pointers to the images in {found.section}; "
                 self._stay(found, f"{why}link it again for fewer targets")
                 continue
@@ -428,13 +422,12 @@ class _Thinner:
             if found.container is FileFormat.OFFLOAD_BINARY:
                 binaries.setdefault(number, []).append((found, new))
             else:
-                changes.append((number, _replacement(source, found, new)))
+                content = new or FilePlan.of([source.range(found.offset, found.size)])
+                changes.append((number, Replacement(found.offset, found.size, content)))
         if plan is not None and changed:
             raise _both_kinds(label)
         if not changed:
             return plan
-        from offload_tool.formats.objects.elf.segments import plan_shrunk_elf
-
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
                 changes.append((number, _shorter_section(source, tables, number, rows)))
@@ -447,13 +440,6 @@ def _both_kinds(label: str) -> UnsupportedError:
     return UnsupportedError(message, path=label)
 
 
-def _replacement(source: InputFile, found: FoundContainer, new: FilePlan | None) -> Replacement:
-    from offload_tool.formats.objects.elf.segments import Replacement
-
-    plan = new or FilePlan.of([source.range(found.offset, found.size)])
-    return Replacement(found.offset, found.size, plan)
-
-
 def _shorter_section(
     source: InputFile,
     tables: ElfTables,
@@ -461,8 +447,6 @@ def _shorter_section(
     rows: Sequence[tuple[FoundContainer, FilePlan | None]],
 ) -> Replacement:
     """Replace a whole section of offload binaries: LLVM allows no bytes between them."""
-    from offload_tool.formats.objects.elf.segments import Replacement
-
     section = tables.sections[number]
     plan = FilePlan.of(
         new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
@@ -488,15 +472,15 @@ def check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replaceme
     """Reject sections with other content: its users are unknown."""
     ends: dict[int, int] = {}
     for number, change in sorted(changes, key=lambda item: item[1].start):
-        _check_zeros(tables, number, ends.get(number), change.start)
+        start = ends.get(number, tables.sections[number].sh_offset)
+        _check_zeros(tables, number, start, change.start)
         ends[number] = change.start + change.size
     for number, end in ends.items():
         section = tables.sections[number]
         _check_zeros(tables, number, end, section.sh_offset + section.sh_size)
 
 
-def _check_zeros(tables: ElfTables, number: int, start: int | None, end: int) -> None:
-    start = tables.sections[number].sh_offset if start is None else start
+def _check_zeros(tables: ElfTables, number: int, start: int, end: int) -> None:
     if found := _NOT_ZERO.search(tables.data, start, max(start, end)):
         message = f"expected bundles and zeros in {tables.label(number)}, found something else"
         raise UnsupportedError(message, path=tables.path, offset=found.start())
@@ -509,8 +493,6 @@ def _cuda_entry(image: FoundImage) -> int | None:
 
 def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
     """Plan a fat binary with the unchanged entries of the `kept` images."""
-    from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
-
     stays = {_cuda_entry(found.images[at]) for at in kept}
     fatbin = read_cuda_fatbin(source.data, found.offset, path=found.label)
     entries = [entry for number, entry in enumerate(fatbin.entries) if number in stays]
@@ -537,15 +519,12 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
         return _thin_bundle(source, found, stays)
     if file_format is FileFormat.TEXT_BUNDLE:
         return _thin_text(source, found, kept)
-    names = {_SECTION_PREFIX + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
-    if file_format is FileFormat.COFF:
-        from offload_tool.formats.objects.coff import plan_coff as plan_sections
-    else:
-        from offload_tool.formats.objects.elf.edit_sections import plan_elf as plan_sections
+    names = {MAGIC + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
 
     def removed(name: bytes) -> bool:
-        return name.startswith(_SECTION_PREFIX) and name not in names
+        return name.startswith(MAGIC) and name not in names
 
+    plan_sections = plan_coff if file_format is FileFormat.COFF else plan_elf
     return plan_sections(source.data, removed=removed, path=label).bound(source)
 
 

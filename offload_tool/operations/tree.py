@@ -73,6 +73,8 @@ class _Tree:
         """In the order of the output."""
         self.size = 0
         """Bytes of all files, as stored."""
+        self.mode: int | None = None
+        """Permission bits of the output; None: those of a new file."""
         self.stack = ExitStack()
 
     def installed(self, file: TreeFile) -> str:
@@ -469,20 +471,12 @@ def rewritten(
             with open_folder(old) as folder:
                 for name in writer.removed:
                     folder.remove(name)
-    elif is_wheel(path):
-        with WheelTree(path) as wheel:
-            yield from _replaced(WheelWriter(wheel, spool), output, None, keep_equal=keep_equal)
     else:
-        with FileTree(path) as one:
-            yield from _replaced(FileWriter(one), output, one.mode, keep_equal=keep_equal)
-
-
-def _replaced(
-    writer: FileWriter, output: StrPath, mode: int | None, *, keep_equal: bool
-) -> Iterator[FileWriter]:
-    yield writer
-    writer.finish()
-    with replace_file(output, keep_equal=keep_equal) as out:
-        writer.plan().write_to(out)
-        if mode is not None and out.seekable:
-            out.set_mode(mode)
+        with WheelTree(path) if is_wheel(path) else FileTree(path) as one:
+            made = WheelWriter(one, spool) if isinstance(one, WheelTree) else FileWriter(one)
+            yield made
+            made.finish()
+            with replace_file(output, keep_equal=keep_equal) as out:
+                made.plan().write_to(out)
+                if one.mode is not None and out.seekable:
+                    out.set_mode(one.mode)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from threading import Thread
-from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import StoredEntry
 from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
@@ -51,9 +50,6 @@ from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_a
 from offload_tool.io.limits import current
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from offload_tool.io import InputFile
 
 _FORGET_AFTER = 8 << 20
 """After so many bytes of the archive, its mapped pages are released."""

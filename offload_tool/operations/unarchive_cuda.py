@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.containers.walk import OFFLOADING_SECTION
@@ -43,13 +42,6 @@ _MINORS = 10
 _LETTERS = ("", "f", "a")
 
 
-class _Part(NamedTuple):
-    """One member's code for the processor."""
-
-    name: str
-    pieces: list[bytes | memoryview]
-
-
 def unbundle_cuda_library(
     path: StrPath, output: StrPath, processor: str, *, allow_missing: bool = False
 ) -> None:
@@ -63,30 +55,29 @@ def unbundle_cuda_library(
     """
     archive = GrowingArchive()
     with Spool() as spool:
-        for part in _parts(path, processor):
+        for name, pieces in _parts(path, processor):
             start = spool.out.position
-            for piece in part.pieces:
+            for piece in pieces:
                 spool.out.write(piece)
-            archive.add(part.name.encode("utf-8", "surrogateescape"), *spool.since(start), None)
+            archive.add(name.encode("utf-8", "surrogateescape"), *spool.since(start), None)
         if not archive and not allow_missing:
             raise OffloadError(f"'{path}': no member has relocatable CUDA code for {processor}")
         with replace_file(output, keep_equal=True) as out:
             archive.write_to(out)
 
 
-def _parts(path: StrPath, processor: str) -> Iterator[_Part]:
+def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes | memoryview]]]:
+    """Yield the new members: their names and contents."""
     for found in find_containers(path):
         name = (found.member or Path(path).name).replace("/", "_")
         if found.section == RELOCATABLE_SECTION:
             thinned = _thinned(found, processor)
             if thinned:
-                yield _Part(f"{name}.fatbin", thinned)
+                yield f"{name}.fatbin", thinned
         elif found.section == OFFLOADING_SECTION:
             best = _best_cubin(found.images, processor)
             if best is not None:
-                entry = best.content
-                data = entry.source.data[entry.offset : entry.offset + entry.size]
-                yield _Part(f"{name}.cubin", [data])
+                yield f"{name}.cubin", [best.content.range.data]
 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:

@@ -125,12 +125,10 @@ def wrap_images(
             generation,
             is_relocatable,
         )
-        if not as_object:
-            _check_bitcode_sizes(files)
         if as_object:
             plan = _plan_object(registration, compile_text)
         else:
-            plan = _plan_bitcode(registration)
+            plan = _plan_bitcode(registration, files)
         with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", files).write_to(out)
 
@@ -236,7 +234,7 @@ def _ranges(
     return found
 
 
-def _check_bitcode_sizes(files: Sequence[InputFile]) -> None:
+def _plan_bitcode(registration: Registration, files: Sequence[InputFile]) -> FilePlan:
     for file in files:
         if len(file) > MAX_IMAGE_SIZE:
             raise UnsupportedError(
@@ -244,9 +242,6 @@ def _check_bitcode_sizes(files: Sequence[InputFile]) -> None:
                 "write an object (.o) instead",
                 path=file.path,
             )
-
-
-def _plan_bitcode(registration: Registration) -> FilePlan:
     module = llvmlite.assemble(bitcode_text(registration))
     return plan_bitcode_with_images(module, [image.size for image in registration.images])
 

@@ -21,12 +21,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import CompilerError, FileError, OffloadError, UsageError
-
-if TYPE_CHECKING:
-    from offload_tool.sccache_dist.config import Distribution
+from offload_tool.sccache_dist.config import CLIENT, SETUP, Distribution
 
 _ANSWER_SECONDS = 10
 _ANSWER_BYTES = 65536
@@ -250,7 +248,7 @@ class Engine:
     def _configuration(self) -> str:
         # The setup has the packed compiler's hash: sccache caches the compiler of a path.
         digest = hashlib.sha256()
-        for path in self._distribution.decisive_files:
+        for path in (self._distribution.folder / name for name in (CLIENT, SETUP)):
             try:
                 digest.update(hashlib.sha256(path.read_bytes()).digest())
             except OSError as error:

@@ -133,19 +133,9 @@ class Distribution:
     """The variables that sccache needs."""
 
     @property
-    def launcher(self) -> tuple[str, ...]:
-        """The prefix of a compile command that is to be distributed."""
-        return (self.sccache,)
-
-    @property
     def socket(self) -> Path:
         """The socket of the local sccache server."""
         return Path(dict(self.environment)["SCCACHE_SERVER_UDS"])
-
-    @property
-    def decisive_files(self) -> list[Path]:
-        """The files that configure the local sccache server."""
-        return [self.folder / name for name in (CLIENT, SETUP)]
 
     def token(self) -> str:
         """Return the client token.
@@ -297,9 +287,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"OFFLOAD_DIST: '{path}' cannot be read: {error}; run 'offload-tool dist init' again"
-        ) from error
+        raise UsageError(f"OFFLOAD_DIST: '{path}' cannot be read: {error}; {_AGAIN}") from error
 
 
 # -- making it ---------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
 from offload_tool.clang.driver import front_end_jobs, option_values
@@ -37,15 +36,6 @@ _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
 _PLACE_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteForm:
-    """A compile in a form that can run on any machine."""
-
-    command: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...]
-    """Variables to add."""
-
-
 def why_local(command: Sequence[str]) -> str:
     """Return why this compile must run on this machine; empty if it may be distributed.
 
@@ -70,49 +60,43 @@ def why_local(command: Sequence[str]) -> str:
     return ""
 
 
-def remote_form(command: Sequence[str], environment: Mapping[str, str]) -> RemoteForm:
-    """Return the engine's form of a compile that `why_local` allows.
+def remote_form(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return a compile that `why_local` allows in a form for any machine, and variables to add.
 
     Its output and depfile are byte for byte those of a local run of `command`.
     """
     places = tuple(
         word for word in command if does(word, INSTALLED | TARGETS) or word == "-fgpu-rdc"
     )
-    found = _ask_driver(
+    headers, libraries = _ask_driver(
         command[0],
         places,
         tuple((name, environment[name]) for name in _PLACE_VARIABLES if name in environment),
     )
-    words = [command[0], *command[1:]]
-    if found.headers:
+    words = [*command]
+    if headers:
         # First, as the driver does: before the user's ``-include`` options.
         words[1:1] = ["-include", _HIP_WRAPPER]
-        words += ["-nogpuinc", *found.headers]
-    added = ((_DEVICE_LIBRARIES, found.libraries),) if found.libraries else ()
-    return RemoteForm(tuple(words), added)
-
-
-@dataclass(frozen=True, slots=True)
-class _Implied:
-    headers: tuple[str, ...] = ()
-    """Options that name the directories of the HIP runtime's headers."""
-    libraries: str = ""
-    """The directory of the device libraries."""
+        words += ["-nogpuinc", *headers]
+    return words, {_DEVICE_LIBRARIES: libraries} if libraries else {}
 
 
 @functools.lru_cache(maxsize=256)
 def _ask_driver(
     clang: str, places: tuple[str, ...], variables: tuple[tuple[str, str], ...]
-) -> _Implied:
+) -> tuple[Sequence[str], str]:
+    """Return what the driver would look up: options with the folders of headers; libraries."""
     given = [word.split("=", 1)[0] for word in places]
     if "-nogpuinc" in given and "-nogpulib" in given:
-        return _Implied()  # a query takes as long as half a compile
+        return (), ""  # a query takes as long as half a compile
     asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
     jobs = front_end_jobs(asked, dict(variables))
-    return _implied(jobs[0]) if jobs else _Implied()
+    return _implied(jobs[0]) if jobs else ((), "")
 
 
-def _implied(job: Sequence[str]) -> _Implied:
+def _implied(job: Sequence[str]) -> tuple[Sequence[str], str]:
     libraries = list(option_values(job, "-mlink-builtin-bitcode"))
     headers: list[str] = []
     for index, word in enumerate(job[:-1]):
@@ -126,4 +110,4 @@ def _implied(job: Sequence[str]) -> _Implied:
             if index >= 2 and job[index - 2] == "-idirafter":
                 headers += job[index - 2 : index]
     folder = str(PurePath(libraries[0]).parent) if libraries else ""
-    return _Implied(tuple(headers), folder)
+    return headers, folder

@@ -15,12 +15,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError, UsageError
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
 
 _FAILED = 1  # clang's status for an error in its input
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
@@ -89,9 +85,7 @@ def was_stopped(status: int) -> bool:
     return status - _SHELL_SIGNAL in _STOPPED_BY_USER
 
 
-def run_once(
-    command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
-) -> Finished:
+def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
     """Run a command; its output is buffered, so that outputs of several commands do not mix.
 
     :raises CompilerError: there is no such program.
@@ -102,7 +96,6 @@ def run_once(
         process = subprocess.Popen(
             command,
             env=environment,
-            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
@@ -122,28 +115,23 @@ def run_once(
     return Finished(status if status >= 0 else _SHELL_SIGNAL - status, output)
 
 
-def run_here(
-    command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
-) -> Finished:
+def run_here(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
     """Run a compile that failed elsewhere; at most one per core of this machine at a time."""
     with _here:
-        return run_once(command, environment, folder)
+        return run_once(command, environment)
 
 
 def run_with_launcher(
-    launcher: Sequence[str],
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    folder: StrPath | None = None,
+    launcher: Sequence[str], command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[Finished, str]:
     """Run ``LAUNCHER COMMAND``; after a failure of the launcher, run the command without it.
 
     :returns: the result, and a message to print: the reason of the second run in one line, or "".
     """
-    finished = run_once([*launcher, *command], environment, folder)
+    finished = run_once([*launcher, *command], environment)
     if not launcher or not is_engine_failure(finished, launcher[0]):
         return finished, ""
-    again = run_here(command, environment, folder)
+    again = run_here(command, environment)
     if again.status != 0:
         return again, ""
     failed = f"offload: {launcher[0]} failed ({finished.reason})"

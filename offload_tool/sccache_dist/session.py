@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from offload_tool.errors import CompilerError, OffloadError, UsageError
-from offload_tool.io import StrPath
 from offload_tool.sccache_dist.cluster import (
     Counters,
     Engine,
@@ -94,26 +93,24 @@ class Session:
             return []
         return self.begin()
 
-    def run(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: StrPath | None = None
-    ) -> tuple[Finished, str]:
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[Finished, str]:
         """Run a compile on the cluster, or on this machine if it must, or after a failure there.
 
         `command` is the compiler and its options, without a launcher; `environment` is the
-        compiler's, `folder` its working directory.
+        compiler's.
 
         :returns: the result, and a message to print (empty, or one line).
         :raises CompilerError: it cannot be run, or its compiler is not the packed one.
         """
         if why_local(command):
-            return run_once(command, environment, folder), ""
+            return run_once(command, environment), ""
         remote, variables = self.remote_command(command, environment)
-        finished = run_once(remote, variables, folder)
+        finished = run_once(remote, variables)
         if finished.status == 0 or was_stopped(finished.status):
             with self._lock:
                 self._compiles += 1
             return finished, ""
-        here = run_here(command, environment, folder)
+        here = run_here(command, environment)
         with self._lock:
             self._compiles += 1
             self._failed_remotely += _JOB_FAILED in finished.output
@@ -140,9 +137,8 @@ class Session:
                 f"{self.distribution.compilers[0]}, but this compile runs '{command[0]}'; "
                 "run 'offload-tool dist init' with --clang again"
             )
-        remote = remote_form([compiler, *command[1:]], environment)
-        variables = self._engine.environment(environment) | dict(remote.environment)
-        return [*self.distribution.launcher, *remote.command], variables
+        remote, added = remote_form([compiler, *command[1:]], environment)
+        return [self.distribution.sccache, *remote], self._engine.environment(environment) | added
 
     def report(self) -> Report:
         """Return where the compiles since `begin` ran, from the engine's counters.

@@ -295,7 +295,6 @@ def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> s
     """Return the text printed on standard error."""
     with pytest.raises(LlvmUsageError) as caught:
         parse(tool, command_line, arguments)
-    assert caught.value.exit_status == 1
     return f"{caught.value}\n"
 
 

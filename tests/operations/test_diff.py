@@ -6,6 +6,7 @@ import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,10 @@ def build(tmp_path: Path, llvm: Callable[[str], str]) -> Build:
     return run
 
 
+def compared(before: Path, after: Path, **options: Any) -> Comparison:
+    return compare_builds([(before, after)], **options)
+
+
 def changes(found: Comparison) -> list[tuple[str, str]]:
     return [(row.change, row.name) for row in found.kernels]
 
@@ -55,7 +60,7 @@ def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str
             command = [llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path)]
             subprocess.run(command, check=True)
         assert b"hiddenPi.intern." in one.read_bytes()
-    assert compare_builds(one, other).is_equal
+    assert compared(one, other).is_equal
 
 
 @pytest.mark.llvm
@@ -68,29 +73,29 @@ def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
             stripped[option, path] = path.with_name(f"{option}.co")
             command = [llvm("llvm-objcopy"), option, str(path), str(stripped[option, path])]
             subprocess.run(command, check=True)
-    assert compare_builds(base, stripped["--strip-all", base]).is_equal
-    found = compare_builds(base, stripped["--strip-all", other])
+    assert compared(base, stripped["--strip-all", base]).is_equal
+    found = compared(base, stripped["--strip-all", other])
     assert [row.name for row in found.kernels] == ["_Z5plainPi"]
     pair = stripped["--strip-sections", base], stripped["--strip-sections", other]
-    assert [row.change for row in compare_builds(*pair).targets] == ["changed"]
-    assert compare_builds(pair[0], pair[0]).is_equal
+    assert [row.change for row in compared(*pair).targets] == ["changed"]
+    assert compared(pair[0], pair[0]).is_equal
 
 
 @pytest.mark.llvm
 def test_other_code(build: Build) -> None:
     """Other instructions are a change of the kernel; other data, a change of the target."""
     base = build("base")
-    grown = compare_builds(base, build("grown", more="p[i + 1] * p[i + 2] / 77"))
+    grown = compared(base, build("grown", more="p[i + 1] * p[i + 2] / 77"))
     (kernel,) = grown.kernels
     assert (kernel.change, kernel.name) == ("changed", "_Z5plainPi")
     assert kernel.grown > 0
     assert "code_size" in kernel.fields
     assert [row.change for row in grown.targets] == ["changed"]
-    other = compare_builds(base, build("other", more="5"))
+    other = compared(base, build("other", more="5"))
     assert [row.name for row in other.kernels] == ["_Z5plainPi"]
-    data = compare_builds(base, build("data", value="4"))
+    data = compared(base, build("data", value="4"))
     assert (data.kernels, data.targets[0].change, data.targets[0].grown) == ((), "changed", 0)
-    assert compare_builds(base, build("data", value="4"), tolerance=0.1).is_equal
+    assert compared(base, build("data", value="4"), tolerance=0.1).is_equal
 
 
 def code(**kernels: int) -> bytes:
@@ -102,25 +107,25 @@ def test_kernels(tmp_path: Path) -> None:
     """Kernels of targets in both builds are compared; those of new targets are not listed."""
     old = make_bundle(tmp_path / "1", {HOST: b"h", "gfx906": code(a=8, b=8), "gfx908": code(a=8)})
     new = make_bundle(tmp_path / "2", {HOST: b"i", "gfx906": code(a=9, c=8), "gfx90a": code(a=8)})
-    found = compare_builds(old, new)
+    found = compared(old, new)
     assert changes(found) == [("changed", "a"), ("removed", "b"), ("added", "c")]
     assert found.kernels[0].fields == ("vgprs",)
     assert {(row.target, row.change) for row in found.targets} == {
         ("gfx908", "removed"),
         ("gfx90a", "added"),
     }
-    assert compare_builds(old, old).is_equal
+    assert compared(old, old).is_equal
 
 
 def test_tolerance(tmp_path: Path) -> None:
     """Numbers may differ by a share of the old value; from zero, any number is a change."""
     old = make_bundle(tmp_path / "1", {"gfx906": code(a=100, b=0)})
     new = make_bundle(tmp_path / "2", {"gfx906": code(a=105, b=0)})
-    assert changes(compare_builds(old, new, tolerance=4.9)) == [("changed", "a")]
-    assert compare_builds(old, new, tolerance=5).is_equal
-    assert changes(compare_builds(new, old, tolerance=4.7)) == [("changed", "a")]
+    assert changes(compared(old, new, tolerance=4.9)) == [("changed", "a")]
+    assert compared(old, new, tolerance=5).is_equal
+    assert changes(compared(new, old, tolerance=4.7)) == [("changed", "a")]
     new = make_bundle(tmp_path / "3", {"gfx906": code(a=100, b=1)})
-    assert changes(compare_builds(old, new, tolerance=1000)) == [("changed", "b")]
+    assert changes(compared(old, new, tolerance=1000)) == [("changed", "b")]
 
 
 def test_kernels_of_one_name(tmp_path: Path) -> None:
@@ -129,7 +134,7 @@ def test_kernels_of_one_name(tmp_path: Path) -> None:
     two = [KERNEL | {".name": f"k.intern.{n * 77:016x}", ".vgpr_count": n} for n in (3, 5, 1, 9)]
     old = make_bundle(tmp_path / "1", {"gfx906": code_object(metadata(one))})
     new = make_bundle(tmp_path / "2", {"gfx906": code_object(metadata(two))})
-    found = compare_builds(old, new)
+    found = compared(old, new)
     assert [row.change for row in found.kernels] == ["changed", "added"]
     assert found.kernels[0].before is not None
     assert (found.kernels[0].before.vgprs, found.kernels[0].after.vgprs) == (2, 5)  # type: ignore[union-attr]
@@ -144,9 +149,9 @@ def test_wheel_with_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "w.whl", "w", zipfile.ZIP_DEFLATED) as made:
         for name in ("lib/a.so", "b.so"):
             made.write(folder / name, name)
-    assert compare_builds(tmp_path / "w.whl", folder).is_equal
+    assert compared(tmp_path / "w.whl", folder).is_equal
     (folder / "b.so").rename(folder / "c.so")
-    found = compare_builds(tmp_path / "w.whl", folder)
+    found = compared(tmp_path / "w.whl", folder)
     assert [(row.library, row.change) for row in found.targets] == [
         ("b.so", "removed"),
         ("c.so", "added"),
@@ -164,19 +169,19 @@ def test_ptx(tmp_path: Path) -> None:
         return path
 
     base = written(head + body)
-    assert compare_builds(base, base).is_equal
+    assert compared(base, base).is_equal
     same = '// other\n\t.file 1 "/a/b.cu"\n'
-    assert compare_builds(base, written(head + same + body)).is_equal
-    longer = compare_builds(base, written(head + body.replace("ret", "trap")))
+    assert compared(base, written(head + same + body)).is_equal
+    longer = compared(base, written(head + body.replace("ret", "trap")))
     assert [(row.target, row.grown) for row in longer.targets] == [("compute_80", 1)]
-    other = compare_builds(base, written(head + ".func f() { ret; }\n" + body))
+    other = compared(base, written(head + ".func f() { ret; }\n" + body))
     assert other.targets[0].grown > 0
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
     """A build without any image is reported."""
     notes: list[str] = []
-    assert compare_builds(tmp_path, tmp_path, notes=notes.append).is_equal
+    assert compared(tmp_path, tmp_path, notes=notes.append).is_equal
     assert notes == [f"'{tmp_path}': there are no device images"] * 2
 
 
@@ -187,7 +192,7 @@ def test_no_kernels_and_broken(tmp_path: Path) -> None:
     new = make_bundle(tmp_path / "2", images | {"gfx906": b"BC\xc0\xde" + bytes(64)})
     problems: list[OffloadError] = []
     notes: list[str] = []
-    found = compare_builds(old, new, skipped=problems.append, notes=notes.append)
+    found = compared(old, new, skipped=problems.append, notes=notes.append)
     assert [(row.target, row.grown) for row in found.targets] == [("gfx906", 4)]
     assert len(problems) == len(notes) == 2
 
@@ -201,13 +206,13 @@ def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = code(a=1)
     old = make_bundle(tmp_path / "1", {"gfx906": image})
     new = make_bundle(tmp_path / "2", {"gfx906": image})
-    assert compare_builds(old, new).is_equal
-    assert compare_builds(old, old).is_equal
+    assert compared(old, new).is_equal
+    assert compared(old, old).is_equal
     assert not read
     content = bytearray(new.read_bytes())
     content[-1] ^= 1
     new.write_bytes(content)
-    compare_builds(old, new)
+    compared(old, new)
     assert len(read) == 2
 
 
@@ -218,6 +223,6 @@ def test_equal_files_without_images(tmp_path: Path) -> None:
         wheel.writestr("broken.a", b"!<arch>\nbroken")
     problems: list[OffloadError] = []
     notes: list[str] = []
-    assert compare_builds(path, path, skipped=problems.append, notes=notes.append).is_equal
+    assert compared(path, path, skipped=problems.append, notes=notes.append).is_equal
     assert notes == [f"'{path}': there are no device images"]
     assert len(problems) == 1

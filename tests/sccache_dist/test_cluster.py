@@ -43,6 +43,7 @@ class Checkout:
 
     def make(self, text: str = "") -> Checkout:
         self.folder.mkdir(parents=True)
+        os.chdir(self.folder)
         for index in range(self.sources):
             (self.folder / f"h{index}.h").write_text(f"#define VALUE {index}\n{text}\n")
             (self.folder / f"s{index}.hip").write_text(
@@ -70,7 +71,7 @@ class Checkout:
         def one(job: tuple[int, str]) -> None:
             source, output = f"s{job[0]}.hip", f"{job[0]}.{job[1]}"
             command = self.command(source, job[1], output)
-            finished, message = session.run(command, ENVIRONMENT, self.folder)
+            finished, message = session.run(command, ENVIRONMENT)
             assert (finished.status, finished.output, message) == (0, b"", "")
 
         with ThreadPoolExecutor(JOBS) as pool:
@@ -99,6 +100,12 @@ class Checkout:
 
 def checkout(folder: Path, distribution: Distribution, sources: int = 20) -> Checkout:
     return Checkout(folder, distribution.compilers[0], sources).make()
+
+
+@pytest.fixture(autouse=True)
+def _folder_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a test's checkout when the test ends."""
+    monkeypatch.chdir(tmp_path)
 
 
 @contextmanager
@@ -192,7 +199,7 @@ def test_compile_error(fresh: Distribution, tmp_path: Path) -> None:
     session = Session(fresh)
     session.begin()
     command = sources.command("s0.hip", "gfx906", "out")
-    finished, message = session.run(command, ENVIRONMENT, sources.folder)
+    finished, message = session.run(command, ENVIRONMENT)
     here = subprocess.run(
         command, cwd=sources.folder, env=ENVIRONMENT, capture_output=True, check=False
     )
@@ -226,7 +233,7 @@ def test_device_libraries(fresh: Distribution, tmp_path: Path, rocm: Rocm, how: 
             if name == "near":
                 sources.local(command)
             else:
-                finished, message = session.run(command, environment, sources.folder)
+                finished, message = session.run(command, environment)
                 assert (finished.status, finished.output, message) == (0, b"", "")
         for suffix in ("", ".d"):
             far, near = (sources.folder / f"{name}{suffix}" for name in ("far", "near"))
@@ -243,7 +250,7 @@ def test_relocatable_device_code(fresh: Distribution, tmp_path: Path) -> None:
     session.begin()
     flags = hip.device_flags(TargetID.parse("gfx1100"), "1", rdc=True)
     common = [sources.clang, *flags, "-nogpuinc", "-nogpulib", "-c", "s0.hip", "-o"]
-    finished, message = session.run([*common, "far"], ENVIRONMENT, sources.folder)
+    finished, message = session.run([*common, "far"], ENVIRONMENT)
     assert (finished.status, finished.output, message) == (0, b"", "")
     sources.local([*common, "near"])
     far, near = (sources.folder / name for name in ("far", "near"))
@@ -258,10 +265,10 @@ def test_stays_local(fresh: Distribution, tmp_path: Path) -> None:
     session.begin()
     host = [sources.clang, "-x", "hip", "--offload-host-only", "-nogpuinc", "-cuid=1"]
     (sources.folder / "h.hip").write_text("int answer() { return 42; }\n")
-    finished, _ = session.run([*host, "-c", "-o", "h.o", "h.hip"], ENVIRONMENT, sources.folder)
+    finished, _ = session.run([*host, "-c", "-o", "h.o", "h.hip"], ENVIRONMENT)
     assert finished.status == 0
     traced = sources.command("s0.hip", "gfx906", "t", "-nogpuinc", "-nogpulib", "-save-temps")
-    finished, _ = session.run(traced, ENVIRONMENT, sources.folder)
+    finished, _ = session.run(traced, ENVIRONMENT)
     assert finished.status == 0
     assert list(sources.folder.glob("s0-hip-*"))
     assert session.summary() == []
@@ -298,7 +305,7 @@ def test_user_settings_do_not_reach_the_engine(
         session = Session(fresh)
         session.begin()
         command = sources.command("s0.hip", "gfx906", "out")
-        session.run(command, os.environ, sources.folder)
+        session.run(command, os.environ)
         assert expected in str(session.report())
     assert not (tmp_path / "other").exists()
 

@@ -47,38 +47,37 @@ def test_others_stay(command: list[str], reason: str) -> None:
 def test_plain_compile_is_sent_as_it_is() -> None:
     """Without headers and libraries of ROCm, nothing is asked of the driver or added."""
     command = ["/nowhere/clang", *DEVICE[1:], "-nogpulib", "-nogpuinc"]
-    form = remote_form(command, {})
-    assert (form.command, form.environment) == (tuple(command), ())
+    assert remote_form(command, {}) == (command, {})
 
 
 def test_implied_headers_and_libraries_are_named(rocm: Rocm) -> None:
     """What the driver would look up by itself is named: headers first, the library folder."""
     command = [rocm.clang, *DEVICE[1:], f"--rocm-path={rocm.folder}"]
-    form = remote_form(command, {})
-    assert form.command[:3] == (rocm.clang, "-include", "__clang_hip_runtime_wrapper.h")
-    assert form.command[3 : len(command) + 2] == tuple(command[1:])
-    assert form.command[-5] == "-nogpuinc"
-    assert form.command[-4:-2][0] == "-isystem"
-    assert Path(form.command[-3]).name == "cuda_wrappers"
-    assert form.command[-2:] == ("-idirafter", str(rocm.folder / "include"))
-    assert form.environment == (("HIP_DEVICE_LIB_PATH", str(rocm.libraries)),)
+    words, variables = remote_form(command, {})
+    assert words[:3] == [rocm.clang, "-include", "__clang_hip_runtime_wrapper.h"]
+    assert words[3 : len(command) + 2] == command[1:]
+    assert words[-5] == "-nogpuinc"
+    assert words[-4:-2][0] == "-isystem"
+    assert Path(words[-3]).name == "cuda_wrappers"
+    assert words[-2:] == ["-idirafter", str(rocm.folder / "include")]
+    assert variables == {"HIP_DEVICE_LIB_PATH": str(rocm.libraries)}
 
 
 def test_each_may_be_left_out(rocm: Rocm) -> None:
     """A build with its own headers or without device libraries gets only the other."""
     base = [rocm.clang, *DEVICE[1:], f"--rocm-path={rocm.folder}"]
-    form = remote_form([*base, "-nogpuinc"], {})
-    assert form.command == (*base, "-nogpuinc")
-    assert form.environment
-    form = remote_form([*base, "-nogpulib"], {})
-    assert "-include" in form.command
-    assert form.environment == ()
+    words, variables = remote_form([*base, "-nogpuinc"], {})
+    assert words == [*base, "-nogpuinc"]
+    assert variables
+    words, variables = remote_form([*base, "-nogpulib"], {})
+    assert "-include" in words
+    assert variables == {}
 
 
 def test_rocm_in_the_environment(rocm: Rocm) -> None:
     """ROCM_PATH in the compile's environment counts as --rocm-path does."""
-    form = remote_form([rocm.clang, *DEVICE[1:]], {"ROCM_PATH": str(rocm.folder)})
-    assert form.environment == (("HIP_DEVICE_LIB_PATH", str(rocm.libraries)),)
+    _, variables = remote_form([rocm.clang, *DEVICE[1:]], {"ROCM_PATH": str(rocm.folder)})
+    assert variables == {"HIP_DEVICE_LIB_PATH": str(rocm.libraries)}
 
 
 def test_depfile_of_a_linker() -> None:

@@ -24,6 +24,12 @@ from tests.scripts import script
 HERE = {"PATH": os.defpath}
 
 
+@pytest.fixture(autouse=True)
+def _run_in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run compiles in the folder of each test."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
@@ -39,7 +45,7 @@ def test_engine_failures_run_again(tmp_path: Path, ending: str, status: int) -> 
     """A lost node or a killed compile runs again here, once, and its messages are put aside."""
     launcher = script(tmp_path / "launcher", f"echo node lost >&2; {ending}")
     compiler = script(tmp_path / "compiler", "echo ran >>runs; echo compiled >&2")
-    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    finished, message = run_with_launcher([launcher], [compiler], HERE)
     assert (finished.status, finished.output) == (0, b"compiled\n")
     failed = f"offload: {launcher} failed (status {status}: node lost)"
     assert message == f"{failed}; compiled again on this machine"
@@ -50,7 +56,7 @@ def test_compiler_has_the_last_word(tmp_path: Path) -> None:
     """What fails here too is the compiler's error, shown once and alone."""
     launcher = script(tmp_path / "launcher", "echo node lost >&2; exit 254")
     compiler = script(tmp_path / "compiler", "echo wrong >&2; exit 3")
-    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    finished, message = run_with_launcher([launcher], [compiler], HERE)
     assert (finished.status, finished.output, message) == (3, b"wrong\n", "")
 
 
@@ -60,7 +66,7 @@ def test_everything_else_is_the_compilers(tmp_path: Path, status: int) -> None:
     ending = f"exit {status}"
     launcher = script(tmp_path / "launcher", f"echo error: wrong >&2; {ending}")
     compiler = script(tmp_path / "compiler", "echo ran >runs")
-    finished, message = run_with_launcher([launcher], [compiler], HERE, tmp_path)
+    finished, message = run_with_launcher([launcher], [compiler], HERE)
     assert (finished.status, finished.output) == (status, b"error: wrong\n")
     assert message == ""
     assert not (tmp_path / "runs").exists()
@@ -69,7 +75,7 @@ def test_everything_else_is_the_compilers(tmp_path: Path, status: int) -> None:
 def test_without_a_launcher(tmp_path: Path) -> None:
     """A compiler that is killed with no launcher before it does not run again."""
     compiler = script(tmp_path / "compiler", "echo ran >>runs; kill -9 $$")
-    finished, message = run_with_launcher([], [compiler], HERE, tmp_path)
+    finished, message = run_with_launcher([], [compiler], HERE)
     assert (finished.status, message) == (137, "")
     assert (tmp_path / "runs").read_text() == "ran\n"
 
@@ -149,7 +155,7 @@ def test_session_runs_again_and_says_so(tmp_path: Path) -> None:
     )
     compiler = script(tmp_path / "clang", "echo ran >>runs")
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda _: session.run(device(compiler), HERE, tmp_path), range(8)))
+        results = list(pool.map(lambda _: session.run(device(compiler), HERE), range(8)))
     assert {finished.status for finished, _ in results} == {0}
     assert {message for _, message in results} == {
         "offload: out: the distributed compile failed (status 254: dead); "
@@ -163,8 +169,8 @@ def test_openmp_and_cuda_stay_here(tmp_path: Path) -> None:
     """An OpenMP or CUDA compile is not given to the engine at all."""
     session = Session(fake(tmp_path, "echo engine >>runs"))
     compiler = script(tmp_path / "clang", "echo here >>runs")
-    session.run([*device(compiler), "-fopenmp"], HERE, tmp_path)
-    session.run([*device(compiler)[:2], "cuda", *device(compiler)[3:]], HERE, tmp_path)
+    session.run([*device(compiler), "-fopenmp"], HERE)
+    session.run([*device(compiler)[:2], "cuda", *device(compiler)[3:]], HERE)
     assert (tmp_path / "runs").read_text() == "here\n" * 2
 
 
@@ -209,7 +215,7 @@ def test_counters_of_a_new_engine() -> None:
 def test_broken_engine_is_said(tmp_path: Path) -> None:
     """Where sccache gives no counters, the summary says that, and claims nothing."""
     session = Session(fake(tmp_path, "case $1 in --*) echo broken >&2; exit 2;; esac"))
-    session.run(device(script(tmp_path / "clang", "")), HERE, tmp_path)
+    session.run(device(script(tmp_path / "clang", "")), HERE)
     (line,) = session.summary()
     assert "sccache gives no counters: broken" in line
 
@@ -219,7 +225,7 @@ def test_environment(tmp_path: Path) -> None:
     distribution = fake(tmp_path, "env >seen")
     environment = {**HERE, "SCCACHE_RECACHE": "1", "CPATH": "/x"}
     compiler = script(tmp_path / "clang", "")
-    Session(distribution).run(device(compiler), environment, tmp_path)
+    Session(distribution).run(device(compiler), environment)
     seen = (tmp_path / "seen").read_text().splitlines()
     assert "CPATH=/x" in seen
     assert f"SCCACHE_SERVER_UDS={tmp_path / 'socket'}" in seen
@@ -231,7 +237,7 @@ def test_another_compiler_is_not_sent(tmp_path: Path) -> None:
     session = Session(fake(tmp_path, "exit 0"))
     script(tmp_path / "clang", "")
     with pytest.raises(CompilerError, match="but this compile runs '/bin/true'"):
-        session.run(device("/bin/true"), HERE, tmp_path)
+        session.run(device("/bin/true"), HERE)
 
 
 def test_reason_prefers_the_error(tmp_path: Path) -> None:

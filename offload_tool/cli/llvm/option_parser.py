@@ -75,16 +75,6 @@ class Option:
 
 
 @frozen
-class Positionals:
-    """Number of positional arguments that a tool accepts (`maximum` None: any number)."""
-
-    minimum: int = 0
-    maximum: int | None = 0
-    usage: str = ""
-    """Text for them in the usage line."""
-
-
-@frozen
 class CommandLine:
     """A tool's options and positional arguments, with their help text."""
 
@@ -93,7 +83,12 @@ class CommandLine:
     """Heading of the tool's own options in the help text."""
     version: str
     options: tuple[Option, ...]
-    positionals: Positionals = Positionals()
+    least: int = 0
+    """Number of positional arguments that the tool needs."""
+    most: int | None = 0
+    """Number of positional arguments that it accepts; None: any number."""
+    usage: str = ""
+    """Text for them in the usage line."""
 
 
 class Values:
@@ -142,8 +137,6 @@ class LlvmUsageError(UsageError):
     They hold bytes that are not UTF-8 as surrogates, as ``sys.argv`` does.
     """
 
-    exit_status = 1
-
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
         super().__init__("\n".join(self.lines))
@@ -171,7 +164,7 @@ def run_drop_in(
             run(parsed)
     except LlvmUsageError as error:
         print_lines(error.lines)
-        return error.exit_status
+        return 1
     except OffloadError as error:
         print_lines([f"{tool}: error: {described(error)}"])
         return 1
@@ -275,7 +268,7 @@ class _CommandLineParser:
         return self.values
 
     def _positional(self, word: str) -> None:
-        if self.command_line.positionals.maximum == 0:
+        if self.command_line.most == 0:
             self._unknown(word)
         else:
             self.values.positionals.append(word)
@@ -328,18 +321,16 @@ class _CommandLineParser:
             self._wrong(option, str(error))
 
     def _check_counts(self) -> None:
-        allowed = self.command_line.positionals
+        least, most = self.command_line.least, self.command_line.most
         count = len(self.values.positionals)
         see = f"See: {self.tool} --help"
-        if count < allowed.minimum:
-            plural = "s" if allowed.minimum > 1 else ""
+        if count < least:
+            plural = "s" if least > 1 else ""
             self._error("Not enough positional command line arguments specified!")
-            self.errors.append(
-                f"Must specify at least {allowed.minimum} positional argument{plural}: {see}"
-            )
-        elif allowed.maximum is not None and count > allowed.maximum:
+            self.errors.append(f"Must specify at least {least} positional argument{plural}: {see}")
+        elif most is not None and count > most:
             self._error("Too many positional arguments specified!")
-            self.errors.append(f"Can specify at most {allowed.maximum} positional arguments: {see}")
+            self.errors.append(f"Can specify at most {most} positional arguments: {see}")
         for option in self.command_line.options:
             if option.required and option.name not in self.values.given:
                 self._wrong(option, "must be specified at least once!")
@@ -442,7 +433,7 @@ def help_text(
     if listed and not hidden:  # a list omits the option that prints it
         every = [option for option in every if option.name != "help-list"]
     width = max(len(head) for option in every for head, _ in _rows(option))
-    usage = " ".join(filter(None, ["[options]", command_line.positionals.usage]))
+    usage = " ".join(filter(None, ["[options]", command_line.usage]))
     lines = [f"OVERVIEW: {command_line.overview}", ""]
     lines += [f"USAGE: {os.path.basename(tool)} {usage}", "", "OPTIONS:"]
     if listed:

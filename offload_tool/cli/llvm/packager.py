@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Option,
-    Positionals,
     Values,
     help_text,
     parse,
@@ -62,7 +61,8 @@ PACKAGER_COMMAND_LINE = CommandLine(
             choices=(("22", "LLVM 22's"), ("23", "LLVM 23's")),
         ),
     ),
-    positionals=Positionals(0, 1, "Extract from <file>."),
+    most=1,
+    usage="Extract from <file>.",
 )
 
 _FIRST_OF_23 = 23

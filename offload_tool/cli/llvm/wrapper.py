@@ -23,7 +23,6 @@ from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Information,
     Option,
-    Positionals,
     Values,
     expanded,
     help_text,
@@ -74,7 +73,9 @@ def _command_line(
                 choices=(("22", "LLVM 22's"), ("23", "LLVM 23's")),
             ),
         ),
-        positionals=Positionals(1, None, "Wrap input from <file>"),
+        least=1,
+        most=None,
+        usage="Wrap input from <file>",
     )
 
 
@@ -121,7 +122,9 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
             required=True,
         ),
     ),
-    positionals=Positionals(1, None, "<input files>"),
+    least=1,
+    most=None,
+    usage="<input files>",
 )
 
 
