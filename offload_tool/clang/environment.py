@@ -24,6 +24,12 @@ package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_O
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 ASKED_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
 """Environment variables that change a compiler's answers about itself and the machine."""
+OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
+INSTALLATIONS = (
+    *OWN_INSTALLATIONS,
+    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
+)
+"""Variables that name installations: this package's own, which exclude others, and the shell's."""
 
 _DEBUG, _COVERAGE = "-debug-info-kind=", "-fcoverage-mapping"
 _DEBUG_FOLDER, _COVERAGE_FOLDER = "-fdebug-compilation-dir=", "-fcoverage-compilation-dir="

@@ -39,10 +39,10 @@ def _lines() -> Iterator[str]:
     import importlib.metadata
     import platform
 
+    from offload_tool.clang.environment import INSTALLATIONS
     from offload_tool.passes.cuda import find_ptxas
     from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.disk_cache import cache_folder
-    from offload_tool.toolchain.installations import VARIABLES
     from offload_tool.toolchain.select import find_toolchain
 
     versions = [f"Python {platform.python_version()}"]
@@ -69,7 +69,7 @@ def _lines() -> Iterator[str]:
         yield f"ptxas: {ptxas.command[0] if ptxas else 'none; PTX alone is embedded'}"
     except CompilerError as error:
         yield f"ptxas: {error}"
-    named = ("OFFLOAD_CLANG", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST", *VARIABLES)
+    named = ("OFFLOAD_CLANG", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST", *INSTALLATIONS)
     given = [f"{name}={os.environ[name]}" for name in dict.fromkeys(named) if name in os.environ]
     yield f"environment: {', '.join(given) or 'no variable of ours is set'}"
     yield f"kept answers: {cache_folder()}"

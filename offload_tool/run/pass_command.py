@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.environment import folder_meant
+from offload_tool.clang.environment import INSTALLATIONS, folder_meant
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.probe import Toolchain
 
-_PLACES = (
-    *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
-    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
-)
-_VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *_PLACES)
+_VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *INSTALLATIONS)
 # Placeholders for the parts that differ between sources; no argument can hold a NUL.
 _CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
 
@@ -325,7 +321,7 @@ def _command(found: Mapping[str, Any]) -> list[str]:
 def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
     """Return the cache key of the search for a compiler, except for the files on disk."""
     question = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
-    places = (environ.get(name, "") for name in _PLACES)
+    places = (environ.get(name, "") for name in INSTALLATIONS)
     relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
         question.append(os.getcwd())

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ import SCons.Node.FS
 import SCons.Script
 import SCons.Util
 
-from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.clang.environment import HEEDED_VARIABLES, INSTALLATIONS, OWN_INSTALLATIONS
 from offload_tool.clang.options import (
     LINKED,
     TRIPLE,
@@ -44,8 +44,7 @@ from offload_tool.scons.variables import (
     VARIABLES,
     read_variables,
 )
-from offload_tool.toolchain.capability_check import Job, Places
-from offload_tool.toolchain.installations import VARIABLES as OF_INSTALLATIONS
+from offload_tool.toolchain.capability_check import Job
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.programs import LIBRARY_PATH
 from offload_tool.toolchain.select import find_toolchain
@@ -431,14 +430,12 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
 
 
 _FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
-_PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 
 
 class _Question(NamedTuple):
     """The cache key of the search for a compiler, without names relative to a SConscript."""
 
     clang: str
-    places: Places
     jobs: tuple[Job, ...]
     is_optional: bool
     """Whether a compiler that cannot do the jobs is acceptable if there is no other."""
@@ -522,7 +519,7 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     if answers is not None and answers.compiler is not None:
         known: Toolchain = answers.compiler
         return known
-    places = Places(*(place(env, name) for name in _PLACES))
+    places = {name: path for name in OWN_INSTALLATIONS if (path := place(env, name))}
     with compat.at_top(env):
         found = compat.of_build(env, _Toolchains).find(
             _question(env, places), lambda: _device_words(env), lenient=lenient
@@ -540,35 +537,34 @@ def _shell(env: Environment) -> dict[str, str]:
     given = env["ENV"]
     return {
         name: str(given[name]) if name in given else os.environ.get(name, "")
-        for name in sorted({*OF_INSTALLATIONS, "OFFLOAD_CLANG"})
+        for name in sorted({*INSTALLATIONS, "OFFLOAD_CLANG"})
     } | {
         "PATH": os.environ.get("PATH", os.defpath),
         LIBRARY_PATH: str(given.get(LIBRARY_PATH, "")),
     }
 
 
-def _question(env: Environment, places: Places) -> _Question:
+def _question(env: Environment, places: Mapping[str, str]) -> _Question:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
     return _Question(
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
-        places,
         _jobs(env, kinds or _likely_kinds(env)),
         not kinds,  # e.g. a link: prefers the compiler of the sources
-        tuple(_shell(env).items()),
+        tuple({**_shell(env), **places}.items()),
     )
 
 
 def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
     environ = {**os.environ, **dict(question.shell)}
-    clang, jobs, places = question.clang, question.jobs, question.places
+    is_optional = lenient and question.is_optional
     try:
         return find_toolchain(
-            environ, clang, jobs, places, lenient=lenient and not question.is_optional
+            environ, question.clang, question.jobs, lenient=lenient and not is_optional
         )
     except CompilerError:
-        if not (lenient and question.is_optional):
+        if not is_optional:
             raise
-    return find_toolchain(environ, clang, (), places)
+    return find_toolchain(environ, question.clang)
 
 
 def _device_words(env: Environment) -> tuple[str, ...]:

@@ -35,7 +35,6 @@ from offload_tool.toolchain.installations import (
     device_library_folders,
     passed_over,
     rocm_installations,
-    rocm_roots,
 )
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import remembered
@@ -83,15 +82,6 @@ class Job:
     def __str__(self) -> str:
         kind = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}[self.kind]
         return f"{kind} code for {', '.join(self.targets)}" if self.targets else f"{kind} code"
-
-
-@frozen
-class Places:
-    """The installations that the user names by construction variables; empty if not named."""
-
-    rocm: str = ""
-    device_libraries: str = ""
-    cuda: str = ""
 
 
 @frozen
@@ -152,7 +142,6 @@ def find_for(
     command: Sequence[str],
     identity: str,
     job: Job,
-    places: Places,
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Equipment:
@@ -166,34 +155,29 @@ def find_for(
     """
     asked = _Asked(tuple(command), identity, job, environ, doubts)
     find = {"hip": _find_rocm, "cuda": _find_cuda}.get(job.kind)
-    return find(asked, places) if find is not None else _first(asked, [Equipment()], ())
+    return find(asked) if find is not None else _first(asked, [Equipment()], ())
 
 
-def _find_rocm(asked: _Asked, places: Places) -> Equipment:
+def _find_rocm(asked: _Asked) -> Equipment:
     job = asked.job
     _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
     roots: list[Installation] = []
     if job.needs_headers and not asked.gives("--rocm-path", "--hip-path"):
-        roots = rocm_installations(asked.environ, places.rocm)
+        roots = rocm_installations(asked.environ)
     headers = libraries = Equipment()
     if job.needs_headers:
         tried = [
             Equipment((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
             for root in roots
         ]
-        named = bool(places.rocm or asked.environ.get("OFFLOAD_ROCM_PATH"))
-        lacking = [] if named else passed_over(asked.environ, "hip")
+        lacking = passed_over(asked.environ, "hip")
         headers = _first(
             asked, tried or [Equipment()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER), lacking
         )
     if job.needs_libraries:
         folders = []
         if not asked.gives("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
-            below = [*headers.used, *rocm_roots(asked.environ, places.rocm)]
-            resources = _resources(asked)
-            folders = device_library_folders(
-                asked.environ, below, resources, places.device_libraries
-            )
+            folders = device_library_folders(asked.environ, headers.used, _resources(asked))
         tried = [
             Equipment(
                 (f"--rocm-device-lib-path={path}",), f"device libraries in {path}", "", (path,)
@@ -204,16 +188,14 @@ def _find_rocm(asked: _Asked, places: Places) -> Equipment:
     return headers.joined(libraries)
 
 
-def _find_cuda(asked: _Asked, places: Places) -> Equipment:
+def _find_cuda(asked: _Asked) -> Equipment:
     job = asked.job
     _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
-    named = bool(places.cuda or asked.environ.get("OFFLOAD_CUDA_PATH"))
-    if asked.gives("--cuda-path"):
+    named = asked.environ.get("OFFLOAD_CUDA_PATH")
+    if asked.gives("--cuda-path") or not (job.needs_headers or job.needs_libraries or named):
         return Equipment()
-    if not (job.needs_headers or job.needs_libraries or named):
-        return Equipment()
-    toolkits = cuda_installations(asked.environ, places.cuda)
-    lacking = [] if named else passed_over(asked.environ, "cuda")
+    toolkits = cuda_installations(asked.environ)
+    lacking = passed_over(asked.environ, "cuda")
     return _first(asked, [_toolkit(found) for found in toolkits] or [Equipment()], (), lacking)
 
 

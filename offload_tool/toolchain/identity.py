@@ -11,7 +11,6 @@ The identity of a program is its version text and the digest of its files and li
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_words, expand_command
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import InputFile
+from offload_tool.io.file_digests import by_look
 from offload_tool.util.memoize import remembered
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
@@ -69,17 +69,9 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
     return [word for word in found if word]
 
 
-def file_digest(path: str | os.PathLike[str]) -> str:
-    """Return the digest of a file's content, or ``missing``; cached while stat() is unchanged."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return "missing"
-    return _file_digest(os.fspath(path), found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-@functools.lru_cache(maxsize=4096)
-def _file_digest(path: str, *_: int) -> str:
+@by_look
+def file_digest(path: str) -> str:
+    """Return the digest of a file's content, or ``missing``."""
     try:
         with InputFile(path) as file:
             return _digest(file.data)
@@ -87,9 +79,10 @@ def _file_digest(path: str, *_: int) -> str:
         return "missing"
 
 
-def configuration_identity(paths: Iterable[str]) -> list[str]:
-    """Return the digests of configuration files, and of those that they include by ``@file``."""
-    return [file_digest(path) for path in all_configuration_files(paths)]
+def files_digest(paths: Iterable[str]) -> str:
+    """Return one digest of the content of files, in this order."""
+    text = " ".join(map(file_digest, dict.fromkeys(paths)))
+    return _digest(text.encode(errors="surrogateescape"))
 
 
 def all_configuration_files(paths: Iterable[str]) -> list[str]:
@@ -172,11 +165,6 @@ def _local(name: str, here: Iterable[str]) -> str:
 def forget_configuring_files() -> None:
     """Clear the cached answers when a new build begins."""
     _found.cache_clear()
-
-
-def text_digest(text: str) -> str:
-    """Return the digest of a text."""
-    return _digest(text.encode(errors="surrogateescape"))
 
 
 def _digest(data: bytes | memoryview) -> str:

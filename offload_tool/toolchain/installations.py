@@ -25,15 +25,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.identity import file_digest, text_digest
+from offload_tool.toolchain.identity import files_digest
 from offload_tool.util.frozen import frozen
-
-VARIABLES = (
-    *("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH"),
-    *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
-)
-"""The variables that name installations."""
 
 _HIP_HEADER = "include/hip/hip_runtime.h"
 _CUDA_HEADER = "include/cuda.h"
@@ -53,10 +48,10 @@ _HIP_VERSION = re.compile(
 )
 _CUDA_VERSION = re.compile(r"^\s*#\s*define\s+CUDA_VERSION\s+(\d+)", re.MULTILINE)
 _NAMED = {
-    "hip": (("ROCM_PATH", "HIP_PATH"), _HIP_HEADER),
-    "cuda": (("CUDA_PATH", "CUDA_HOME"), _CUDA_HEADER),
+    "hip": ("OFFLOAD_ROCM_PATH", ("ROCM_PATH", "HIP_PATH"), _HIP_HEADER),
+    "cuda": ("OFFLOAD_CUDA_PATH", ("CUDA_PATH", "CUDA_HOME"), _CUDA_HEADER),
 }
-"""Variables of the shell that name installations, and the header that identifies one."""
+"""Our variable that names an installation, the shell's, and the header that identifies one."""
 
 
 @frozen
@@ -76,24 +71,19 @@ class Installation:
         return f"{self.version} ({where})" if self.version else where
 
 
-def rocm_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
+def rocm_installations(environ: Mapping[str, str]) -> list[Installation]:
     """Return the directories with HIP's headers, as ``include/hip/hip_runtime.h``.
 
-    :raises CompilerError: the one `named` has none.
+    :raises CompilerError: the one that OFFLOAD_ROCM_PATH names has none.
     """
-    named = named or environ.get("OFFLOAD_ROCM_PATH", "")
-    if named:
-        _demand("OFFLOAD_ROCM_PATH", named, _HIP_HEADER, "ROCm")
-        return [_hip(named, "OFFLOAD_ROCM_PATH")]
+    _named(environ, "OFFLOAD_ROCM_PATH", _HIP_HEADER, "ROCm")
     places = _rocm_places(environ)
     return [_hip(path, origin) for path, origin in places if _has(path, _HIP_HEADER)]
 
 
-def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tuple[str, str]]:
+def rocm_compilers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the clang of each ROCm installation, and its origin."""
-    named = named or environ.get("OFFLOAD_ROCM_PATH", "")
-    places = [(named, "OFFLOAD_ROCM_PATH")] if named else _rocm_places(environ)
-    for path, origin in places:
+    for path, origin in _rocm_places(environ):
         for name in _COMPILERS:
             file = os.path.join(path, name)
             if os.access(file, os.X_OK):
@@ -101,14 +91,11 @@ def rocm_compilers(environ: Mapping[str, str], named: str = "") -> Iterator[tupl
                 break
 
 
-def rocm_roots(environ: Mapping[str, str], named: str = "") -> list[str]:
-    """Return the directories that may be a ROCm installation, with or without headers."""
-    named = named or environ.get("OFFLOAD_ROCM_PATH", "")
-    return [named] if named else [path for path, _ in _rocm_places(environ)]
-
-
 def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][0]]
+    """Return the directories that may be a ROCm installation, with their origins."""
+    if named := environ.get("OFFLOAD_ROCM_PATH"):
+        return [(named, "OFFLOAD_ROCM_PATH")]
+    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][1]]
     places += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
     others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
     places += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
@@ -120,21 +107,22 @@ def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def device_library_folders(
-    environ: Mapping[str, str], roots: Iterable[str], resources: str, named: str = ""
+    environ: Mapping[str, str], roots: Iterable[str], resources: str
 ) -> list[str]:
     """Return the directories with AMD's device libraries, the compiler's own first.
 
-    `resources` is the compiler's own directory (``clang -print-resource-dir``).
+    `roots` are the ROCm installations to search before others. `resources` is the compiler's own
+    directory (``clang -print-resource-dir``).
 
-    :raises CompilerError: the one `named` has none.
+    :raises CompilerError: the one that OFFLOAD_DEVICE_LIB_PATH names has none.
     """
-    named = named or environ.get("OFFLOAD_DEVICE_LIB_PATH", "")
-    if named:
-        _demand("OFFLOAD_DEVICE_LIB_PATH", named, _LIBRARY, "AMD's device libraries")
+    variable = "OFFLOAD_DEVICE_LIB_PATH"
+    if named := _named(environ, variable, _LIBRARY, "AMD's device libraries"):
         return [named]
     found = [environ.get("HIP_DEVICE_LIB_PATH", "")]
     found += (f"{resources}/{name}/bitcode" for name in ("amdgcn", "lib/amdgcn"))
-    for root in dict.fromkeys([*roots, "/opt/rocm", "/usr"]):
+    usual = (path for path, _ in _rocm_places(environ))
+    for root in dict.fromkeys([*roots, *usual, "/opt/rocm", "/usr"]):
         for pattern in _BITCODE:
             found += _newest(root, pattern)
     seen: dict[str, str] = {}
@@ -144,18 +132,16 @@ def device_library_folders(
     return list(seen.values())
 
 
-def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Installation]:
+def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
     """Return the CUDA toolkits: directories with ``include/cuda.h``.
 
-    :raises CompilerError: the one `named` has none.
+    :raises CompilerError: the one that OFFLOAD_CUDA_PATH names has none.
     """
-    named = named or environ.get("OFFLOAD_CUDA_PATH", "")
-    if named:
-        _demand("OFFLOAD_CUDA_PATH", named, _CUDA_HEADER, "a CUDA toolkit")
+    if named := _named(environ, "OFFLOAD_CUDA_PATH", _CUDA_HEADER, "a CUDA toolkit"):
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
     import shutil
 
-    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][0]]
+    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][1]]
     nvcc = shutil.which("nvcc", path=environ.get("PATH", os.defpath))
     if nvcc is not None:
         places.append((str(Path(os.path.realpath(nvcc)).parent.parent), nvcc))
@@ -172,19 +158,19 @@ def cuda_installations(environ: Mapping[str, str], named: str = "") -> list[Inst
 def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
     """Return the shell variables whose directories have no installation of ``hip`` or ``cuda``.
 
-    They are not this package's own, so the search continues, with a message.
+    They are not this package's own, which excludes them, so the search continues, with a message.
     """
-    names, header = _NAMED[kind]
+    own, names, header = _NAMED[kind]
     return [
         f"${name}='{environ[name]}' has no {header}"
         for name in names
-        if environ.get(name) and not _has(environ[name], header)
+        if environ.get(name) and not environ.get(own) and not _has(environ[name], header)
     ]
 
 
 def searched_places(environ: Mapping[str, str]) -> list[str]:
     """Return the directories in which an installation can appear, disappear or change."""
-    named = [environ[name] for name in VARIABLES if environ.get(name)]
+    named = [environ[name] for name in INSTALLATIONS if environ.get(name)]
     fixed = ["/opt", "/opt/rocm", "/opt/cuda", "/usr/local", "/usr/local/cuda", "/usr/lib"]
     below = [f"{path}/include/hip" for path in (*named, "/opt/rocm", "/usr")]
     compilers = map(str, Path("/usr/lib").glob("llvm-*/lib/clang/*"))
@@ -198,7 +184,8 @@ def _hip(path: str, origin: str) -> Installation:
     matches = [match for file in files for match in _HIP_VERSION.finditer(_text(file))]
     numbers = {match[1]: match[2] for match in matches}
     version = ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH") if part in numbers)
-    return Installation(path, origin, version, _identity([*files[:2], *headers]))
+    # Headers count, because those of an installation that has moved are in no depfile.
+    return Installation(path, origin, version, files_digest([*files[:2], *headers]))
 
 
 def _cuda(path: str, origin: str) -> Installation:
@@ -208,15 +195,7 @@ def _cuda(path: str, origin: str) -> Installation:
     # Clang reads the version from the first two files; old ones have the third.
     files = [f"{path}/{name}" for name in (_CUDA_HEADER, "version.json", "version.txt")]
     files += sorted(str(file) for file in Path(path, "include").glob("*.h"))
-    return Installation(path, origin, version, _identity(files))
-
-
-def _identity(files: Iterable[str]) -> str:
-    """Return one digest of the content of files, in this order.
-
-    Headers count, because those of an installation that has moved are in no depfile.
-    """
-    return text_digest(" ".join(file_digest(file) for file in dict.fromkeys(files)))
+    return Installation(path, origin, version, files_digest(files))
 
 
 def _text(file: str) -> str:
@@ -248,9 +227,15 @@ def _package_folders() -> list[str]:
     return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
 
 
-def _demand(variable: str, path: str, name: str, what: str) -> None:
-    if not _has(path, name):
+def _named(environ: Mapping[str, str], variable: str, name: str, what: str) -> str:
+    """Return the path in one of our variables; "" if it is not set.
+
+    :raises CompilerError: that folder has no file `name`.
+    """
+    path = environ.get(variable, "")
+    if path and not _has(path, name):
         raise CompilerError(
             f"{variable}='{path}' is not a folder of {what}: '{path}/{name}' is not there; "
             "set it to another folder, or unset it to let one be found"
         )
+    return path

@@ -14,7 +14,7 @@ from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
     configuration_files,
-    configuration_identity,
+    file_digest,
     identity_text,
 )
 from offload_tool.toolchain.programs import is_script, program_identity
@@ -22,7 +22,8 @@ from offload_tool.util.frozen import frozen
 
 OLDEST_CLANG = 19
 """The first version that can compile offload sources for one target at a time."""
-_EMBEDDED = "embedded: "
+EMBEDDED = "embedded: "
+"""The beginning of `Toolchain.origin` for the compiler of the ``ziglang`` wheel."""
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
 _TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
@@ -86,7 +87,7 @@ class Toolchain:
     @property
     def is_embedded(self) -> bool:
         """Return whether this is the compiler of the ``ziglang`` wheel."""
-        return self.origin.startswith(_EMBEDDED)
+        return self.origin.startswith(EMBEDDED)
 
     @property
     def major(self) -> int:
@@ -141,7 +142,8 @@ def probe(
     parts += (program_identity(program, library_path) for program in facts.front_ends)
     linker = program_identity(lld, library_path)
     parts += (f"lld: {part}" for part in (facts.lld_version, linker))
-    parts += (f"configuration {digest}" for digest in configuration_identity(facts.configuration))
+    configuration = all_configuration_files(facts.configuration)
+    parts += (f"configuration {file_digest(path)}" for path in configuration)
     return Toolchain(
         clang=command,
         cxx=cxx,
@@ -153,7 +155,7 @@ def probe(
         origin=origin,
         programs=(*facts.front_ends, lld),
         host_triple=target["triple"] if target else "x86_64-unknown-linux-gnu",
-        configuration=tuple(all_configuration_files(facts.configuration)),
+        configuration=tuple(configuration),
     )
 
 
@@ -242,28 +244,3 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
 def is_clang_name(name: str) -> bool:
     """Return whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
     return CLANG_NAME.fullmatch(name) is not None
-
-
-def probe_embedded() -> Toolchain:
-    """Return the compiler of the ``ziglang`` wheel.
-
-    :raises CompilerError: it is not installed, or cannot be used on this machine.
-    """
-    from offload_tool.toolchain import ziglang
-
-    found = ziglang.locate()
-    version = version_of((*found.zig, "clang"))
-    return Toolchain(
-        clang=(*found.zig, "clang"),
-        cxx=(*found.zig, "c++", "-target", found.zig_target, "-fno-sanitize=undefined"),
-        cc=(*found.zig, "cc", "-target", found.zig_target, "-fno-sanitize=undefined"),
-        lld=(*found.zig, "ld.lld"),
-        local_flags=found.local_flags,
-        version=version["version"],
-        identity=identity_text(
-            [version["line"].strip(), found.host_triple, f"ziglang {found.release}"]
-        ),
-        origin=f"{_EMBEDDED}ziglang {found.release}",
-        host_triple=found.host_triple,
-        environment=tuple(ziglang.environment().items()),
-    )

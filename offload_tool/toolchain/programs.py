@@ -155,7 +155,7 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
         question.append(os.getcwd())
 
     def find() -> dict[str, Any]:
-        from offload_tool.toolchain.identity import file_digest, text_digest
+        from offload_tool.toolchain.identity import file_digest, files_digest
 
         if is_script(real):
             return {"identity": f"script {file_digest(real)}", "places": [real]}
@@ -169,16 +169,11 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
         except OffloadError:  # such as a program of another machine
             pass
         files = list(dict.fromkeys([real, *libraries]))
-        digest = text_digest(" ".join(map(file_digest, files)))
-        is_there = os.path.isfile(real)
         return {
-            "identity": f"program {digest}" if is_there else "",
+            "identity": f"program {files_digest(files)}" if os.path.isfile(real) else "",
             "places": [*files, *places],
         }
 
-    def witnesses(answer: Any) -> list[str]:
-        return [*answer["places"]]
-
-    answer = cached_answer(question, find, witnesses)
+    answer = cached_answer(question, find, lambda answer: answer["places"])
     is_right = isinstance(answer, dict) and isinstance(answer.get("places"), list)
     return answer if is_right and "identity" in answer else find()

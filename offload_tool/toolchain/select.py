@@ -19,16 +19,16 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.capability_check import Equipment, Job, Places, find_for
-from offload_tool.toolchain.installations import VARIABLES, rocm_compilers
+from offload_tool.toolchain.capability_check import Equipment, Job, find_for
+from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
     OLDEST_CLANG,
     Toolchain,
     is_clang_name,
     probe,
-    probe_embedded,
     version_of,
 )
 from offload_tool.toolchain.programs import LIBRARY_PATH
@@ -52,49 +52,45 @@ def find_toolchain(
     environ: Mapping[str, str] | None = None,
     clang: str | None = None,
     jobs: tuple[Job, ...] = (),
-    places: Places | None = None,
     *,
     lenient: bool = False,
 ) -> Toolchain:
     """Find the compiler in the order above.
 
     `environ` is the OS environment (default: this process's); `clang` is a command that precedes
-    all others, and `places` holds the other paths that the user names. The compiler can do all
-    `jobs`; without any, it is a clang with lld and the AMDGPU target. With `lenient`, a named
-    compiler is used even if a trial fails, and its `doubts` list the failures. The result is cached
-    for this process.
+    all others. The compiler can do all `jobs`; without any, it is a clang with lld and the AMDGPU
+    target. With `lenient`, a named compiler is used even if a trial fails, and its `doubts` list
+    the failures. The result is cached for this process.
 
     :raises CompilerError: none is usable; the message has each candidate's reason.
     """
     environ = os.environ if environ is None else environ
-    names = ("PATH", LIBRARY_PATH, *VARIABLES)
+    names = ("PATH", LIBRARY_PATH, *INSTALLATIONS)
     searched = tuple((name, environ[name]) for name in names if name in environ)
     named = clang or environ.get("OFFLOAD_CLANG", "")
-    return _find(named, searched, tuple(dict.fromkeys(jobs)), places or Places(), lenient)
+    return _find(named, searched, tuple(dict.fromkeys(jobs)), lenient)
 
 
 @remembered(64)
 def _find(
-    named: str,
-    searched: tuple[tuple[str, str], ...],
-    jobs: tuple[Job, ...],
-    places: Places,
-    lenient: bool,
+    named: str, searched: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], lenient: bool
 ) -> Toolchain:
     environ = dict(searched)
     path = environ.setdefault("PATH", os.defpath)
     libraries = environ.get(LIBRARY_PATH, "")
     if named:
-        return _named(named, jobs, places, environ, lenient=lenient)
+        return _named(named, jobs, environ, lenient=lenient)
     reasons: list[str] = []
-    for command, origin in _candidates(environ, places):
+    for command, origin in _candidates(environ):
         try:
             found = probe(command, origin, path, libraries, amdgpu=not jobs)
-            return replaced(_equipped(found, jobs, places, environ), passed_over=tuple(reasons))
+            return replaced(_equipped(found, jobs, environ), passed_over=tuple(reasons))
         except CompilerError as error:
             reasons.append(str(error))
+    from offload_tool.toolchain.ziglang import probe_embedded  # slow to load
+
     try:
-        found = _equipped(probe_embedded(), jobs, places, environ)
+        found = _equipped(probe_embedded(), jobs, environ)
     except CompilerError as error:
         reasons.append(str(error))
     else:
@@ -124,7 +120,6 @@ def _advice(jobs: tuple[Job, ...]) -> str:
 def _equipped(
     toolchain: Toolchain,
     jobs: tuple[Job, ...],
-    places: Places,
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Toolchain:
@@ -145,7 +140,7 @@ def _equipped(
                 f"{job.kind.upper()} do not compile"
             )
         try:
-            found = find_for(command, toolchain.identity, job, places, variables, doubts)
+            found = find_for(command, toolchain.identity, job, variables, doubts)
         except CompilerError as error:
             raise CompilerError(f"{name}: {error}") from None
         equipment[job.kind] = found
@@ -167,12 +162,7 @@ def _equipped(
 
 
 def _named(
-    named: str,
-    jobs: tuple[Job, ...],
-    places: Places,
-    environ: Mapping[str, str],
-    *,
-    lenient: bool,
+    named: str, jobs: tuple[Job, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
     # Imported here and below, as a cached answer needs neither.
     import shlex
@@ -196,6 +186,8 @@ def _named(
         )
     try:
         if embedded:
+            from offload_tool.toolchain.ziglang import probe_embedded
+
             found = probe_embedded()
         else:
             libraries = environ.get(LIBRARY_PATH, "")
@@ -205,18 +197,16 @@ def _named(
             hint = "'offload-tool[embedded]' brings it"
         raise CompilerError(f"{error}; {hint}") from error
     try:
-        return _equipped(found, jobs, places, environ, [] if lenient else None)
+        return _equipped(found, jobs, environ, [] if lenient else None)
     except CompilerError as error:
         advice = _advice(jobs)
         raise CompilerError(f"{error}. {advice}; or {hint}") from error
 
 
-def _candidates(
-    environ: Mapping[str, str], places: Places
-) -> Iterator[tuple[tuple[str, ...], str]]:
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the (command, origin) pairs to try, best first, without duplicate programs."""
     tried: set[str] = set()
-    for file, origin in (*rocm_compilers(environ, places.rocm), *_on_path(environ["PATH"])):
+    for file, origin in (*rocm_compilers(environ), *_on_path(environ["PATH"])):
         real = os.path.realpath(file)
         program = real if is_clang_name(Path(real).name) else file  # ccache has many names
         if program not in tried:

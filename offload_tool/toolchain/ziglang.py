@@ -28,30 +28,18 @@ from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import replace_file
 from offload_tool.toolchain.disk_cache import cache_folder
-from offload_tool.util.frozen import frozen
+from offload_tool.toolchain.identity import identity_text
+from offload_tool.toolchain.probe import EMBEDDED, Toolchain, version_of
 
 _GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
 
 
-@frozen
-class EmbeddedCompiler:
-    """The wheel's program, and the flags that make it a host compiler."""
-
-    zig: tuple[str, ...]
-    release: str
-    zig_target: str
-    """``x86_64-linux-gnu.2.28``, as zig spells a target."""
-    host_triple: str
-    """``x86_64-unknown-linux-gnu``, as clang does."""
-    local_flags: tuple[str, ...]
-
-
 @functools.cache
-def locate() -> EmbeddedCompiler:
-    """Find the ``ziglang`` wheel of this Python and prepare it.
+def probe_embedded() -> Toolchain:
+    """Return the compiler of this Python's ``ziglang`` wheel, prepared.
 
-    :raises CompilerError: it is not installed, or does not support this machine.
+    :raises CompilerError: it is not installed, or cannot be used on this machine.
     """
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
@@ -63,12 +51,20 @@ def locate() -> EmbeddedCompiler:
     zig_target = f"{machine}-linux-gnu.{_GLIBC}"
     shims = _write_lld_shim(zig)
     triple = f"{machine}-unknown-linux-gnu"
-    return EmbeddedCompiler(
-        zig=(zig,),
-        release=importlib.metadata.version("ziglang"),
-        zig_target=zig_target,
-        host_triple=triple,
+    release = f"ziglang {importlib.metadata.version('ziglang')}"
+    version = version_of((zig, "clang"))
+    for_host = ("-target", zig_target, "-fno-sanitize=undefined")
+    return Toolchain(
+        clang=(zig, "clang"),
+        cxx=(zig, "c++", *for_host),
+        cc=(zig, "cc", *for_host),
+        lld=(zig, "ld.lld"),
         local_flags=(f"--target={triple}", f"-B{shims}", *_header_flags(zig, zig_target)),
+        version=version["version"],
+        identity=identity_text([version["line"].strip(), triple, release]),
+        origin=f"{EMBEDDED}{release}",
+        host_triple=triple,
+        environment=tuple(environment().items()),
     )
 
 

@@ -11,13 +11,14 @@ import pytest
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import capability_check
-from offload_tool.toolchain.capability_check import Job, Places
+from offload_tool.toolchain.capability_check import Job
 from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
 from tests.conftest import program
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm
 
 BARE = ("-nogpuinc", "-nogpulib")
+ROCM, LIBRARIES = "OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH"
 
 
 @pytest.fixture(autouse=True)
@@ -38,26 +39,26 @@ def older() -> str:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, clang: str) -> Places:
+def installed(tmp_path: Path, clang: str) -> dict[str, str]:
     libraries = write_device_libraries(tmp_path / "libraries", clang)
-    return Places(rocm=str(write_rocm(tmp_path / "rocm")), device_libraries=str(libraries))
+    return {ROCM: str(write_rocm(tmp_path / "rocm")), LIBRARIES: str(libraries)}
 
 
-def test_real_headers_and_libraries(clang: str, installed: Places) -> None:
+def test_real_headers_and_libraries(clang: str, installed: dict[str, str]) -> None:
     """What the job uses is passed to clang, said in one line, and part of the identity."""
     job = Job("hip", ("gfx906", "gfx90a:xnack+"))
-    found = find_toolchain(clang=clang, jobs=(job,), places=installed)
+    found = find_toolchain({**os.environ, **installed}, clang=clang, jobs=(job,))
     assert found.rocm_flags == (
-        f"--rocm-path={installed.rocm}",
-        f"--rocm-device-lib-path={installed.device_libraries}",
+        f"--rocm-path={installed[ROCM]}",
+        f"--rocm-device-lib-path={installed[LIBRARIES]}",
     )
-    assert f"HIP 6.4.1 (OFFLOAD_ROCM_PATH: {installed.rocm})" in str(found)
+    assert f"HIP 6.4.1 (OFFLOAD_ROCM_PATH: {installed[ROCM]})" in str(found)
     assert "\n" not in str(found)
     bare = find_toolchain(clang=clang)
     assert found.identity.startswith(bare.identity)
     assert found.identity != bare.identity == found.own_identity
-    assert installed.rocm not in found.identity
-    assert f"{installed.device_libraries}/oclc_isa_version_906.bc" in found.installed
+    assert installed[ROCM] not in found.identity
+    assert f"{installed[LIBRARIES]}/oclc_isa_version_906.bc" in found.installed
 
 
 def test_nothing_is_required_that_flags_leave_out(clang: str) -> None:
@@ -66,9 +67,7 @@ def test_nothing_is_required_that_flags_leave_out(clang: str) -> None:
     assert (found.rocm_flags, found.installations) == ((), "")
 
 
-def test_newest_that_can(
-    clang: str, older: str, tmp_path: Path, installed: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newest_that_can(clang: str, older: str, tmp_path: Path, installed: dict[str, str]) -> None:
     """Headers that the newest clang cannot compile lead to an older one, and it is said why."""
     header = f"{HEADER}#if __clang_major__ > 19\n#error too new for us\n#endif\n"
     rocm = write_rocm(tmp_path / "old", header=header)
@@ -77,14 +76,14 @@ def test_newest_that_can(
     bin_folder.mkdir()
     for file in (clang, older):
         (bin_folder / Path(file).name).symlink_to(file)
-    places = Places(rocm=str(rocm), device_libraries=str(libraries))
+    places = {ROCM: str(rocm), LIBRARIES: str(libraries)}
     environ = {"PATH": str(bin_folder)}
-    found = find_toolchain(environ, jobs=(Job("hip", ("gfx906",)),), places=places)
+    found = find_toolchain({**environ, **places}, jobs=(Job("hip", ("gfx906",)),))
     assert found.major == 19
     assert "too new for us" in found.passed_over[0]
     assert "skipped: clang 22" in str(found)
-    places = Places(rocm=installed.rocm, device_libraries=str(libraries))
-    assert find_toolchain(environ, jobs=(Job("hip", ("gfx906",)),), places=places).major == 22
+    places = {ROCM: installed[ROCM], LIBRARIES: str(libraries)}
+    assert find_toolchain({**environ, **places}, jobs=(Job("hip", ("gfx906",)),)).major == 22
 
 
 def test_libraries_of_a_newer_llvm(older: str, clang: str, tmp_path: Path) -> None:
@@ -96,28 +95,28 @@ def test_libraries_of_a_newer_llvm(older: str, clang: str, tmp_path: Path) -> No
         data = bytearray(file.read_bytes())
         data[4:] = bytes(len(data) - 4)
         file.write_bytes(data)
-    places = Places(device_libraries=str(libraries))
+    places = {LIBRARIES: str(libraries)}
     job = Job("hip", ("gfx906",), ("-nogpuinc",))
     with pytest.raises(CompilerError, match=f"device libraries in {libraries}: "):
-        find_toolchain(clang=older, jobs=(job,), places=places)
+        find_toolchain({**os.environ, **places}, clang=older, jobs=(job,))
 
 
 def test_libraries_without_the_processor(clang: str, tmp_path: Path) -> None:
     """A folder that lacks a processor's file does not serve, and the message names it."""
     libraries = write_device_libraries(tmp_path / "libraries", clang, isa=("906",))
-    places = Places(device_libraries=str(libraries))
+    places = {LIBRARIES: str(libraries)}
     job = Job("hip", ("gfx906", "gfx1100"), ("-nogpuinc",))
     with pytest.raises(CompilerError, match="cannot find ROCm device library for gfx1100"):
-        find_toolchain(clang=clang, jobs=(job,), places=places)
+        find_toolchain({**os.environ, **places}, clang=clang, jobs=(job,))
 
 
 def test_none_can(clang: str, older: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error tells what was found, what each lacks, and what to install, in one line."""
     rocm = write_rocm(tmp_path / "rocm", header="#error for nobody\n")
-    places = Places(rocm=str(rocm))
+    places = {ROCM: str(rocm)}
     environ = {"PATH": os.pathsep.join({str(Path(clang).parent), str(Path(older).parent)})}
     with pytest.raises(CompilerError) as caught:
-        find_toolchain(environ, jobs=(Job("hip", ("gfx906",)),), places=places)
+        find_toolchain({**environ, **places}, jobs=(Job("hip", ("gfx906",)),))
     message = str(caught.value)
     assert "\n" not in message
     assert message.startswith("no usable compiler for HIP code for gfx906: clang 22")
@@ -132,11 +131,13 @@ def test_unknown_processor(older: str) -> None:
         find_toolchain(clang=older, jobs=(Job("hip", ("gfx1250",), BARE),))
 
 
-def test_embedded_compiler_has_no_wrappers(installed: Places) -> None:
+def test_embedded_compiler_has_no_wrappers(installed: dict[str, str]) -> None:
     """The wheel's compiler stops before the first compile of what needs real headers."""
     pytest.importorskip("ziglang")
     with pytest.raises(CompilerError, match="has none of clang's wrapper headers"):
-        find_toolchain(clang="embedded", jobs=(Job("hip", ("gfx906",)),), places=installed)
+        find_toolchain(
+            {**os.environ, **installed}, clang="embedded", jobs=(Job("hip", ("gfx906",)),)
+        )
     found = find_toolchain(clang="embedded", jobs=(Job("hip", ("gfx906",), BARE),))
     assert found.is_embedded
 
@@ -149,35 +150,35 @@ def test_spirv_needs_its_translator(clang: str) -> None:
         find_toolchain(clang=clang, jobs=(Job("hip", ("amdgcnspirv",), BARE),))
 
 
-def test_shell_variables_count(clang: str, installed: Places) -> None:
+def test_shell_variables_count(clang: str, installed: dict[str, str]) -> None:
     """ROCM_PATH and HIP_DEVICE_LIB_PATH of the shell are used, and named as such."""
     environ = {
         "PATH": str(Path(clang).parent),
-        "ROCM_PATH": installed.rocm,
-        "HIP_DEVICE_LIB_PATH": installed.device_libraries,
+        "ROCM_PATH": installed[ROCM],
+        "HIP_DEVICE_LIB_PATH": installed[LIBRARIES],
     }
     found = find_toolchain(environ, clang=clang, jobs=(Job("hip", ("gfx906",)),))
-    assert f"HIP 6.4.1 ($ROCM_PATH: {installed.rocm})" in str(found)
-    assert f"--rocm-device-lib-path={installed.device_libraries}" in found.rocm_flags
+    assert f"HIP 6.4.1 ($ROCM_PATH: {installed[ROCM]})" in str(found)
+    assert f"--rocm-device-lib-path={installed[LIBRARIES]}" in found.rocm_flags
 
 
-def test_shell_variables_that_name_no_installation(clang: str, installed: Places) -> None:
+def test_shell_variables_that_name_no_installation(clang: str, installed: dict[str, str]) -> None:
     """They are passed over, and it is said: where another one is taken, and where none is."""
     environ = {"PATH": str(Path(clang).parent), "ROCM_PATH": "/no/rocm", "CUDA_PATH": "/no/cuda"}
-    places = Places(device_libraries=installed.device_libraries)
-    other = {**environ, "HIP_PATH": installed.rocm}
-    found = find_toolchain(other, clang=clang, jobs=(Job("hip", ("gfx906",)),), places=places)
+    places = {LIBRARIES: installed[LIBRARIES]}
+    other = {**environ, "HIP_PATH": installed[ROCM]}
+    found = find_toolchain({**other, **places}, clang=clang, jobs=(Job("hip", ("gfx906",)),))
     lacks = "$ROCM_PATH='/no/rocm' has no include/hip/hip_runtime.h"
-    assert f"HIP 6.4.1 ($HIP_PATH: {installed.rocm}); {lacks}" in str(found)
+    assert f"HIP 6.4.1 ($HIP_PATH: {installed[ROCM]}); {lacks}" in str(found)
     with pytest.raises(CompilerError, match=r"\$CUDA_PATH='/no/cuda' has no include/cuda\.h"):
         find_toolchain(environ, clang=clang, jobs=(Job("cuda", ("sm_80",)),))
 
 
-def test_flags_that_say_where(clang: str, installed: Places) -> None:
+def test_flags_that_say_where(clang: str, installed: dict[str, str]) -> None:
     """Where a flag says where ROCm is, nothing else is passed."""
     flags = (
-        f"--rocm-path={installed.rocm}",
-        f"--rocm-device-lib-path={installed.device_libraries}",
+        f"--rocm-path={installed[ROCM]}",
+        f"--rocm-device-lib-path={installed[LIBRARIES]}",
     )
     found = find_toolchain(clang=clang, jobs=(Job("hip", ("gfx906",), flags),))
     assert found.rocm_flags == ()
@@ -194,40 +195,40 @@ LACKING = f"{HEADER}#ifndef MENDED\n#error this clang lacks something\n#endif\n"
 
 
 @pytest.fixture
-def lacking(tmp_path: Path) -> Places:
+def lacking(tmp_path: Path) -> dict[str, str]:
     """Return an installation whose header compiles only with a flag, or a file somewhere else."""
     mend = tmp_path / "mend.h"
     header = f'#if __has_include("{mend}")\n#define MENDED\n#endif\n{LACKING}'
-    return Places(rocm=str(write_rocm(tmp_path / "rocm", header=header)))
+    return {ROCM: str(write_rocm(tmp_path / "rocm", header=header))}
 
 
 NO_LIBRARIES = ("-nogpulib",)
 
 
-def test_flags_that_mend(clang: str, lacking: Places) -> None:
+def test_flags_that_mend(clang: str, lacking: dict[str, str]) -> None:
     """A compiler that can do a job with the flags of the compile is not refused for it."""
     job = Job("hip", ("gfx906",), NO_LIBRARIES)
     with pytest.raises(CompilerError, match="this clang lacks something"):
-        find_toolchain(clang=clang, jobs=(job,), places=lacking)
+        find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(job,))
     mended = replaced(job, given=(*NO_LIBRARIES, "-DMENDED"))
-    found = find_toolchain(clang=clang, jobs=(mended,), places=lacking)
-    assert found.rocm_flags == (f"--rocm-path={lacking.rocm}",)
+    found = find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(mended,))
+    assert found.rocm_flags == (f"--rocm-path={lacking[ROCM]}",)
 
 
-def test_named_compiler_is_used_all_the_same(clang: str, lacking: Places) -> None:
+def test_named_compiler_is_used_all_the_same(clang: str, lacking: dict[str, str]) -> None:
     """A compiler that the user names is used where its trial fails, and the reason is told."""
     job = Job("hip", ("gfx906",), NO_LIBRARIES)
-    found = find_toolchain(clang=clang, jobs=(job,), places=lacking, lenient=True)
-    assert found.rocm_flags == (f"--rocm-path={lacking.rocm}",)
+    found = find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(job,), lenient=True)
+    assert found.rocm_flags == (f"--rocm-path={lacking[ROCM]}",)
     (doubt,) = found.doubts
     assert "this clang lacks something" in doubt
 
 
-def test_refusal_is_not_remembered(clang: str, lacking: Places, tmp_path: Path) -> None:
+def test_refusal_is_not_remembered(clang: str, lacking: dict[str, str], tmp_path: Path) -> None:
     """What a compiler cannot do is asked again in the next run: nobody knows what may mend it."""
     job = Job("hip", ("gfx906",), NO_LIBRARIES)
     with pytest.raises(CompilerError):
-        find_toolchain(clang=clang, jobs=(job,), places=lacking)
+        find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(job,))
     (tmp_path / "mend.h").write_text("")
     capability_check._reason.cache_clear()  # as in another run
-    assert find_toolchain(clang=clang, jobs=(job,), places=lacking).rocm_flags
+    assert find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(job,)).rocm_flags

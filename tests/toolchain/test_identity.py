@@ -9,8 +9,8 @@ import pytest
 
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.identity import (
+    all_configuration_files,
     command_identity,
-    configuration_identity,
     identity_text,
 )
 from offload_tool.toolchain.select import find_toolchain
@@ -117,7 +117,7 @@ def test_included_configuration(tmp_path: Path) -> None:
     """Names in a configuration file are relative to it; a circle of files has an end."""
     (tmp_path / "a.cfg").write_text("# @no\n-DX=1 @<CFGDIR>/b.cfg\n")
     (tmp_path / "b.cfg").write_text("@a.cfg\n@gone\n")
-    assert len(configuration_identity([str(tmp_path / "a.cfg")])) == 3
+    assert len(all_configuration_files([str(tmp_path / "a.cfg")])) == 3
 
 
 def test_names_that_are_modes(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ TARGETS = "  Registered Targets:\n    amdgcn - AMD GCN GPUs\n    x86-64 - 64-bit
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the embedded compiler."""
 
-    def locate() -> None:
+    def nothing() -> None:
         raise CompilerError("the embedded compiler (PyPI's ziglang) is not installed")
 
-    monkeypatch.setattr(ziglang, "locate", locate)
+    monkeypatch.setattr(ziglang, "probe_embedded", nothing)
 
 
 def fake_clang(path: Path, version: str, *, targets: str = TARGETS, lld: bool = True) -> Path:
@@ -168,7 +168,7 @@ class TestEmbedded:
         """They hold from everywhere, also where zig was asked from above them."""
         wheel = pytest.importorskip("ziglang")
         monkeypatch.chdir(Path(wheel.__file__).parents[1])
-        flags = ziglang.locate.__wrapped__().local_flags
+        flags = ziglang.probe_embedded.__wrapped__().local_flags
         folders = [folder for option, folder in pairwise(flags) if option == "-isystem"]
         assert folders
         assert all(Path(folder).is_absolute() for folder in folders)

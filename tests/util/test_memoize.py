@@ -10,7 +10,7 @@ import pytest
 from offload_tool.clang.driver import Answer
 from offload_tool.clang.environment import folder_meant
 from offload_tool.toolchain import capability_check, disk_cache
-from offload_tool.toolchain.capability_check import Job, Places, find_for
+from offload_tool.toolchain.capability_check import Job, find_for
 from offload_tool.util.memoize import remembered
 
 
@@ -75,6 +75,6 @@ def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.Monk
     counts = []
     for name in ("a", "b", "a"):
         monkeypatch.chdir(tmp_path / name)
-        find_for(["/usr/bin/clang"], "identity", job, Places(), {})
+        find_for(["/usr/bin/clang"], "identity", job, {})
         counts.append(len(asked))
     assert counts[0] < counts[1] == counts[2]
