@@ -1,4 +1,4 @@
-"""The actions of the tool's nodes.
+"""The actions of the tool's nodes, and the builder of nodes with each action.
 
 SCons puts the bytecode of an action function into the signatures of all its targets.
 The functions in the first part are therefore one line each and stay as they are; what
@@ -26,8 +26,10 @@ from offload_tool.passes.verify_output import (
     check_no_entries,
     check_ptx,
 )
-from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.graph.declare import NodeBuilder
+from offload_tool.scons.state.node_classes import PassOutput, records_of
 from offload_tool.scons.state.pass_state import depfile_of
+from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -133,23 +135,31 @@ def offload_wrap(target: list[Node], source: list[Node], env: Environment) -> in
     return _run(_wrap, target, source, env)
 
 
-def _command(name: str, check: Any = None, begin: Any = None) -> Any:
-    """Return the action of a command line, of the check of what it wrote, and of what is before."""
+def _command(name: str, check: Any = None, begin: Any = None, **made: Any) -> NodeBuilder:
+    """Return the builder of a command line's node; `check` its output, `begin` before it."""
     command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
     before, after = (
         [SCons.Action.Action(function, cmdstr=None)] if function else []
         for function in (begin, check)
     )
-    return SCons.Action.Action([*before, command, *after])
+    return NodeBuilder(SCons.Action.Action([*before, command, *after]), **made)
 
 
-def _function(function: Any, name: str) -> Any:
-    return SCons.Action.Action(function, f"$OFFLOAD{name}COMSTR", varlist=["_OFFLOAD_SPEC"])
+def _function(function: Any, name: str) -> NodeBuilder:
+    action = SCons.Action.Action(function, f"$OFFLOAD{name}COMSTR", varlist=["_OFFLOAD_SPEC"])
+    return NodeBuilder(action)
 
 
-DEVICE = _command("DEVICE", offload_check, offload_begin)
-HOST = _command("HOST", offload_check, offload_begin)
-HOST_FROM_IR = _command("HOSTIR", offload_check, offload_begin)
+_PASS = {
+    "node_class": PassOutput,
+    "source_scanner": NO_SCANNER,
+    "target_scanner": DEPENDENCY_SCANNER,
+}
+DEVICE = _command("DEVICE", offload_check, offload_begin, **_PASS)
+HOST = _command("HOST", offload_check, offload_begin, **_PASS)
+HOST_FROM_IR = _command(
+    *("HOSTIR", offload_check, offload_begin), node_class=PassOutput, source_scanner=NO_SCANNER
+)
 LINK = _command("LINK", offload_check_link)
 MERGE = _command("MERGE")
 PTXAS = _command("PTXAS", offload_check_cubin)

@@ -59,7 +59,7 @@ from offload_tool.util.frozen import replaced
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
     from offload_tool.scons.graph.units import Unit
-    from offload_tool.scons.types import Environment
+    from offload_tool.scons.types import Environment, Node
 
 # Part of every in-process action's signature. Increment it only if the bytes that we write for the
 # same inputs change: it rebuilds every user's bundles.
@@ -656,12 +656,11 @@ def result_variables(env: Environment) -> dict[str, str]:
     return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
 
 
-def add_environment(env: Environment, nodes: Any) -> None:
-    """Make compiles depend on the variables in ``env['ENV']`` that affect their outputs."""
+def add_environment(env: Environment, node: Node) -> None:
+    """Make a compile depend on the variables in ``env['ENV']`` that affect its output."""
     found = once(env, "variables that are heeded", lambda: result_variables(env))
     if found:
-        for node in nodes:
-            env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
+        env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
 
 
 def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:

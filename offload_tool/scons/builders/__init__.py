@@ -169,14 +169,14 @@ def _as_users_see_it(method: Any) -> Any:
     return call
 
 
-def offload_kpack(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_kpack(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the kpack archives that programs, libraries and objects load, for installation."""
-    return given_archives(source_nodes(env, source))
+    return given_archives(sources)
 
 
-def offload_report(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_report(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the page of ``offload-tool report`` about files with device images."""
-    return [report_node(env, target, source_nodes(env, source))]
+    return [report_node(env, target, sources)]
 
 
 def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:

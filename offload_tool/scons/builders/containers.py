@@ -5,7 +5,6 @@ Also builders that extract from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
@@ -22,7 +21,6 @@ from offload_tool.scons.graph.containers import (
     package_node,
     wrap_node,
 )
-from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.graph.units import (
     Owner,
     Stem,
@@ -35,9 +33,9 @@ from offload_tool.scons.graph.units import (
     packaged_ids,
     path_from_top,
     source_nodes,
+    unit_of,
     units,
 )
-from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -45,12 +43,8 @@ if TYPE_CHECKING:
 _ARCHIVE_SUFFIX = ".a"
 _CURRENT_WRAPPER = 22
 
-_EXTRACT = NodeBuilder(actions.EXTRACT)
-_REPACK = NodeBuilder(actions.REPACK)
-_UNBUNDLE = NodeBuilder(actions.UNBUNDLE)
 
-
-def offload_bundle(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_bundle(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the bundle of one HIP source, or of nodes and files.
 
     A source stands for its code objects, one per target ID. Nodes of this tool carry their bundle
@@ -60,36 +54,35 @@ def offload_bundle(env: Environment, target: str | None, source: Any) -> list[No
     if file_type == "a":
         raise UsageError("OFFLOAD_BUNDLE_TYPE: archives are not bundled; use OffloadArchive")
     suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADBUNDLESUFFIX"
-    nodes = source_nodes(env, source)
-    sources = [node for node in nodes if kind_of(env, node)]
-    if len(sources) > 1:
-        names = ", ".join(map(str, sources))
+    compiled = [node for node in sources if kind_of(env, node)]
+    if len(compiled) > 1:
+        names = ", ".join(map(str, compiled))
         raise UsageError(
             f"one bundle holds the code objects of one source, but {names} were given; "
             "give each its own bundle"
         )
-    if not sources:
+    if not compiled:
         if target is None:
             raise UsageError(
                 "OffloadBundle of nodes or files needs a target name; "
                 "write OffloadBundle('name', sources)"
             )
-        return [bundle_node(env, [named(env, target, suffix)], nodes, file_type)]
-    unit = units(env, target, sources)[0]
-    bundle = named(env, target, suffix) if target else unit.file(env, suffix)
-    unit = replaced(unit, owner=Owner.of(bundle, "bundle"))
+        return [bundle_node(env, [named(env, target, suffix)], sources, file_type)]
+    (unit,) = units(env, target, compiled)
+    bundle = named(env, target, suffix) if target else unit.stem.file(env, suffix)
+    unit = unit.owned_by(Owner.of(bundle, "bundle"))
     if unit.kind not in OffloadKind.ALL:
         raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
+    hosts = []
     if env["OFFLOAD_BUNDLE_HOST"]:
         unit, host = with_host(env, unit)
-    compiled = device_nodes(env, unit)
-    if env["OFFLOAD_BUNDLE_HOST"]:
-        compiled.insert(0, host)
-    parts = [part for node in nodes for part in (compiled if node in sources else [node])]
+        hosts.append(host)
+    code = [*hosts, *device_nodes(env, unit)]
+    parts = [part for node in sources for part in (code if node in compiled else [node])]
     return [bundle_node(env, [bundle], parts, file_type)]
 
 
-def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one node per entry of a bundle: those of ``OFFLOAD_TARGETS``, or ``OFFLOAD_ARCH``.
 
     The files are called ``<name>.<target ID>.co``, or ``<name>.<offload kind>.co`` for entries
@@ -99,8 +92,8 @@ def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[
     """
     file_type = readers.bundle_type(env, "o")
     if file_type == "a":
-        return offload_device_archive(env, target, source)
-    bundle = only_source(env, source, "OffloadUnbundle takes one bundle")
+        return offload_device_archive(env, target, sources)
+    bundle = only_source(sources, "OffloadUnbundle takes one bundle")
     ids = given_ids(env)
     if not ids:
         kind = bundle_kind(env)
@@ -115,7 +108,7 @@ def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[
     for entry, name in zip(ids, names, strict=True):
         file = stem.dir.File(f"{stem.name}.{name}{suffix}")
         spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
-        nodes += _UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec)
+        nodes.append(actions.UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec))
         if entry.kind != "host":
             file.attributes.offload_kind = kind_outside_bundles(entry)
             file.attributes.offload_device = device_of(entry)
@@ -123,47 +116,41 @@ def offload_unbundle(env: Environment, target: str | None, source: Any) -> list[
     return nodes
 
 
-def offload_package(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_package(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the offload binary of one offload source, or of nodes of this tool.
 
     A source stands for its device code, one image per target ID. For other files,
     ``OFFLOAD_TARGETS`` lists a bundle entry ID for each. ``OFFLOAD_PACKAGE_KEYS`` adds keys to
     images. The images are appended to ``OFFLOAD_PACKAGE_BASE``.
     """
-    nodes = source_nodes(env, source)
-    name = target or path_from_top(Stem.of(nodes[0]))
+    name = target or path_from_top(Stem.of(sources[0]))
     package = named(env, name, "$OFFLOADPACKAGESUFFIX")
+    owner = Owner.of(package, "package")
     images: list[Node] = []
-    for node in nodes:
+    for node in sources:
         if kind_of(env, node):
-            unit = units(env, None, node, owner=Owner.of(package, "package"))[0]
-            images += device_nodes(env, unit)
+            images += device_nodes(env, unit_of(env, node, Stem.of(node, owner)))
         else:
             images.append(node)
     given = _given_devices(
         env, [node for node in images if not hasattr(node.attributes, "offload_device")]
     )
-    base = env["OFFLOAD_PACKAGE_BASE"]
-    return [
-        package_node(
-            env,
-            [package],
-            images,
-            given,
-            keys=_package_keys(env, images),
-            base=only_source(env, base, "OFFLOAD_PACKAGE_BASE names one file") if base else None,
-        )
-    ]
+    keys = _package_keys(env, images)
+    base = None
+    if env["OFFLOAD_PACKAGE_BASE"]:
+        bases = source_nodes(env, env["OFFLOAD_PACKAGE_BASE"])
+        base = only_source(bases, "OFFLOAD_PACKAGE_BASE names one file")
+    return [package_node(env, [package], images, given, keys, base)]
 
 
-def offload_extract(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_extract(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one node per image of an offload binary, for ``OFFLOAD_ARCH`` or ``OFFLOAD_TARGETS``.
 
     The package may be inside an object, a program, an archive or bitcode. The files are called
     ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends in
     ``.a``, each is an archive of all images for its target ID.
     """
-    package = only_source(env, source, "OffloadExtract takes one file")
+    package = only_source(sources, "OffloadExtract takes one file")
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
     wanted = [
         (kind_outside_bundles(entry), device_of(entry), entry)
@@ -182,29 +169,29 @@ def offload_extract(env: Environment, target: str | None, source: Any) -> list[N
         file = stem.dir.File(f"{stem.name}.{name}{suffix}")
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
         spec = readers.spec(kind=kind, strings=strings, **options)
-        nodes += _EXTRACT(env, file, package, _OFFLOAD_SPEC=spec)
+        nodes.append(actions.EXTRACT(env, file, package, _OFFLOAD_SPEC=spec))
         file.attributes.offload_kind, file.attributes.offload_device = kind, device
         if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
             file.attributes.offload_entry_id = entry
     return nodes
 
 
-def offload_repack(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_repack(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return a copy of a bundle, compressed and aligned as variables specify.
 
     Its targets need not be known. ``OFFLOAD_COMPRESS`` and its like, and ``OFFLOAD_BUNDLE_ALIGN``,
     work as for OffloadBundle.
     """
-    bundle = only_source(env, source, "OffloadRepack takes one file")
+    bundle = only_source(sources, "OffloadRepack takes one file")
     if target is None:
         raise UsageError("OffloadRepack needs a target name; write OffloadRepack('name', bundle)")
     compression = readers.compression(env)
     spec = readers.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
     name = named(env, target, "$OFFLOADBUNDLESUFFIX")
-    return list(_REPACK(env, name, bundle, _OFFLOAD_SPEC=spec))
+    return [actions.REPACK(env, name, bundle, _OFFLOAD_SPEC=spec)]
 
 
-def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the module that registers device images in a host program: ``.o``, or ``.bc``.
 
     OpenMP (``OFFLOAD_KIND="openmp"``) takes images or offload binaries of one each, HIP one bundle,
@@ -212,7 +199,6 @@ def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[N
     for runtimes that read them. ``OFFLOAD_WRAPPER_LLVM`` is the version of LLVM whose module this
     is.
     """
-    images = source_nodes(env, source)
     if target is None:
         raise UsageError(
             "OffloadWrapper needs a target name; write OffloadWrapper('name.o', bundle)"
@@ -225,7 +211,7 @@ def offload_wrapper(env: Environment, target: str | None, source: Any) -> list[N
         options["target_ids"] = [_registered_id(env, text) for text in _target_texts(env)]
     if env["OFFLOAD_WRAPPER_LLVM"] not in (None, _CURRENT_WRAPPER):
         options["generation"] = env["OFFLOAD_WRAPPER_LLVM"]
-    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], images, kind, **options)]
+    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], sources, kind, **options)]
 
 
 def _target_texts(env: Environment) -> list[str]:
@@ -248,8 +234,8 @@ def _registered_id(env: Environment, text: str) -> str:
     return registered_id(text, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
 
 
-def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict[str, str]]:
-    """Read ``OFFLOAD_PACKAGE_KEYS``: keys of all images, and of single files."""
+def _package_keys(env: Environment, images: list[Node]) -> dict[Node, dict[str, str]]:
+    """Return the keys of each image that has some: those of ``OFFLOAD_PACKAGE_KEYS``."""
     of_all: dict[str, str] = {}
     of_file: dict[Node, dict[str, str]] = {}
     for key, value in (env["OFFLOAD_PACKAGE_KEYS"] or {}).items():
@@ -264,7 +250,8 @@ def _package_keys(env: Environment, images: list[Node]) -> Callable[[Node], dict
             )
         for name, text in value.items():
             of_file.setdefault(node, {}).update(_pair(env, name, text))
-    return lambda node: {**of_all, **of_file.get(node, {})}
+    keys = {node: {**of_all, **of_file.get(node, {})} for node in images}
+    return {node: found for node, found in keys.items() if found}
 
 
 def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:

@@ -18,7 +18,6 @@ from offload_tool.scons.graph.containers import archive_node, device_archive_nod
 from offload_tool.scons.graph.units import (
     Owner,
     Stem,
-    files_beside,
     given_ids,
     identified,
     is_plain_source,
@@ -27,7 +26,7 @@ from offload_tool.scons.graph.units import (
     only_source,
     output_stem,
     placed,
-    source_nodes,
+    unit_of,
     units,
 )
 from offload_tool.scons.languages.images import member_node, object_node
@@ -35,48 +34,48 @@ from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
-from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
 
-def offload_device_object(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_device_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one node per source and target ID: that target's code object, bitcode or PTX."""
-    return [node for unit in units(env, target, source) for node in device_nodes(env, unit)]
+    return [node for unit in units(env, target, sources) for node in device_nodes(env, unit)]
 
 
-def offload_host_object(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_host_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the host object of each source; it does not depend on any device image."""
     name = env.fs.File(target) if target and PurePath(target).suffix else None
-    return [host_node(env, unit, name) for unit in units(env, target, source)]
+    return [host_node(env, unit, name) for unit in units(env, target, sources)]
 
 
-def offload_object(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one linkable object per source: host code that embeds all device images.
 
     With ``OFFLOAD_RDC``, and for OpenMP sources, it holds unlinked device code: pass it to
     OffloadProgram, or to clang.
     """
-    return _objects(env, target, source, "$OBJSUFFIX")
+    return _objects(env, target, sources, "$OBJSUFFIX")
 
 
-def offload_shared_object(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_shared_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the objects of OffloadObject for shared libraries."""
-    nodes = _objects(env, target, source, readers.shared_suffix(env), shared=True)
+    nodes = _objects(env, target, sources, readers.shared_suffix(env), shared=True)
     for node in nodes:
         node.attributes.shared = True  # SCons links no other objects into a shared library
     return nodes
 
 
 def _objects(
-    env: Environment, target: str | None, source: Any, suffix: str, *, shared: bool = False
+    env: Environment, target: str | None, sources: list[Node], suffix: str, *, shared: bool = False
 ) -> list[Any]:
     nodes = []
-    for unit in units(env, target, source, own_cuid=True):
-        node = named(env, target, suffix) if target else unit.file(env, suffix)
-        owned = replaced(unit, owner=Owner.of(node, "shared" if shared else "object"))
-        made = object_node(env, owned, [node], shared=shared, group=Owner.of(node, "").name)
+    for unit in units(env, target, sources, own_cuid=True):
+        node = named(env, target, suffix) if target else unit.stem.file(env, suffix)
+        owner = Owner.of(node, "shared" if shared else "object")
+        owned = unit.owned_by(owner)
+        made = object_node(env, owned, [node], shared=shared, group=owner.name)
         attach_archives(env, made, codes_of([made]))
         nodes.append(made)
     return nodes
@@ -115,9 +114,8 @@ def _plain_object(
     try:
         return builder(env, None, node, **variables)
     except SCons.Errors.UserError:
-        stem = Stem.of(node)
         suffix = env.Override(variables).subst("$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
-        for name in itertools.islice(files_beside(env, stem, suffix, owner), 1, None):
+        for name in itertools.islice(Stem.of(node, owner).files(env, suffix), 1, None):
             try:
                 return builder(env, name, node, **variables)
             except SCons.Errors.UserError:
@@ -125,7 +123,7 @@ def _plain_object(
         raise
 
 
-def offload_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_archive(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the heterogeneous device archive (HDA) of HIP or OpenMP sources, or of bundles.
 
     Each member is an object bundle: a host object, and relocatable device code of each target ID. A
@@ -136,14 +134,15 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
             "OffloadArchive needs a target name; write OffloadArchive('name', sources)"
         )
     library = _library_file(env, target)
+    owner = Owner.of(library, "library")
     members = []
     kinds = set()
     relocatable = env.Override({"OFFLOAD_RDC": True})
-    for node in source_nodes(env, source):
+    for node in sources:
         if kind_of(env, node):
-            unit = units(relocatable, None, node, owner=Owner.of(library, "library"))[0]
+            unit = unit_of(relocatable, node, Stem.of(node, owner))
             kinds.add(unit.kind)
-            members.append(member_node(relocatable, unit, unit.files(env, "$OBJSUFFIX")))
+            members.append(member_node(relocatable, unit, unit.stem.files(env, "$OBJSUFFIX")))
         else:
             members.append(node)
     archive = archive_node(env, library, members)
@@ -159,17 +158,17 @@ def offload_archive(env: Environment, target: str | None, source: Any) -> list[N
     return [archive]
 
 
-def offload_device_archive(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_device_archive(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one device-specific archive (DSA) per target ID of a heterogeneous one.
 
     The IDs are those of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's kind. The
     files are called ``<name>.<target ID>.a``, with the kind if names would clash.
     """
-    library = only_source(env, source, "OffloadDeviceArchive takes one archive")
+    library = only_source(sources, "OffloadDeviceArchive takes one archive")
     return device_archive_nodes(env, library, output_stem(env, target, library), given_ids(env))
 
 
-def offload_static_library(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_static_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return a static library of offload sources, C and C++ sources, and objects.
 
     With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. Programs that use
@@ -182,11 +181,11 @@ def offload_static_library(env: Environment, target: str | None, source: Any) ->
     library = _library_file(env, target)
     owner = Owner.of(library, "library")
     members = []
-    for node in source_nodes(env, source):
+    for node in sources:
         if kind_of(env, node):
-            unit = units(env, None, node, owner=owner)[0]
+            unit = unit_of(env, node, Stem.of(node, owner))
             group = owner.name.removeprefix(env.subst("$LIBPREFIX"))
-            names = unit.files(env, "$OBJSUFFIX")
+            names = unit.stem.files(env, "$OBJSUFFIX")
             members.append(object_node(env, unit, names, group=group))
         else:
             members += plain_objects(env, node, owner, shared=False)

@@ -31,7 +31,7 @@ from offload_tool.scons.builders.objects import plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph.units import (
     Owner,
-    Unit,
+    Stem,
     identified,
     is_plain_source,
     kind_of,
@@ -39,12 +39,13 @@ from offload_tool.scons.graph.units import (
     path_from_top,
     placed,
     source_nodes,
-    units,
+    unit_of,
 )
 from offload_tool.scons.languages.images import GivenCode, Linked, linkable_nodes
 from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of, tools_marker
 from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.node_classes import adopt_plain
+from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -53,67 +54,67 @@ if TYPE_CHECKING:
 _LIBRARY_SUFFIXES = (".a", ".o")
 
 
-def offload_shared_library(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_shared_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return a shared library; its sources are as of OffloadProgram."""
-    return _link(env, target, source, "SharedLibrary")
+    return _link(env, target, sources, "SharedLibrary")
 
 
-def offload_loadable_module(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_loadable_module(
+    env: Environment, target: str | None, sources: list[Node]
+) -> list[Node]:
     """Return a library that programs load at run time; its sources are as of OffloadProgram."""
-    return _link(env, target, source, "LoadableModule")
+    return _link(env, target, sources, "LoadableModule")
 
 
-def offload_program(env: Environment, target: str | None, source: Any) -> list[Node]:
+def offload_program(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return a program of offload sources, C and C++ sources, objects and libraries.
 
     Heterogeneous device archives among the sources, or in ``OFFLOAD_LIBS``, take part in both
     links: their device code in each target's, their host code in the program's. Device-specific
     archives, and bitcode, take part in the link of their target.
     """
-    return _link(env, target, source, "Program")
+    return _link(env, target, sources, "Program")
 
 
-def _link(env: Environment, target: str | None, source: Any, builder: str) -> list[Any]:
+def _link(env: Environment, target: str | None, sources: list[Node], builder: str) -> list[Node]:
     shared = builder != "Program"
     if builder not in env["BUILDERS"]:
         raise UsageError(
             f"Offload{builder} needs SCons's linker tool; "
             "write Environment(tools=['default', 'offload'])"
         )
-    nodes = source_nodes(env, source)
-    first = nodes[0]
+    first = sources[0]
     if target is None and not first.get_suffix() and not first.is_derived() and not first.exists():
         raise UsageError(
             f"Offload{builder}('{first}'): no source was given; write "
             f"Offload{builder}('{first}', ['k.hip', ...])"
         )
-    stem = output_stem(env, target, nodes[0])
+    stem = output_stem(env, target, first)
     owner = Owner.of(stem, "shared" if shared else "program")
-    given_libraries = [*filter(_is_device_archive, nodes), *_given_libraries(env)]
-    libraries = list(dict.fromkeys(given_libraries))
-    offload: list[Unit] = []
-    relocatable: list[Node] = []
-    device_code: list[Node] = []
+    stem = replaced(stem, owner=owner)
+    libraries = [*filter(_is_device_archive, sources), *_given_libraries(env)]
+    given = GivenCode(libraries=list(dict.fromkeys(libraries)))
     objects: list[Node] = []
     unseen: list[Node] = []
-    for node in nodes:
+    for node in sources:
         if kind_of(env, node):
-            offload += units(env, None, node, owner=owner)
-        elif hasattr(node.attributes, "offload_device_nodes") and node not in libraries:
-            relocatable.append(node)
+            given.units.append(unit_of(env, node, Stem.of(node, owner)))
+        elif node in given.libraries:
+            continue
+        elif hasattr(node.attributes, "offload_device_nodes"):
+            given.objects.append(node)
         elif hasattr(node.attributes, "offload_device"):
-            device_code.append(_linkable(node))
-        elif node not in libraries:
+            given.device_code.append(_linkable(node))
+        else:
             objects += plain_objects(env, node, owner, shared=shared)
             unseen += [] if is_plain_source(node) else [node]
-    given = GivenCode(offload, relocatable, device_code, libraries)
-    linked = linkable_nodes(env, stem, owner, given, shared=shared)
+    linked = linkable_nodes(env, stem, given, shared=shared)
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
-    libraries = [linked.marked.get(library, library) for library in libraries]
+    libraries = [linked.marked.get(library, library) for library in given.libraries]
     inputs = [*linked.objects, *objects, *libraries]
     codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
     if codes:
-        inputs.insert(0, tools_marker(env, stem, owner, codes, shared=shared))
+        inputs.insert(0, tools_marker(env, stem, codes, shared=shared))
     name = (target or path_from_top(stem)).replace("$", "$$")
     made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
     adopt_plain(made)

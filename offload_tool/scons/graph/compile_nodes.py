@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +27,7 @@ from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.extras.summary import ask_for_summary, timed
 from offload_tool.scons.graph.call_cache import once
-from offload_tool.scons.graph.declare import DeclaredOtherwiseError, NodeBuilder, declare_free
+from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, identified, label
 from offload_tool.scons.spawn import (
     device_spawn,
@@ -38,21 +37,14 @@ from offload_tool.scons.spawn import (
     without_leftovers,
 )
 from offload_tool.scons.state.build_log import declared_passes
-from offload_tool.scons.state.node_classes import PassOutput, records_of
+from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import PassRecords, depfile_of
-from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
 from offload_tool.toolchain.driver_cache import device_libraries
-from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
 T = TypeVar("T")
-_SCANNERS = {"source_scanner": NO_SCANNER, "target_scanner": DEPENDENCY_SCANNER}
-_DEVICE = NodeBuilder(actions.DEVICE, PassOutput, **_SCANNERS)
-_HOST = NodeBuilder(actions.HOST, PassOutput, **_SCANNERS)
-_HOST_FROM_IR = NodeBuilder(actions.HOST_FROM_IR, PassOutput, source_scanner=NO_SCANNER)
-_HOST_IR_SUFFIX = ".host.bc"
 _NO_CUID = "-cuid=0"
 
 
@@ -63,8 +55,9 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     for device in once(env, f"devices of {unit.kind}", devices):
         job = _pass(env, unit, "device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
-        names = unit.files(env, f".{device.filename}{suffix}")
-        node = declare_free(names, partial(_device_node, env, unit, job, device))
+        names = unit.stem.files(env, f".{device.filename}{suffix}")
+        plain = next(names)
+        node = first_free(plain, plain, names, partial(_device_node, env, unit, job, device))
         is_relocatable = job.rdc or job.language.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
@@ -74,48 +67,49 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
 def _device_node(
     env: Environment, unit: Unit, job: CompilePass, device: CompileTarget, node: Node
 ) -> Node:
-    _compile(
-        *(env, _DEVICE, node, unit, job),
+    return _compile(
+        *(env, actions.DEVICE, node, unit, job),
         _OFFLOAD_TARGET_ID=device.name,
         _OFFLOAD_ARCH_FLAGS=readers.arch_flags(env, device),
     )
-    return node
 
 
-def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Any]:
+def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Node]:
     """Return a source's host object, and the unit of all its nodes.
 
     If a host object compiled in another way has the usual name, the unit has another name and CUID.
     """
-    try:
-        return unit, host_node(env, unit, shared=shared)
-    except DeclaredOtherwiseError as error:
-        problem = error
-    attributes = unit.source.attributes
-    if not hasattr(attributes, "offload_units"):
-        attributes.offload_units = {}
-    equal: list[Unit] = attributes.offload_units.setdefault(problem.declaration, [])
-    known = [replaced(other, owner=unit.owner) for other in equal if other.kind == unit.kind]
-    for candidate in dict.fromkeys([*known, *unit.others(env)]):
-        with suppress(DeclaredOtherwiseError):
-            node = host_node(env, candidate, shared=shared)
-            if candidate not in known:
-                equal.append(candidate)
-            return candidate, node
-    raise problem
+
+    def declare(name: str) -> tuple[Unit, Node]:
+        made = unit.renamed(env, name)
+        return made, host_node(env, made, shared=shared)
+
+    return first_free(unit.source, unit.stem.name, unit.stem.other_names(), declare)
 
 
 def host_node(
     env: Environment, unit: Unit, name: Node | None = None, *, shared: bool = False
 ) -> Node:
     """Return the host object of a source; it depends on no device image."""
-    node = name or unit.file(env, "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX")
-    variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
+    suffix = "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX"
+    node = name or unit.stem.file(env, suffix)
+    variables: dict[str, Any] = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
     job = _pass(env, unit, "host")
-    if not job.compiles_source:
-        _from_host_ir(env, node, unit, job, variables)
+    if job.compiles_source:
+        _compile(env, actions.HOST, node, unit, job, **variables)
     else:
-        _compile(env, _HOST, node, unit, job, **variables)
+        _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
+        actions.HOST_FROM_IR(
+            env,
+            node,
+            _host_ir_node(env, unit),
+            **{**toolchain_variables(env), "SPAWN": host_spawn(env), **variables},
+            _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
+            _OFFLOAD_LANGUAGE="OPENMP",
+            _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
+        )
+        readers.add_environment(env, node)
+        identified(env, [node])
     triple = readers.host_triple(env)
     node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
@@ -123,27 +117,8 @@ def host_node(
 
 def _host_ir_node(env: Environment, unit: Unit) -> Node:
     """Return the node of the host IR, which is rebuilt when a source file is replaced."""
-    node = unit.file(env, _HOST_IR_SUFFIX)
-    _compile(env, _HOST, node, unit, _pass(env, unit, "host-ir"))
-    return node
-
-
-def _from_host_ir(
-    env: Environment, node: Node, unit: Unit, job: CompilePass, variables: dict[str, Any]
-) -> None:
-    toolchain = readers.toolchain(env)
-    _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
-    made = _HOST_FROM_IR(
-        env,
-        node,
-        _host_ir_node(env, unit),
-        **{**toolchain_variables(env), "SPAWN": host_spawn(env), **variables},
-        _OFFLOAD_PASS_FLAGS=job.flags(toolchain),
-        _OFFLOAD_LANGUAGE="OPENMP",
-        _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
-    )
-    readers.add_environment(env, made)
-    identified(env, made)
+    node = unit.stem.file(env, ".host.bc")
+    return _compile(env, actions.HOST, node, unit, _pass(env, unit, "host-ir"))
 
 
 def _pass(
@@ -154,7 +129,7 @@ def _pass(
 
 def _compile(
     env: Environment, builder: Any, node: Node, unit: Unit, job: CompilePass, **variables: Any
-) -> None:
+) -> Node:
     """Declare a node that the compiler makes from a source, with exact dependencies."""
     toolchain = readers.toolchain(env)
     sources = [unit.source]
@@ -190,17 +165,12 @@ def _compile(
     if libraries and env["OFFLOAD_LAUNCHER"]:
         with compat.at_top(env):
             variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
-    made = builder(
-        common,
-        node,
-        sources,
-        **variables,
-        _OFFLOAD_PASS_FLAGS=job.flags(toolchain, "${SOURCES[1]}", unit.source.name),
-    )
-    readers.add_environment(env, made)
-    for library in libraries:
-        node.add_dependency([library])
-    identified(env, made)
+    flags = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
+    builder(common, node, sources, **variables, _OFFLOAD_PASS_FLAGS=flags)
+    readers.add_environment(env, node)
+    node.add_dependency(libraries)
+    identified(env, [node])
+    return node
 
 
 def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:

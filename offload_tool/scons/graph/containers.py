@@ -13,7 +13,8 @@ or ``OFFLOAD_TARGETS`` select OpenMP's entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
@@ -28,7 +29,7 @@ from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes import registration
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes
-from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
+from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.graph.units import (
     Stem,
     Unit,
@@ -46,10 +47,6 @@ if TYPE_CHECKING:
 
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-
-_BUNDLE = NodeBuilder(actions.BUNDLE)
-_PACKAGE = NodeBuilder(actions.PACKAGE)
-_WRAP = NodeBuilder(actions.WRAP)
 
 
 def bundle_node(
@@ -83,28 +80,29 @@ def bundle_node(
         entries=entries,
         file_type=file_type,
     )
-    return declared(_BUNDLE, env, names, nodes, _OFFLOAD_SPEC=spec)
+    return actions.BUNDLE.first_free(env, names, nodes, _OFFLOAD_SPEC=spec)
 
 
 def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], host: Node) -> Node:
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
-    entries = [(str(_in_library(device)), at) for at, device in enumerate(devices)]
+    entries = [(str(_bundled_id(device, "o")), at) for at, device in enumerate(devices)]
     entries.append((str(entry_id(host)), len(devices)))
     spec = readers.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
-    made = declared(_BUNDLE, env, names, [*devices, host], _OFFLOAD_SPEC=spec)
+    made = actions.BUNDLE.first_free(env, names, [*devices, host], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices
     return made
 
 
 def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
     """Return the entry ID of a node in a bundle; libraries consist of object bundles."""
-    is_module = getattr(node.attributes, "offload_relocatable", False)
-    return _in_library(node) if file_type == "o" and is_module else entry_id(node)
+    own = node.attributes
+    if file_type == "o" and getattr(own, "offload_relocatable", False):
+        return _in_library(own.offload_kind, own.offload_device)
+    return entry_id(node)
 
 
-def _in_library(node: Node) -> BundleEntryID:
+def _in_library(kind: str, device: CompileTarget) -> BundleEntryID:
     """Return the entry ID of relocatable code: the driver calls it ``hip``, not ``hipv4``."""
-    device, kind = node.attributes.offload_device, node.attributes.offload_kind
     return BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
 
 
@@ -112,37 +110,30 @@ def package_node(
     env: Environment,
     names: Iterable[Node],
     nodes: list[Node],
-    given: dict[Any, tuple[str, CompileTarget]] | None = None,
-    keys: Callable[[Node], dict[str, str]] = lambda _: {},
+    given: Mapping[Node, tuple[str, CompileTarget]] = MappingProxyType({}),
+    keys: Mapping[Node, dict[str, str]] = MappingProxyType({}),
     base: Node | None = None,
 ) -> Node:
     """Declare the offload binary of nodes with known or `given` kind and device.
 
-    `keys` returns further keys of an image. The images are appended to the offload binary `base`,
-    if any. The node gets the first free name of `names`.
+    `keys` are further keys of images. The images are appended to the offload binary `base`, if any.
+    The node gets the first free name of `names`.
     """
     images = []
     for node in nodes:
-        told = (given or {}).get(node)
-        known = told or (node.attributes.offload_kind, node.attributes.offload_device)
-        others = {"keys": told_keys} if (told_keys := keys(node)) else {}
-        images.append(_described(*known) | _image_kind(node) | others)
+        own = node.attributes
+        kind, device = given.get(node) or (own.offload_kind, own.offload_device)
+        arch = str(device.target_id or "")
+        image: dict[str, Any] = {"kind": kind, "triple": device.packaged_triple, "arch": arch}
+        if node.get_suffix() == ".cubin" and getattr(own, "offload_relocatable", False):
+            image["image_kind"] = "OBJECT"  # as clang's link expects; the suffix implies "CUBIN"
+        if node in keys:
+            image["keys"] = keys[node]
+        images.append(image)
     has_base: dict[str, Any] = {} if base is None else {"base": True}
     spec = readers.spec(images=images, **has_base)
     sources = nodes if base is None else [*nodes, base]
-    return declared(_PACKAGE, env, names, sources, _OFFLOAD_SPEC=spec)
-
-
-def _described(kind: str, device: CompileTarget) -> dict[str, Any]:
-    """Return the driver's keys of an image in an offload binary."""
-    arch = str(device.target_id) if device.target_id is not None else ""
-    return {"kind": kind, "triple": device.packaged_triple, "arch": arch}
-
-
-def _image_kind(node: Node) -> dict[str, str]:
-    """Return the image kind if the suffix does not imply the kind that clang's link expects."""
-    is_cubin = node.get_suffix() == ".cubin"
-    return {"image_kind": "OBJECT"} if is_cubin and node.attributes.offload_relocatable else {}
+    return actions.PACKAGE.first_free(env, names, sources, _OFFLOAD_SPEC=spec)
 
 
 def wrap_node(
@@ -153,15 +144,8 @@ def wrap_node(
     It gets the first free name of `names`.
     """
     spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
-    variables = toolchain_variables(env)
-    return identified(env, [declared(_WRAP, env, names, images, **variables, _OFFLOAD_SPEC=spec)])[
-        0
-    ]
-
-
-_ARCHIVE = NodeBuilder(actions.ARCHIVE)
-_CUDA_ARCHIVE = NodeBuilder(actions.CUDA_ARCHIVE)
-_DEVICE_ARCHIVE = NodeBuilder(actions.DEVICE_ARCHIVE)
+    variables = {**toolchain_variables(env), "_OFFLOAD_SPEC": spec}
+    return identified(env, [actions.WRAP.first_free(env, names, images, **variables)])[0]
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
@@ -177,57 +161,44 @@ def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
                 f"'{archive}': '{other}' and '{member}' would both be its member '{member.name}'; "
                 "give one of their sources another name"
             )
-    return _ARCHIVE(env, archive, members, _OFFLOAD_SPEC=readers.spec())[0]
+    return actions.ARCHIVE(env, archive, members, _OFFLOAD_SPEC=readers.spec())
 
 
 def device_archive_nodes(
-    env: Environment,
-    library: Node,
-    stem: Stem | None = None,
-    entries: Sequence[BundleEntryID] = (),
+    env: Environment, library: Node, stem: Stem, entries: Sequence[BundleEntryID] = ()
 ) -> list[Node]:
     """Declare the device-specific archives of a library: one per entry, or per device.
 
     Devices are those of ``OFFLOAD_ARCH``; a library of this build may record its kind.
     """
-    stem = stem or Stem.of(library)
     given = env.subst("$OFFLOAD_KIND").lower()
     kind = getattr(library.attributes, "offload_library_kind", None) or given
+    nodes = []
     if kind and kind not in OffloadKind.ALL:
         if entries:
             raise UsageError(
                 f"'{library}': OFFLOAD_TARGETS names entries of bundles, which CUDA's libraries do "
                 "not have; set OFFLOAD_ARCH"
             )
-        devices = readers.devices(env, kind)
-        return [_cuda_archive_node(env, library, device, stem) for device in devices]
+        missing = env["OFFLOAD_ALLOW_MISSING_BUNDLES"]
+        for device in readers.devices(env, kind):
+            node = stem.file(env, f".{device.filename}$LIBSUFFIX")
+            spec = readers.spec(processor=str(device.target_id), allow_missing=missing)
+            _archive_for(env, actions.CUDA_ARCHIVE, node, library, spec, kind, device)
+            nodes.append(node)
+        return nodes
     if not entries:
         kind = kind or bundle_kind(env)
-        entries = [
-            BundleEntryID.parse(f"{kind}-{device.triple}-{device.target_id or ''}")
-            for device in readers.devices(env, kind)
-        ]
+        entries = [_in_library(kind, device) for device in readers.devices(env, kind)]
     names = entry_names(entries, [device_of(entry).filename for entry in entries])
-    pairs = zip(entries, names, strict=True)
-    return [_device_archive_node(env, library, entry, stem, name) for entry, name in pairs]
-
-
-def _cuda_archive_node(env: Environment, library: Node, device: CompileTarget, stem: Stem) -> Node:
-    """Declare the archive of a library's relocatable CUDA code for one processor."""
-    missing = env["OFFLOAD_ALLOW_MISSING_BUNDLES"]
-    spec = readers.spec(processor=str(device.target_id), allow_missing=missing)
-    node = stem.dir.File(f"{stem.name}.{device.filename}{env.subst('$LIBSUFFIX')}")
-    return _archive_for(env, _CUDA_ARCHIVE, node, library, spec, "cuda", device)
-
-
-def _device_archive_node(
-    env: Environment, library: Node, entry: BundleEntryID, stem: Stem, name: str
-) -> Node:
     options = readers.unbundling(env, archive=True)
-    spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
-    node = stem.dir.File(f"{stem.name}.{name}{env.subst('$LIBSUFFIX')}")
-    kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry)
-    return _archive_for(env, _DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
+    for entry, name in zip(entries, names, strict=True):
+        node = stem.file(env, f".{name}$LIBSUFFIX")
+        spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
+        kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry)
+        _archive_for(env, actions.DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
+        nodes.append(node)
+    return nodes
 
 
 def _archive_for(
@@ -238,16 +209,15 @@ def _archive_for(
     spec: str,
     kind: str,
     device: CompileTarget,
-) -> Node:
+) -> None:
     """Declare the part of a library for one device; `kind` is empty for the host's part."""
     if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
-        return node  # several programs use the library
+        return  # several programs use the library
     builder(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
     env.Precious(node)  # the action keeps an equal file
     node.attributes.offload_spec = (spec, library)
     if kind:
         label(env, node, kind, device, relocatable=True)
-    return node
 
 
 def bundle_kind(env: Environment) -> str:
@@ -278,9 +248,22 @@ def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]
     ]
 
 
-_EMBED = NodeBuilder(actions.EMBED)
-_MERGE = NodeBuilder(actions.MERGE)
-_REGISTER = NodeBuilder(actions.REGISTER)
+def embedded(
+    env: Environment, stem: Stem, files: list[Node], cuid: str | None = None, **options: bool
+) -> Node:
+    """Declare the object that holds a bundle or a marker, the first of `files`.
+
+    With a `cuid`, it is an archive of the object for one source; otherwise it is for all host
+    files that refer to it, the further `files`.
+    """
+    spec = readers.spec(
+        cuid=cuid,
+        host_triple=readers.host_triple(env),
+        registers_entries=cuid is None,
+        **options,
+    )
+    names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
+    return actions.EMBED.first_free(env, names, files, _OFFLOAD_SPEC=spec)
 
 
 def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = None) -> Node:
@@ -290,42 +273,23 @@ def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = N
     host object refers to the bundle.
     """
     nodes = device_nodes(env, unit) if devices is None else devices
-    bundle = bundle_node(env, unit.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
-    triple = readers.host_triple(env)
-    spec = readers.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False)
-    names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
-    return declared(_EMBED, env, names, [bundle], _OFFLOAD_SPEC=spec)
+    bundle = bundle_node(env, unit.stem.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
+    return embedded(env, unit.stem, [bundle], unit.cuid)
 
 
-def embedded_for_all(
-    env: Environment,
-    named: Names,
-    bundle: Any,
-    host_files: list[Node],
-    *,
-    is_marker: bool = False,
-) -> Node:
-    """Declare the object that holds a program's bundle, for all host files that refer to it."""
-    triple = readers.host_triple(env)
-    marker = {"marker": True} if is_marker else {}
-    spec = readers.spec(cuid=None, host_triple=triple, registers_entries=True, **marker)
-    names = named("$OFFLOADEMBEDSUFFIX")
-    return declared(_EMBED, env, names, [bundle, *host_files], _OFFLOAD_SPEC=spec)
-
-
-def registration_of_entries(env: Environment, named: Names, *, is_marker: bool = False) -> Node:
+def registration_of_entries(env: Environment, stem: Stem, *, is_marker: bool = False) -> Node:
     """Declare the object that registers the entries of the new offload driver's host objects.
 
     It is always linked, since the driver that makes the host objects is unknown at this point.
     """
-    names = named(".registration$OBJSUFFIX")
+    names = stem.files(env, ".registration$OBJSUFFIX")
     return compiled_c(env, names, registration.SOURCE, is_marker=is_marker)
 
 
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
     """Declare the object merged from objects, and from members of archives that they refer to."""
     variables = toolchain_variables(env, readers.toolchain(env).lld)
-    return identified(env, [declared(_MERGE, env, names, parts, **variables)])[0]
+    return identified(env, [actions.MERGE.first_free(env, names, parts, **variables)])[0]
 
 
 def compiled_c(
@@ -333,8 +297,7 @@ def compiled_c(
 ) -> Node:
     """Declare the object of a C source of this package."""
     toolchain = readers.toolchain(env)
-    made = declared(
-        _REGISTER,
+    made = actions.REGISTER.first_free(
         env,
         names,
         [env.File(source)],

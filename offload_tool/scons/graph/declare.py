@@ -6,7 +6,8 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import SCons.Action
 import SCons.Builder
@@ -18,8 +19,8 @@ from offload_tool.scons.state.node_classes import Output
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
-Names = Callable[[str], "Iterable[Node]"]
-"""Returns the names of one thing with a suffix, the plain one first."""
+T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 class DeclaredOtherwiseError(UsageError):
@@ -42,17 +43,17 @@ class NodeBuilder:
         self._builder = SCons.Builder.Builder(action=action, **arguments)
         self._node_class = node_class
 
-    def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> list[Node]:
-        """Return the node, in a list.
+    def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> Node:
+        """Declare the node, and return it.
 
         :raises DeclaredOtherwiseError: an earlier declaration differs.
         :raises UsageError: SCons would not build it.
         """
         compat.check_builder_of_nodes(node)
         if not node.has_explicit_builder():
-            nodes = list(self._builder(env, node, sources, **variables))
+            self._builder(env, node, sources, **variables)
             compat.adopt(node, self._node_class)
-            return nodes
+            return node
         given = sources if isinstance(sources, list) else [sources]
         action = self._builder.action
         new = _declaration(action, node, given, env.Override(variables))
@@ -67,42 +68,45 @@ class NodeBuilder:
                 f"'{node}' is made twice, {how}; give one of them another name",
                 hashlib.sha256(repr((list(map(str, given)), new)).encode()).hexdigest(),
             )
-        return [node]
+        return node
+
+    def first_free(
+        self, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
+    ) -> Node:
+        """Declare a node that the user has not named, under the first free name of `names`.
+
+        :raises DeclaredOtherwiseError: none of the names is free.
+        """
+        nodes = iter(names)
+        plain = next(nodes)
+        declare = partial(self, env, sources=sources, **variables)
+        return first_free(plain, plain, nodes, declare)
 
 
-def declare_free(names: Iterable[Node], declare: Callable[[Node], Node]) -> Node:
-    """Declare a node that the user has not named, under the first free name of `names`.
+def first_free(node: Node, plain: T, others: Iterable[T], declare: Callable[[T], Made]) -> Made:
+    """Return what `declare` makes of the first choice that no other declaration has taken.
 
-    `declare` takes the node of a name, declares it, and returns the result. The first name is the
-    plain one. If another node has it, an equal node among those with other names is reused. Digests
-    preselect these, so that a thousand variants of one node are not compared with each other.
+    If `plain` is taken, a choice of an equal earlier declaration is reused. Digests in an attribute
+    of `node` preselect these, so that a thousand variants of one node are not compared with each
+    other.
 
-    :raises DeclaredOtherwiseError: none of the names is free.
+    :raises DeclaredOtherwiseError: none of the choices is free.
     """
-    others = iter(names)
-    plain = next(others)
     try:
         return declare(plain)
     except DeclaredOtherwiseError as error:
         problem = error
-    attributes = plain.attributes
+    attributes = node.attributes
     if not hasattr(attributes, "offload_variants"):
         attributes.offload_variants = {}
-    equal: list[Node] = attributes.offload_variants.setdefault(problem.declaration, [])
-    for node in itertools.chain(tuple(equal), others):  # lazily: trying a name creates its node
+    equal: list[T] = attributes.offload_variants.setdefault(problem.declaration, [])
+    for choice in itertools.chain(tuple(equal), others):  # lazily: trying a name creates its node
         with suppress(DeclaredOtherwiseError):
-            made = declare(node)
-            if node not in equal:
-                equal.append(node)
+            made = declare(choice)
+            if choice not in equal:
+                equal.append(choice)
             return made
     raise problem
-
-
-def declared(
-    builder: NodeBuilder, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
-) -> Node:
-    """Declare a builder's node under the first free name of `names`."""
-    return declare_free(names, lambda node: builder(env, node, sources, **variables)[0])
 
 
 _NOT_IN_RESULTS = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}

@@ -12,14 +12,11 @@ from offload_tool.passes import device_link
 from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.containers import package_node, wrap_node
-from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
-from offload_tool.scons.graph.units import files_beside, identified, label
+from offload_tool.scons.graph.units import Stem, identified, label
 from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
-
-_LINK = NodeBuilder(actions.LINK)
 
 
 @dataclass
@@ -75,7 +72,7 @@ class Parts:
 
 
 def link_node(
-    env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
+    env: Environment, stem: Stem, kind: str, device: CompileTarget, inputs: list[Node]
 ) -> Node:
     """Declare the link of `inputs` for one device: a code object, or a host's shared library.
 
@@ -86,10 +83,9 @@ def link_node(
     level = device_link.level_arguments(readers.host_link_flags(env)) if gpu else []
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
     runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
-    node = declared(
-        _LINK,
+    node = actions.LINK.first_free(
         env,
-        named(f".{device.filename}{suffix}"),
+        stem.files(env, f".{device.filename}{suffix}"),
         inputs,
         **toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
@@ -103,7 +99,7 @@ def link_node(
     given = [file for file in files if file is not None and file.rexists()]
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
     env.Depends(node, given)
-    readers.add_environment(env, [node])
+    readers.add_environment(env, node)
     identified(env, [node])
     label(env, node, kind, device)
     return node
@@ -120,13 +116,13 @@ def _link_inputs(
     return ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
 
 
-def openmp_registration(env: Environment, named: Names, images: list[Node]) -> Node:
+def openmp_registration(env: Environment, stem: Stem, images: list[Node]) -> Node:
     """Declare the object that registers a program's images, each in its own package.
 
     The runtime reads the target from the package, and only one image per package.
     """
-    packages = [
-        package_node(env, files_beside(env, image, "$OFFLOADPACKAGESUFFIX", None), [image])
-        for image in images
-    ]
-    return wrap_node(env, named(".registration$OBJSUFFIX"), packages, "openmp")
+    packages = []
+    for image in images:
+        names = Stem(image.dir, image.name).files(env, "$OFFLOADPACKAGESUFFIX")
+        packages.append(package_node(env, names, [image]))
+    return wrap_node(env, stem.files(env, ".registration$OBJSUFFIX"), packages, "openmp")

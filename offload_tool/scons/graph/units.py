@@ -39,32 +39,6 @@ _UNTELLABLE = re.compile(r"[\x00-\x1f]")
 
 
 @frozen
-class Stem:
-    """The folder and the common prefix of outputs' names; a folder may have that name, too."""
-
-    dir: Folder
-    name: str
-
-    @classmethod
-    def of(cls, node: Node) -> Stem:
-        """Return the stem of outputs named after a file, without its suffix."""
-        return cls(node.dir, SCons.Util.splitext(node.name)[0])
-
-    @classmethod
-    def named(cls, env: Environment, path: str) -> Stem:
-        """Return the stem of a path as SCons reads it: relative, or ``#from/the/top``."""
-        head, tail = os.path.split(path)
-        if tail.startswith("#") and not head:
-            head, tail = "#", tail[1:]
-        return cls(env.fs.Dir(head or "."), tail)
-
-    def get_internal_path(self) -> str:
-        """Return the path relative to the top folder, as a node does."""
-        folder = self.dir.get_internal_path()
-        return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
-
-
-@frozen
 class Owner:
     """The user-named output for which intermediate nodes are made."""
 
@@ -88,41 +62,73 @@ class Owner:
 
 
 @frozen
+class Stem:
+    """The folder and the common prefix of outputs' names; a folder may have that name, too."""
+
+    dir: Folder
+    name: str
+    owner: Owner | None = None
+    """The owner of intermediate outputs, which may be renamed."""
+
+    @classmethod
+    def of(cls, node: Node, owner: Owner | None = None) -> Stem:
+        """Return the stem of outputs named after a file, without its suffix."""
+        return cls(node.dir, SCons.Util.splitext(node.name)[0], owner)
+
+    @classmethod
+    def named(cls, env: Environment, path: str) -> Stem:
+        """Return the stem of a path as SCons reads it: relative, or ``#from/the/top``."""
+        head, tail = os.path.split(path)
+        if tail.startswith("#") and not head:
+            head, tail = "#", tail[1:]
+        return cls(env.fs.Dir(head or "."), tail)
+
+    def get_internal_path(self) -> str:
+        """Return the path relative to the top folder, as a node does."""
+        folder = self.dir.get_internal_path()
+        return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
+
+    def other_names(self) -> Iterator[str]:
+        """Yield the alternatives to a taken name, if the outputs may be renamed."""
+        if self.owner is not None:
+            yield from self.owner.names_for(self.name)
+
+    def file(self, env: Environment, suffix: str) -> Node:
+        """Return the node of the output with this suffix, after substitution of variables."""
+        end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
+        return self.dir.File(f"{self.name}{end}")
+
+    def files(self, env: Environment, suffix: str) -> Iterator[Node]:
+        """Yield the node of `file`, then those of its alternative names."""
+        yield self.file(env, suffix)
+        for name in self.other_names():
+            yield replaced(self, name=name).file(env, suffix)
+
+
+@frozen
 class Unit:
     """One offload source, and the properties that all its nodes share."""
 
     source: Node
     kind: str
-    folder: Folder
-    """The folder of its outputs, an SCons Dir."""
-    name: str
-    """The prefix of its outputs' file names."""
+    stem: Stem
+    """The folder and the prefix of its outputs."""
     cuid: str
-    owner: Owner | None = None
-    """The owner of intermediate outputs, which may be renamed."""
 
-    def file(self, env: Environment, suffix: str) -> Node:
-        """Return the node of the output with this suffix, after substitution of variables."""
-        return self.folder.File(f"{self.name}{env.subst(suffix)}")
+    def owned_by(self, owner: Owner) -> Unit:
+        """Return the unit with an owner of its intermediate outputs."""
+        return replaced(self, stem=replaced(self.stem, owner=owner))
 
-    def files(self, env: Environment, suffix: str) -> Iterator[Node]:
-        """Return the node of `file`, then those of its alternative names."""
-        return files_beside(env, Stem(self.folder, self.name), suffix, self.owner)
-
-    def others(self, env: Environment) -> list[Unit]:
-        """Return the same source as other units, for when another host object has its name.
+    def renamed(self, env: Environment, name: str) -> Unit:
+        """Return the unit with another prefix, for when another host object has its name.
 
         Both may become part of one program, so each has its own CUID.
         """
-        if self.owner is None:
-            return []
-        given = env.subst("$OFFLOAD_CUID")
-        source = self.source.get_internal_path()
-        made = []
-        for name in self.owner.names_for(self.name):
-            stem = Stem(self.folder, name).get_internal_path()
-            made.append(replaced(self, name=name, cuid=given or derive_cuid(source, stem)))
-        return made
+        if name == self.stem.name:
+            return self
+        stem = replaced(self.stem, name=name)
+        derived = derive_cuid(self.source.get_internal_path(), stem.get_internal_path())
+        return replaced(self, stem=stem, cuid=env.subst("$OFFLOAD_CUID") or derived)
 
     @property
     def language_flags(self) -> str:
@@ -130,42 +136,29 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def files_beside(
-    env: Environment, stem: Node | Stem, suffix: str, owner: Owner | None
-) -> Iterator[Node]:
-    """Yield the node of `stem` with a suffix, then those of its owner's alternative names."""
-    end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
-    yield stem.dir.File(f"{stem.name}{end}")
-    for name in owner.names_for(stem.name) if owner is not None else ():
-        yield stem.dir.File(f"{name}{end}")
-
-
 def units(
-    env: Environment,
-    target: str | None,
-    source: Any,
-    *,
-    owner: Owner | None = None,
-    own_cuid: bool = False,
+    env: Environment, target: str | None, sources: list[Node], *, own_cuid: bool = False
 ) -> list[Unit]:
     """Return the units of offload sources; a single one may be named after `target`.
 
-    All passes of a source share one CUID, derived from its path. With `own_cuid`, an output name
-    that differs from the source's is part of it: one program can then contain a source twice, with
-    different flags.
+    With `own_cuid`, an output name that differs from the source's is part of the CUID: one program
+    can then contain a source twice, with different flags.
     """
-    nodes = source_nodes(env, source)
-    if target is not None and len(nodes) > 1:
+    if target is not None and len(sources) > 1:
         raise UsageError(
-            f"one target name ('{target}') cannot serve {len(nodes)} sources; "
+            f"one target name ('{target}') cannot serve {len(sources)} sources; "
             "call the builder once for each source"
         )
-    return [_unit(env, node, target, owner, own_cuid=own_cuid) for node in nodes]
+    stems = [output_stem(env, target, source) for source in sources]
+    pairs = zip(sources, stems, strict=True)
+    return [unit_of(env, source, stem, own_cuid=own_cuid) for source, stem in pairs]
 
 
-def _unit(
-    env: Environment, source: Any, target: str | None, owner: Owner | None, *, own_cuid: bool
-) -> Unit:
+def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = False) -> Unit:
+    """Return the unit of an offload source, whose passes share one CUID, derived from its path.
+
+    :raises UsageError: it is none, or clang or lld cannot handle its name.
+    """
     kind = kind_of(env, source)
     if kind is None and source.get_suffix() in C_SUFFIXES and env.subst("$OFFLOAD_KIND"):
         raise UsageError(
@@ -177,13 +170,12 @@ def _unit(
             f"'{source}': expected an offload source (.hip, .cu); set OFFLOAD_KIND to one of "
             f"{', '.join(KINDS)} for one with another suffix"
         )
-    stem = output_stem(env, target, source)
     extra = ""
     if own_cuid and stem != Stem.of(source):
         extra = f"{stem.dir.get_internal_path()}/{stem.name}"
     _check_names(source, stem.dir)
     cuid = env.subst("$OFFLOAD_CUID") or derive_cuid(source.get_internal_path(), extra)
-    return Unit(source, kind, stem.dir, stem.name, cuid, owner)
+    return Unit(source, kind, stem, cuid)
 
 
 def _check_names(source: Node, folder: Folder) -> None:
@@ -253,15 +245,14 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
     return sources
 
 
-def only_source(env: Environment, source: Any, problem: str) -> Node:
-    """Return the node of a user's only source.
+def only_source(sources: list[Node], problem: str) -> Node:
+    """Return the only one of a user's sources.
 
     :raises UsageError: `problem`, with the actual number of sources.
     """
-    nodes = source_nodes(env, source)
-    if len(nodes) != 1:
-        raise UsageError(f"{problem}, not {len(nodes)}")
-    return nodes[0]
+    if len(sources) != 1:
+        raise UsageError(f"{problem}, not {len(sources)}")
+    return sources[0]
 
 
 def _as_text(env: Environment, item: Any) -> Any:

@@ -34,8 +34,7 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
-from offload_tool.scons.graph.units import Unit, identified, label
+from offload_tool.scons.graph.units import Stem, Unit, identified, label
 from offload_tool.scons.spawn import command_spawn, toolchain_variables
 from offload_tool.scons.state import compiler_queries
 
@@ -46,12 +45,6 @@ if TYPE_CHECKING:
 
 _COMPILE_ONLY = "--compile-only  "
 """The driver's options for the assembler of PTX to be linked, spelled as by nvcc."""
-_EMBED_CUDA = NodeBuilder(actions.EMBED_CUDA)
-_EMBED_LINKED_CUDA = NodeBuilder(actions.EMBED_LINKED_CUDA)
-_FATBIN = NodeBuilder(actions.FATBIN)
-_LINK_CUDA = NodeBuilder(actions.LINK_CUDA)
-_PTXAS = NodeBuilder(actions.PTXAS)
-_REGISTER_CUDA = NodeBuilder(actions.REGISTER_CUDA)
 
 
 def cuda_object(
@@ -60,7 +53,7 @@ def cuda_object(
     """Declare the host object of a CUDA source that embeds its fat binary."""
     unit, host = with_host(env, unit, shared=shared)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
-    return complete_object(env, names, host, _fatbin(env, unit.files(env, ".fatbin"), images))
+    return complete_object(env, names, host, _fatbin(env, unit.stem.files(env, ".fatbin"), images))
 
 
 def complete_object(
@@ -68,13 +61,13 @@ def complete_object(
 ) -> Node:
     """Declare a host object with a fat binary in place of the placeholder."""
     spec = readers.spec(**options)
-    return declared(_EMBED_CUDA, env, names, [host, fatbin], _OFFLOAD_SPEC=spec)
+    return actions.EMBED_CUDA.first_free(env, names, [host, fatbin], _OFFLOAD_SPEC=spec)
 
 
 def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:
     processors = [str(image.attributes.offload_device.target_id) for image in images]
     spec = readers.spec(processors=processors, **options)
-    return declared(_FATBIN, env, names, images, _OFFLOAD_SPEC=spec)
+    return actions.FATBIN.first_free(env, names, images, _OFFLOAD_SPEC=spec)
 
 
 def _cubin(env: Environment, unit: Unit, ptx: Node, *, rdc: bool = False) -> list[Node]:
@@ -83,7 +76,7 @@ def _cubin(env: Environment, unit: Unit, ptx: Node, *, rdc: bool = False) -> lis
     if ptxas is None:
         return []
     filename = ptx.attributes.offload_device.filename
-    names = unit.files(env, f".{filename}{'.rdc' if rdc else ''}.cubin")
+    names = unit.stem.files(env, f".{filename}{'.rdc' if rdc else ''}.cubin")
     return [assembled(env, ptxas, names, unit.kind, ptx, rdc=rdc)]
 
 
@@ -103,8 +96,7 @@ def assembled(
     """
     device = ptx.attributes.offload_device
     check_ptxas(ptxas, device.target_id)
-    node = declared(
-        _PTXAS,
+    node = actions.PTXAS.first_free(
         env,
         names,
         [ptx],
@@ -148,7 +140,7 @@ class RelocatableCuda:
 
     def ptx_fatbin(self, env: Environment) -> Node:
         """Declare the fat binary of the PTX."""
-        names = self.unit.files(env, ".rdc.fatbin")
+        names = self.unit.stem.files(env, ".rdc.fatbin")
         return _fatbin(env, names, self.ptx, options=_COMPILE_ONLY)
 
     def whole_fatbin(self, env: Environment) -> Node:
@@ -156,7 +148,8 @@ class RelocatableCuda:
         cubins = [node for node in self.modules if node not in self.ptx]
         pairs = zip(cubins, self.ptx, strict=True) if cubins else ((node,) for node in self.ptx)
         images = [image for pair in pairs for image in pair]
-        return _fatbin(env, self.unit.files(env, ".rdc.all.fatbin"), images, options=_COMPILE_ONLY)
+        names = self.unit.stem.files(env, ".rdc.all.fatbin")
+        return _fatbin(env, names, images, options=_COMPILE_ONLY)
 
 
 def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> RelocatableCuda:
@@ -168,7 +161,7 @@ def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> R
 
 
 def linked_objects(
-    env: Environment, named: Names, devices: Iterable[CompileTarget], part: Parts
+    env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: Parts
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
@@ -177,23 +170,21 @@ def linked_objects(
     images = (
         []
         if linker is None
-        else [_link_node(env, named, linker, device, part.of(device)) for device in devices]
+        else [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     )
-    linked = _fatbin(env, named(".fatbin"), images, linked=True)
+    linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
     cc = readers.toolchain(env).cc
     variables = {**toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
-    embedded = declared(
-        _EMBED_LINKED_CUDA,
+    embedded = actions.EMBED_LINKED_CUDA.first_free(
         env,
-        named("$OFFLOADEMBEDSUFFIX"),
+        stem.files(env, "$OFFLOADEMBEDSUFFIX"),
         [linked, *part.sources],
         **variables,
         _OFFLOAD_SPEC=readers.spec(),
     )
-    registration = declared(
-        _REGISTER_CUDA,
+    registration = actions.REGISTER_CUDA.first_free(
         env,
-        named(".registration$OBJSUFFIX"),
+        stem.files(env, ".registration$OBJSUFFIX"),
         [env.File(linked_fatbin.SOURCE), *part.queries],
         **variables,
         _OFFLOAD_SPEC=readers.spec(),
@@ -215,17 +206,16 @@ def _linker(env: Environment) -> NvLinker | None:
 
 def _link_node(
     env: Environment,
-    named: Names,
+    stem: Stem,
     linker: NvLinker,
     device: CompileTarget,
     inputs: list[Node],
 ) -> Node:
     flags = readers.device_link_flags(env)
     arguments = [*linker.arguments(str(device.target_id)), *flags]
-    node = declared(
-        _LINK_CUDA,
+    node = actions.LINK_CUDA.first_free(
         env,
-        named(f".{device.filename}.cubin"),
+        stem.files(env, f".{device.filename}.cubin"),
         inputs,
         ENV=env["ENV"],
         _OFFLOAD_LINKER=list(linker.command),

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.scons import actions, readers
@@ -37,16 +36,15 @@ from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver
 from offload_tool.scons.graph.containers import (
     bundle_node,
     device_archive_nodes,
+    embedded,
     embedded_bundle,
-    embedded_for_all,
     merged_object,
     object_bundle,
     package_node,
     registration_of_entries,
 )
-from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
-from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside
+from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.scons.languages.cuda import (
     RelocatableCuda,
     complete_object,
@@ -87,17 +85,17 @@ class Linked:
 class GivenCode:
     """The offload code that a user passes to one link."""
 
-    units: list[Unit]
-    objects: list[Node]
-    """Objects of OffloadObject with unlinked device code."""
-    device_code: list[Node]
-    """Bitcode, and device-specific archives, of one target each."""
     libraries: list[Node]
     """Heterogeneous device archives, and static libraries of OpenMP objects."""
+    units: list[Unit] = field(default_factory=list)
+    objects: list[Node] = field(default_factory=list)
+    """Objects of OffloadObject with unlinked device code."""
+    device_code: list[Node] = field(default_factory=list)
+    """Bitcode, and device-specific archives, of one target each."""
 
 
 def linkable_nodes(
-    env: Environment, stem: Stem, owner: Owner, given: GivenCode, *, shared: bool = False
+    env: Environment, stem: Stem, given: GivenCode, *, shared: bool = False
 ) -> Linked:
     """Declare the inputs of a program's or shared library's link from its offload code.
 
@@ -105,7 +103,6 @@ def linkable_nodes(
     """
     linked = Linked()
     packing = packing_of(env, stem.name)
-    named = partial(files_beside, env, stem, owner=owner)
     parts: dict[str, Parts] = {}
     for unit in given.units:
         if packing is not None:
@@ -124,12 +121,12 @@ def linkable_nodes(
     linked.needs_openmp = "openmp" in parts
     for kind, part in parts.items():
         if packing is not None and kind == "hip":
-            linked.objects += packed_links(env, named, packing, stem, part, linked, given)
+            linked.objects += packed_links(env, packing, stem, part, linked, given)
             continue
         linked.objects += [node for node in part.hosts if node not in given.libraries]
-        linked.objects += _device_links(env, named, kind, part)
+        linked.objects += _device_links(env, stem, kind, part)
     if linked.wraps:
-        linked.objects.append(wrapped_call(env, named))
+        linked.objects.append(wrapped_call(env, stem))
     for node in linked.objects if shared else ():
         node.attributes.shared = True  # SCons links no other objects into a shared library
     return linked
@@ -141,7 +138,7 @@ def _add_cuda(
     """Add a CUDA source to the host link, or to a device link if relocatable."""
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
     if not readers.is_relocatable(env, unit):
-        linked.objects.append(cuda_object(env, unit, unit.files(env, suffix), shared=shared))
+        linked.objects.append(cuda_object(env, unit, unit.stem.files(env, suffix), shared=shared))
         return
     part = parts.setdefault("cuda", Parts())
     code = relocatable_code(env, unit, shared=shared)
@@ -150,7 +147,7 @@ def _add_cuda(
         part.add(code.host, code.modules)
         part.sources.append(fatbin)
         return
-    names = code.unit.files(env, f".rdc{suffix}")
+    names = code.unit.stem.files(env, f".rdc{suffix}")
     whole = complete_object(env, names, code.host, fatbin, relocatable=True)
     part.add(whole, code.modules)
     part.queries.append(whole)
@@ -171,20 +168,22 @@ def _add_given_code(
         found.setdefault(node.attributes.offload_device, []).append(node)
 
 
-def _device_links(env: Environment, named: Names, kind: str, part: Parts) -> list[Node]:
+def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[Node]:
     """Declare the link of each device, and the objects that embed their results."""
     devices = readers.devices(env, kind)
     if kind == "cuda":
-        return linked_objects(env, named, devices, part)
+        return linked_objects(env, stem, devices, part)
     images = []
     for device in devices:
         link = openmp_image if device.arch == "nvptx64" else link_node
-        images.append(link(env, named, kind, device, part.of(device)))
+        images.append(link(env, stem, kind, device, part.of(device)))
     if kind == "openmp":
-        return [openmp_registration(env, named, images)]
-    bundle = bundle_node(env, named("$OFFLOADBUNDLESUFFIX"), images)
-    embedded = embedded_for_all(env, named, bundle, part.hosts)
-    return [embedded, registration_of_entries(env, named)]
+        return [openmp_registration(env, stem, images)]
+    bundle = bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
+    return [
+        embedded(env, stem, [bundle, *part.hosts]),
+        registration_of_entries(env, stem),
+    ]
 
 
 def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
@@ -200,9 +199,6 @@ def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
     return device_archive_nodes(env, library, Stem(stem.dir, own.name) if outside else own)
 
 
-_EMBED_PACKAGE = NodeBuilder(actions.EMBED_PACKAGE)
-
-
 def object_node(
     env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False, group: str = ""
 ) -> Node:
@@ -214,7 +210,7 @@ def object_node(
     which a later device link takes its part: an object bundle, or one with a section
     ``.llvm.offloading``.
     """
-    packing = packing_of(env, group or unit.name)
+    packing = packing_of(env, group or unit.stem.name)
     if packing is not None:
         check_kind(unit)
     if unit.kind == "cuda":
@@ -264,8 +260,8 @@ def _object_with_package(
     env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
 ) -> Node:
     """Declare the object with relocatable code in a section, as of the new offload driver."""
-    package = package_node(env, unit.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
+    package = package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     spec = readers.spec()
-    made = declared(_EMBED_PACKAGE, env, names, [host, package], _OFFLOAD_SPEC=spec)
+    made = actions.EMBED_PACKAGE.first_free(env, names, [host, package], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices
     return made

@@ -29,7 +29,6 @@ import posixpath
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +44,12 @@ from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.containers import (
     compiled_c,
-    embedded_for_all,
+    embedded,
     merged_object,
     registration_of_entries,
 )
-from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
 from offload_tool.scons.graph.device_link import Parts, link_node
-from offload_tool.scons.graph.units import Owner, Stem, Unit, files_beside
+from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -63,10 +61,6 @@ if TYPE_CHECKING:
 _DEFAULT_FOLDER = ".kpack"
 WRAP_SOURCE = str(Path(passes.__file__).with_name("runtime") / "kpack_wrap.c")
 WRAP_FLAG = "-Wl,--wrap=__hipRegisterFatBinary"
-
-_KPACK = NodeBuilder(actions.KPACK)
-_MARK = NodeBuilder(actions.MARK)
-_MARKER = NodeBuilder(actions.MARKER)
 
 
 @frozen
@@ -167,12 +161,12 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
 
     It is that of the source's outputs, or unique if these have alternative names.
     """
-    name = unit.name
-    if unit.owner is not None:
-        plain = {f"{unit.name}.{code.attributes.offload_device.filename}" for code in codes}
-        if any(SCons.Util.splitext(code.name)[0] not in plain for code in codes):
-            name = unit.owner.names_for(name)[1]
-    return posixpath.normpath(posixpath.join(unit.folder.get_internal_path(), name))
+    stem = unit.stem
+    plain = {f"{stem.name}.{code.attributes.offload_device.filename}" for code in codes}
+    if any(SCons.Util.splitext(code.name)[0] not in plain for code in codes):
+        *_, unique = stem.other_names()
+        stem = replaced(stem, name=unique)
+    return stem.get_internal_path()
 
 
 def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> Node:
@@ -183,7 +177,9 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
     stem, suffix = SCons.Util.splitext(host.name)
     outside = folder is not None and not host.is_under(env.fs.Top)
     place = folder if folder is not None and outside else host.dir
-    return _MARK(env, place.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec())[0]
+    return actions.MARK(
+        env, place.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
+    )
 
 
 def marker_node(
@@ -191,7 +187,9 @@ def marker_node(
 ) -> Node:
     """Declare the file with a marker, which depends on no more than the kernels' interface."""
     spec = readers.spec(kernel_name=kernel_name, paths=packing.paths, interface=packing.interface)
-    return declared(_MARKER, env, names, codes if packing.interface else [], _OFFLOAD_SPEC=spec)
+    return actions.MARKER.first_free(
+        env, names, codes if packing.interface else [], _OFFLOAD_SPEC=spec
+    )
 
 
 def codes_of(nodes: Iterable[Any]) -> list[PackedCode]:
@@ -242,7 +240,7 @@ def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Any:
         contents = _Contents(code.packing, code.device)
         node.attributes.offload_kpack_contents = contents
         variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": code.device.name}
-        _KPACK(env, node, [code.node], **variables)
+        actions.KPACK(env, node, [code.node], **variables)
         add_aliases(env, node, code.device)
     elif code.node not in contents.nodes:
         compat.add_source(node, code.node)
@@ -287,9 +285,6 @@ def packed_files(node: Any) -> tuple[Packing, str, list[tuple[str, str]]]:
     return contents.packing, contents.device.name, codes
 
 
-_EMBED = NodeBuilder(actions.EMBED)
-
-
 def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
     """Declare a source's code objects, and the archive of the object with its marker."""
     devices = device_nodes(env, unit)
@@ -297,11 +292,8 @@ def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[
     codes = [
         PackedCode(packing, name, device.attributes.offload_device, device) for device in devices
     ]
-    marker = marker_node(env, unit.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
-    triple = readers.host_triple(env)
-    spec = readers.spec(cuid=unit.cuid, host_triple=triple, registers_entries=False, marker=True)
-    names = unit.files(env, "$OFFLOADEMBEDSUFFIX")
-    return codes, declared(_EMBED, env, names, [marker], _OFFLOAD_SPEC=spec)
+    marker = marker_node(env, unit.stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
+    return codes, embedded(env, unit.stem, [marker], unit.cuid, marker=True)
 
 
 def add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, host: Node) -> None:
@@ -332,7 +324,6 @@ def packed_object(
 
 def packed_links(
     env: Environment,
-    named: Names,
     packing: Packing,
     stem: Stem,
     part: Parts,
@@ -341,7 +332,7 @@ def packed_links(
 ) -> list[Node]:
     """Declare the link of each device, and the objects through which a program finds them."""
     images = [
-        link_node(env, named, "hip", device, part.of(device))
+        link_node(env, stem, "hip", device, part.of(device))
         for device in readers.devices(env, "hip")
     ]
     name = stem.get_internal_path()
@@ -356,33 +347,35 @@ def packed_links(
             linked.marked[host] = marked
         else:
             hosts.append(marked)
-    marker = marker_node(env, named("$OFFLOADMARKERSUFFIX"), packing, name, images)
-    embedded = embedded_for_all(env, named, marker, part.hosts, is_marker=True)
-    return [*hosts, embedded, registration_of_entries(env, named, is_marker=True)]
+    marker = marker_node(env, stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, images)
+    return [
+        *hosts,
+        embedded(env, stem, [marker, *part.hosts], marker=True),
+        registration_of_entries(env, stem, is_marker=True),
+    ]
 
 
-def tools_marker(
-    env: Environment, stem: Stem, owner: Owner, codes: list[PackedCode], *, shared: bool
-) -> Node:
+def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode], *, shared: bool) -> Node:
     """Declare the object with a program's or library's marker for tools.
 
     It contains the paths of archives, and depends on no code object.
     """
-    named = partial(files_beside, env, stem, owner=owner)
     paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
     packing = replaced(codes[0].packing, paths=paths, interface=False)
-    names = named(".linked$OFFLOADMARKERSUFFIX")
+    names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
     spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
-    made = declared(_EMBED, env, named(".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec)
+    made = actions.EMBED.first_free(
+        env, stem.files(env, ".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec
+    )
     if shared:
         made.attributes.shared = True
     return made
 
 
-def wrapped_call(env: Environment, named: Names) -> Node:
+def wrapped_call(env: Environment, stem: Stem) -> Node:
     """Declare the object with the wrapper of the registration call."""
-    return compiled_c(env, named(".wrapped$OBJSUFFIX"), WRAP_SOURCE)
+    return compiled_c(env, stem.files(env, ".wrapped$OBJSUFFIX"), WRAP_SOURCE)
 
 
 _IN_NO_PROCESSOR = frozenset("_.")

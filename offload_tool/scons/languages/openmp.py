@@ -15,19 +15,16 @@ from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import ptxas_flags
 from offload_tool.scons import actions, readers
-from offload_tool.scons.graph.declare import Names, NodeBuilder, declared
-from offload_tool.scons.graph.units import identified, label
+from offload_tool.scons.graph.units import Stem, identified, label
 from offload_tool.scons.languages.cuda import assembled
 from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
 
-_LINK_PTX = NodeBuilder(actions.LINK_PTX)
-
 
 def openmp_image(
-    env: Environment, named: Names, kind: str, device: CompileTarget, inputs: list[Node]
+    env: Environment, stem: Stem, kind: str, device: CompileTarget, inputs: list[Node]
 ) -> Node:
     """Declare the image of all sources for one GPU.
 
@@ -45,10 +42,9 @@ def openmp_image(
     variables = toolchain_variables(env)
     words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
     assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]
-    ptx = declared(
-        _LINK_PTX,
+    ptx = actions.LINK_PTX.first_free(
         env,
-        named(f".{device.filename}.ptx"),
+        stem.files(env, f".{device.filename}.ptx"),
         inputs,
         **variables,
         _OFFLOAD_RUNTIMES=runtimes,
@@ -56,8 +52,8 @@ def openmp_image(
         _OFFLOAD_TARGET_ID=device.name,
     )
     env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
-    readers.add_environment(env, [ptx])
+    readers.add_environment(env, ptx)
     identified(env, [ptx])
     label(env, ptx, kind, device)
-    names = named(f".{device.filename}$OFFLOADDEVICESUFFIX")
+    names = stem.files(env, f".{device.filename}$OFFLOADDEVICESUFFIX")
     return assembled(env, ptxas, names, kind, ptx, flags=assembling)
