@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
+
+Tool = Callable[[str], str]
+"""Finds a program of LLVM by its plain name, as the fixtures `llvm` and `llvm23` do."""
+Capture = pytest.CaptureFixture[str]
+"""What the command line says: the fixtures `capsys` and `capfd`."""
 
 # Reproducible in CI: the same examples in every run, no deadline on a shared machine.
 settings.register_profile(
@@ -112,6 +119,17 @@ def program(name: str) -> str:
     return found
 
 
+def run_tool(
+    *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
+) -> str:
+    """Run a program that must succeed; return what it prints."""
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", check=False
+    )
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}: {done.stderr}"
+    return done.stdout
+
+
 def found_toolchain() -> Toolchain:
     """Return the compiler that builds find on this machine; it must be there in CI."""
     from offload_tool.errors import CompilerError
@@ -138,7 +156,7 @@ def clang() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llvm() -> Callable[[str], str]:
+def llvm() -> Tool:
     """Return the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
 
     OFFLOAD_TEST_LLVM names a folder with tools of another LLVM to be used in their place.
@@ -160,7 +178,7 @@ def llvm() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def llvm23() -> Callable[[str], str]:
+def llvm23() -> Tool:
     """Return the path of an LLVM 23 tool: of Debian's package, or in OFFLOAD_TEST_LLVM23.
 
     Few machines have any of them, and the wheel that CI installs has some, so what is missing

@@ -19,6 +19,7 @@ from offload_tool.errors import UsageError, shortage
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.codec import BackgroundHash, ZstdStream
 from offload_tool.io import InputFile
+from tests.conftest import run_tool
 
 MEMORY, FILES = "this needs more memory than there is", "this needs more open files"
 HOST, GPU = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
@@ -163,7 +164,7 @@ def test_little_memory(tmp_path: Path) -> None:
                 assert "foresaw" not in done.stderr
                 assert not (tmp_path / "out").exists()
         if words[0] == "bundler" and "-compress" in words:  # the others need it
-            subprocess.run([sys.executable, "-m", "offload_tool", *words], cwd=tmp_path, check=True)
+            run_tool(sys.executable, "-m", "offload_tool", *words, cwd=tmp_path)
     assert told
     with InputFile(tmp_path / "bundle") as bundle:
         assert bytes(bundle.data[:4]) == b"CCOB"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import offload_tool
+from tests.conftest import run_tool
 
 
 def test_every_name_is_what_its_module_has() -> None:
@@ -68,5 +69,5 @@ def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
 def test_import_loads_little() -> None:
     """Importing the package loads none of its parts."""
     code = "import sys, offload_tool\nprint(sorted(m for m in sys.modules if 'offload_tool.' in m))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n"
+    done = run_tool(sys.executable, "-c", code)
+    assert done == "[]\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.target.bundle_entry_id import is_compatible
 from tests.cli.side_by_side import Bench, Result
+from tests.conftest import Tool, run_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -24,7 +25,7 @@ TYPES = [*TEXT, "bc", "gch", "ast", "o"]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
+def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> Bench:
     """Return both programs, and inputs f0 to f5 of 0 bytes to 1 MB, some of them text."""
     made = Bench(run_bundler, tmp_path, llvm("clang-offload-bundler"), capfdbinary)
     source = random.Random(0)
@@ -36,12 +37,11 @@ def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> Bench:
 
 
 @pytest.fixture
-def host_object(bench: Bench, llvm: Callable[[str], str]) -> str:
+def host_object(bench: Bench, llvm: Tool) -> str:
     """Return the name of a host object file."""
     source = bench.folder / "host.c"
     source.write_text("int host(void) { return 1; }\n")
-    command = [llvm("clang"), "-c", source, "-o", bench.folder / "host.o"]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-c", source, "-o", bench.folder / "host.o")
     bench.write("host.o", (bench.folder / "host.o").read_bytes())
     return "host.o"
 
@@ -214,7 +214,7 @@ def test_missing_bundles(bench: Bench, count: int) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("file_type", ["o", "a"])
 def test_list_of_archives_and_others(
-    bench: Bench, llvm: Callable[[str], str], host_object: str, file_type: str
+    bench: Bench, llvm: Tool, host_object: str, file_type: str
 ) -> None:
     """-type=a lists the same as -type=o; an archive of bundles has no IDs."""
     targets = f"-targets={HOST},{GPU}gfx906"
@@ -223,7 +223,7 @@ def test_list_of_archives_and_others(
         words = [word for word in made if word != "-output=out"]
         assert bench.theirs(*words).status == 0
     folder = bench.folder / "theirs"
-    subprocess.run([llvm("llvm-ar"), "rc", "a.a", "fat.o"], cwd=folder, check=True)
+    run_tool(llvm("llvm-ar"), "rc", "a.a", "fat.o", cwd=folder)
     (folder / "cut").write_bytes((folder / "small").read_bytes()[:20])
     for name in ("plain", "small", "fat.o", "a.a", "cut"):
         bench.write(name, (folder / name).read_bytes())

@@ -27,7 +27,7 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run, state
 from tests.cli.loaded import loaded_modules
-from tests.conftest import missing
+from tests.conftest import Capture, Tool, missing, run_tool
 from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
@@ -150,11 +150,11 @@ def test_odd_names_for_ninja(odd_names: str) -> None:
         f"rule touch\n  command = touch '{odd_names.replace('$', '$$')}'\n  depfile = k.d\n"
         f"build {goal}: touch\n"
     )
-    subprocess.run([ninja], check=True, capture_output=True)
+    run_tool(ninja)
 
     def is_up_to_date() -> bool:
-        done = subprocess.run([ninja, "-n"], capture_output=True, text=True, check=True)
-        return "no work to do" in done.stdout
+        done = run_tool(ninja, "-n")
+        return "no work to do" in done
 
     _assert_followed(odd_names, is_up_to_date)
 
@@ -178,7 +178,7 @@ def program_path(program: str) -> str:
     return found
 
 
-def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:
     """A name that a depfile cannot hold is an error, and there is no output."""
     Path("a\nb.hip").write_text(KERNEL)
     before = names()
@@ -229,7 +229,7 @@ def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -
     ],
 )
 def test_wrong_usage(
-    folder: Path, capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+    folder: Path, capfd: Capture, words: list[str], status: int, message: str
 ) -> None:
     """Every error is one line, and nothing is written."""
     Path("k.txt").touch()
@@ -256,7 +256,7 @@ def test_wrong_usage(
 def test_wrong_environment(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     variable: str,
     value: str,
     status: int,
@@ -270,7 +270,7 @@ def test_wrong_environment(
     assert names() == {"k.hip"}
 
 
-def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compiler_error(folder: Path, capfd: Capture) -> None:
     """The compiler's message and status are passed on; the old output is removed."""
     words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
     assert run(*words) == 0
@@ -292,7 +292,7 @@ def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None
 def test_exit_status(
     folder: Path,
     stand_in: Callable[[str], None],
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     ending: str,
     status: int,
     message: str,
@@ -320,7 +320,7 @@ def test_exit_status(
 def test_wrong_result(
     folder: Path,
     stand_in: Callable[[str], None],
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     words: list[str],
     text: str,
     message: str,
@@ -373,7 +373,7 @@ def test_rdc(folder: Path) -> None:
     assert processor("all.co") == 0x2F
 
 
-def test_rdc_link_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_rdc_link_error(folder: Path, capfd: Capture) -> None:
     """The linker's messages are passed on, and there is no output."""
     Path("k.hip").write_text("__attribute__((device)) int twice(int);\n" + KERNEL)
     assert run("compile", "k.hip", "-o", "k.bc", "--target-id", "gfx906", "--rdc", *FLAGS) == 0
@@ -412,7 +412,7 @@ def test_openmp_by_the_name_for_cxx(
     assert run(*words) == 0
 
 
-def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_openmp_entry_names(folder: Path, capfd: Capture) -> None:
     """If the source is replaced after its host IR was made, the result is an error."""
     Path("r.c").write_text(REGION)
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
@@ -442,8 +442,7 @@ def test_openmp_with_ccache(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
             assert run("compile", "r.c", *words, "--host-ir", "r.bc", "--", *flags) == 0
 
     def hits() -> int:
-        command = [str(ccache), "--print-stats"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        said = run_tool(str(ccache), "--print-stats")
         counted = dict(line.split("\t") for line in said.splitlines())
         return int(counted["direct_cache_hit"]) + int(counted["preprocessed_cache_hit"])
 
@@ -493,7 +492,7 @@ def test_broken_memory(
 
 
 def test_flags_that_mend(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     """Headers that compile with the flags alone are no error; a warning names other headers."""
     header = f"{HEADER}#ifndef MENDED\n#error lacking\n#endif\n"
@@ -549,7 +548,7 @@ def test_launcher(launcher: Callable[[str], Path], words: list[str], compiler: T
     assert not any("launcher" in name for name in read_depfile(Path("k.d")))
 
 
-def test_launcher_fails(launcher: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_launcher_fails(launcher: Callable[[str], Path], capfd: Capture) -> None:
     """A device compile that failed in the launcher runs once locally, with a message."""
     log = launcher("echo node lost >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
@@ -578,7 +577,7 @@ def cluster(
     tmp_path: Path,
     folder: Path,
     compiler: Toolchain,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[str], Path]]:
     """Return a function that sets OFFLOAD_DIST, with a script as sccache, and returns its log."""
@@ -627,7 +626,7 @@ def test_cluster(cluster: Callable[[str], Path], tmp_path: Path) -> None:
 
 
 def test_device_libraries_are_named(
-    cluster: Callable[[str], Path], tmp_path: Path, llvm: Callable[[str], str]
+    cluster: Callable[[str], Path], tmp_path: Path, llvm: Tool
 ) -> None:
     """The device libraries' folder is named to sccache, which ships and hashes them."""
     from tests.sccache_dist.conftest import Rocm
@@ -639,7 +638,7 @@ def test_device_libraries_are_named(
     assert f" {rocm.libraries} " in log.read_text()
 
 
-def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_cluster_fails(cluster: Callable[[str], Path], capfd: Capture) -> None:
     """A compile that failed in the cluster runs once locally, with a message in one line."""
     log = cluster("echo dead >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
@@ -651,9 +650,7 @@ def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixt
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_error_in_the_source_on_a_cluster(
-    cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_error_in_the_source_on_a_cluster(cluster: Callable[[str], Path], capfd: Capture) -> None:
     """The local compiler reports an error in the source once; no output remains."""
     cluster('"$@"; exit 254')
     Path("k.hip").write_text(KERNEL + "this is not C++\n")
@@ -697,7 +694,7 @@ def test_unusable_cluster(
     stand_in: Callable[[str], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     wrong: str,
     status: int,
     message: str,

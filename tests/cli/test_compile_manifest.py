@@ -19,6 +19,7 @@ from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION
+from tests.conftest import Tool
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
@@ -424,7 +425,7 @@ def test_library_of_the_compiler(
     compiles: Callable[..., bool],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    llvm: Callable[[str], str],
+    llvm: Tool,
 ) -> None:
     """After its library is replaced, or found in an earlier folder, the compiler runs again."""
     real = llvm("clang")
@@ -447,7 +448,7 @@ def test_linker_that_appears(
     compiles: Callable[..., bool],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     *,
     is_there: bool,
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
+from tests.conftest import Capture
 from tests.operations.fatbins import make_bundle
 from tests.operations.test_diff import code
 
@@ -24,7 +25,7 @@ def builds(tmp_path: Path) -> list[str]:
     return [str(old), str(new)]
 
 
-def test_tables(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables(builds: list[str], capsys: Capture) -> None:
     """Targets come first, then kernels; for two files, there is no column for libraries."""
     assert main(["diff", *builds]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -36,7 +37,7 @@ def test_tables(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "nothing changed\n"
 
 
-def test_json(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(builds: list[str], capsys: Capture) -> None:
     """The output of --json conforms to its schema."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         main(["diff", "--schema"])
@@ -57,7 +58,7 @@ def test_json(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])
-def test_no_percent(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_percent(text: str, capsys: Capture) -> None:
     """A tolerance that is not a percentage is wrong usage."""
     with pytest.raises(SystemExit) as ended:
         main(["diff", f"--tolerance={text}", "a", "b"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from offload_tool.operations.embed import read_host_files, write_cuda_fatbin
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run
-from tests.conftest import missing
+from tests.conftest import Capture, missing, run_tool
 
 HIP = KERNEL.replace("VALUE", "1")
 HOST_ENTRY = ["-targets=host-x86_64-unknown-linux-gnu-", "-input=/dev/null"]
@@ -50,7 +49,7 @@ def compile_host(source: str, text: str, *options: str) -> None:
 
 
 def defined_symbols(path: str, llvm_nm: str) -> str:
-    return subprocess.run([llvm_nm, path], capture_output=True, text=True, check=True).stdout
+    return run_tool(llvm_nm, path)
 
 
 def test_cuid_and_host_object_agree() -> None:
@@ -69,7 +68,7 @@ def test_it_defines_what_the_host_object_wants(llvm) -> None:
     assert sorted(read_host_files(["host.o"]).hashes) == [cuid_hash("13")]
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
     assert f" __hip_fatbin_{cuid_hash('13')}\n" in defined_symbols("a.o", llvm("llvm-nm"))
-    subprocess.run([llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o"], check=True)
+    run_tool(llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o")
     assert sorted(read_host_files(["all.o"]).hashes) == []
 
 
@@ -106,19 +105,18 @@ def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
     assert run("embed", "k.hipfb", "-o", "a.o", *hosts) == 0
     assert Path("a.o").stat().st_mtime == 1
     Path("runtime.c").write_text(RUNTIME)
-    link = [*find_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog"]
-    subprocess.run(link, check=True)
-    done = subprocess.run(["./prog"], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+    run_tool(*find_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog")
+    done = run_tool("./prog")
+    lines = done.splitlines()
     assert lines[0] == "__CLANG_OFFLOAD_BUNDLE__"
     assert sorted(lines[1:]) == ["_Z5firstPi", "_Z6secondPi"]
     assert [image.target_id for image in list_images("prog")] == ["", "gfx906"]
 
 
-def test_kernels_that_nobody_registers(capfd: pytest.CaptureFixture[str]) -> None:
+def test_kernels_that_nobody_registers(capfd: Capture) -> None:
     """A host object with a kernel, but without a way to register it, is rejected by name."""
     Path("lost.c").write_text("void _Z5__device_stub__k(void) {}\n")
-    subprocess.run([*toolchain().cc, "-c", "lost.c"], check=True)
+    run_tool(*toolchain().cc, "-c", "lost.c")
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
     assert "no code registers the kernel _Z5__device_stub__k" in capfd.readouterr().err
     assert not Path("a.o").exists()
@@ -217,9 +215,7 @@ def test_offload_binary() -> None:
         (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", "mars-linux"], 1, "mars"),
     ],
 )
-def test_wrong_usage(
-    capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
-) -> None:
+def test_wrong_usage(capfd: Capture, words: list[str], status: int, message: str) -> None:
     """The last line reports the error, and nothing is written."""
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
     write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")

@@ -15,7 +15,7 @@ import pytest
 
 from offload_tool.cli.parser import whole_parser
 from tests.cli.conftest import run
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Capture
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 from tests.sccache_dist.test_config import Scheduler, scheduler, toolchain  # noqa: F401
@@ -112,7 +112,7 @@ def test_every_command_is_here() -> None:
 
 @case("every command", "0")
 @pytest.mark.parametrize("command", [*COMMANDS, *DROP_INS])
-def test_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_help(command: str, capfd: Capture) -> None:
     """The command prints its help."""
     assert run(*command.split(), "--help") == 0
     assert capfd.readouterr().err == ""
@@ -121,9 +121,7 @@ def test_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
 
 @case("every command", "1")
 @pytest.mark.parametrize("command", ERRORS)
-def test_error(
-    command: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error(command: str, here: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error is one line, and no output is written."""
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert run(*command.split(), *ERRORS[command]) == 1
@@ -160,7 +158,7 @@ def test_closed_pipe(here: Path) -> None:
 
 
 @case("`list`", "1")
-def test_list(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_list(here: Path, capfd: Capture) -> None:
     """A broken file among others is reported last."""
     assert run("list", "mixed") == 1
     said = capfd.readouterr()
@@ -169,7 +167,7 @@ def test_list(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @case("`list --target`", "1")
-def test_list_target(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_list_target(here: Path, capfd: Capture) -> None:
     """A device without an image is an error."""
     assert run("list", "good", "--target", "gfx908") == 1
     assert capfd.readouterr().out == ""
@@ -205,14 +203,14 @@ def test_no_match(here: Path) -> None:
 
 
 @case("`check`", "0")
-def test_check(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_check(here: Path, capfd: Capture) -> None:
     """Each target has an image."""
     assert run("check", "good", "--targets", "gfx906") == 0
     assert capfd.readouterr().out == ""
 
 
 @case("`check`", "1")
-def test_faults(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_faults(here: Path, capfd: Capture) -> None:
     """A target has no image, or a file is broken."""
     assert run("check", "good", "--targets", "gfx906,gfx908") == 1
     assert capfd.readouterr().out == "good: no image for gfx908; there are gfx906\n"
@@ -228,7 +226,7 @@ def test_diff(here: Path) -> None:
 
 
 @case("`diff`", "1")
-def test_changes(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_changes(here: Path, capfd: Capture) -> None:
     """A target was removed, or a file is broken."""
     seed = str(HERE / "seeds" / "gfx90a.co")
     cubin = str(HERE / "seeds" / "sm_90a.cubin")
@@ -312,7 +310,7 @@ def test_dist_status(dist_folder: Path) -> None:  # noqa: F811
 @case("`dist status`", "1")
 def test_no_servers(
     dist_folder: Path,  # noqa: F811
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The scheduler has no servers."""

@@ -14,6 +14,7 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
 from offload_tool.operations.kernel_table import KEYS_OF_PLACE
+from tests.conftest import Capture
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
@@ -41,7 +42,7 @@ def bundle(tmp_path: Path) -> Path:
     return make_bundle(tmp_path / "b", images)
 
 
-def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table(bundle: Path, capsys: Capture) -> None:
     """A row has a kernel's resource needs, waves, and name; columns without values are left out."""
     assert main(["list", "--kernels", str(bundle)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -57,7 +58,7 @@ def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "  3 kernels in 2 device images; 1 kernel with spilled registers"
 
 
-def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(bundle: Path, capsys: Capture) -> None:
     """--json has one object for each kernel, with the documented keys, in order."""
     assert main(["list", "--kernels", "--json", "--demangle", str(bundle)]) == 0
     text = capsys.readouterr().out
@@ -86,7 +87,7 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema(bundle: Path, capsys: Capture) -> None:
     """The output conforms to its schema, which has the same keys, and the list's descriptions."""
     given = schema("--kernels-schema")
     jsonschema.Draft202012Validator.check_schema(given)
@@ -105,7 +106,7 @@ def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert not judge.is_valid([kernels[0] | wrong]), wrong
 
 
-def test_no_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_kernels(tmp_path: Path, capsys: Capture) -> None:
     """An image without kernels is not an error: an empty list, an empty table."""
     path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([]))})
     assert main(["list", "--kernels", "--json", str(path)]) == 0
@@ -115,9 +116,7 @@ def test_no_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])
-def test_broken(
-    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
-) -> None:
+def test_broken(tmp_path: Path, bundle: Path, capsys: Capture, extra: list[str]) -> None:
     """Broken metadata is one line and status 1; the kernels of all other images are listed."""
     broken = make_bundle(tmp_path / "x", {"gfx908": code_object(b"?"), "gfx90a": b"BC\xc0\xde"})
     assert main(["list", "--kernels", *extra, str(broken), str(bundle)]) == 1
@@ -132,7 +131,7 @@ def test_broken(
     )
 
 
-def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_name(tmp_path: Path, capsys: Capture) -> None:
     """Control characters in a kernel's name are escaped in tables; JSON has the original name."""
     evil = KERNEL | {".name": "\x1b[2J\n[bold]k"}
     path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([evil]))})
@@ -142,7 +141,7 @@ def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out)[0]["kernel"] == evil[".name"]
 
 
-def test_demangle_alone(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demangle_alone(bundle: Path, capsys: Capture) -> None:
     """--demangle without --kernels has no effect, and leads to an error."""
     assert main(["list", "--demangle", str(bundle)]) == 1
     assert "give it with --kernels" in capsys.readouterr().err

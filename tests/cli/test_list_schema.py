@@ -21,6 +21,7 @@ from offload_tool.formats.kpack.archive import ZSTD
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.formats.target.compatibility import EXACT, PTX, RULES
+from tests.conftest import Capture
 from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_elf
@@ -47,9 +48,7 @@ def schema() -> dict[str, Any]:
 
 
 @pytest.fixture
-def listed(
-    capsys: pytest.CaptureFixture[str], schema: dict[str, Any]
-) -> Callable[..., list[dict[str, Any]]]:
+def listed(capsys: Capture, schema: dict[str, Any]) -> Callable[..., list[dict[str, Any]]]:
     """Return a function that lists a file as JSON, validated by the schema."""
 
     def run(*words: str | Path) -> list[dict[str, Any]]:

@@ -9,13 +9,14 @@ import shlex
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from offload_tool.cli.llvm.packager import run_packager
 from tests.cli.side_by_side import Bench, Result
+from tests.conftest import Tool, run_tool
 
 KINDS = ["openmp", "cuda", "hip", "sycl", "none"]
 TRIPLES = ["amdgcn-amd-amdhsa", "nvptx64-nvidia-cuda", "amdhsa", "x86_64-pc-linux-gnu", "", "a=b"]
@@ -72,7 +73,7 @@ def is_same_message(ours: str, theirs: str, tool: str) -> bool:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> PackagerBench:
+def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> PackagerBench:
     """Return both programs, and files in the parent of their working directory."""
     made = PackagerBench(run_packager, tmp_path, llvm("llvm-offload-binary"), capfdbinary, "out")
     for name, content in contents().items():
@@ -103,7 +104,7 @@ def compiled(bench: PackagerBench) -> list[str]:
         "code.bc": ["--target=nvptx64-nvidia-cuda", "-emit-llvm"],
         "host": [],
     }.items():
-        subprocess.run([clang, "-c", *flags, source, "-o", bench.folder / name], check=True)
+        run_tool(clang, "-c", *flags, source, "-o", bench.folder / name)
         bench.write(name, (bench.folder / name).read_bytes())
     bitcode = (b"BC", b"\xde\xc0")  # LLVM's messages about broken bitcode differ
     others = [name for name, content in contents().items() if content[:2] not in bitcode]
@@ -419,7 +420,7 @@ def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
     command = [program, "-o", "p", "--image=file=a.o,triple=t,arch=x"]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
     assert (b"is deprecated" in done.stderr) == (name == "clang-offload-packager")
-    subprocess.run([program, "p", "--image="], cwd=tmp_path, env=environ, check=True)
+    run_tool(program, "p", "--image=", cwd=tmp_path, env=environ)
     assert (tmp_path / "p-t-x.0.o").read_bytes() == b"image"
 
 

@@ -19,6 +19,7 @@ from offload_tool.cli import main
 from offload_tool.operations.bundle import Compression
 from offload_tool.report import sizes
 from tests.cli.browsing import Browser, Parsed
+from tests.conftest import Capture
 
 TARGETS = {"gfx90a": 60_000, "gfx1100": 30_000, "gfx1201:xnack-": 9_000}
 HOSTILE_TARGET = "<b>&amp;</b><script>document.title='hacked'</script>"
@@ -138,7 +139,7 @@ def test_equal_bytes(page: Path, inputs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "other.html").read_bytes() == page.read_bytes()
 
 
-def test_broken_file(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_file(inputs: Path, tmp_path: Path, capsys: Capture) -> None:
     """A broken file is an error, and the old page stays."""
     broken = tmp_path / "broken"
     broken.write_bytes((inputs / "plain.hipfb").read_bytes()[:-1])
@@ -151,9 +152,7 @@ def test_broken_file(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert old.read_text() == "old"
 
 
-def test_broken_file_in_a_folder(
-    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_file_in_a_folder(inputs: Path, tmp_path: Path, capsys: Capture) -> None:
     """A broken file in a folder is named on the page of the others, with exit status 1."""
     data = (inputs / "plain.hipfb").read_bytes()
     (tmp_path / "in").mkdir()
@@ -175,7 +174,7 @@ def test_without_plotly(
     inputs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
 ) -> None:
     """Without the optional library, the error says what to install, and no page is written."""
     monkeypatch.setitem(sys.modules, "plotly", None)

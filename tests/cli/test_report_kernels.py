@@ -13,7 +13,7 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli import main
 from tests.cli.browsing import Browser, Parsed
-from tests.conftest import missing
+from tests.conftest import Capture, missing
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><!--\u202egnp.exe\u2066"
@@ -99,7 +99,7 @@ def expand(column: Any, count: int) -> list[Any]:
     return column if isinstance(column, list) else [column] * count
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def printed(capsys: Capture, *words: str) -> Any:
     """Return the JSON that a command prints."""
     capsys.readouterr()
     main([*words, "--json"])
@@ -138,7 +138,7 @@ def kernels_of(page: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("option", [(), ("--demangle",)], ids=["", "demangled"])
 def test_kernels_are_those_of_list(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+    folder: Path, tmp_path: Path, capsys: Capture, option: tuple[str, ...]
 ) -> None:
     """The page has the kernels of ``list --kernels --json``, with all keys, in its order."""
     page = tmp_path / "page.html"
@@ -153,9 +153,7 @@ def test_kernels_are_those_of_list(
     assert any(row["demangled"] == "k001(float*)" for row in listed) == bool(option)
 
 
-def test_changes_are_those_of_diff(
-    folder: Path, page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changes_are_those_of_diff(folder: Path, page: Path, capsys: Capture) -> None:
     """The page has the changes of ``diff --json``, in its order; targets are in a table."""
     expected = printed(capsys, "diff", str(folder / "old"), str(folder / "new"))
     data, strings = read_data(page, "changes-data"), read_data(page, "strings")
@@ -184,7 +182,7 @@ def test_changes_are_those_of_diff(
     assert {row[2] for row in table} == {"added", "removed"}
 
 
-def test_several_builds(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_builds(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     """Each PATH is paired with an OLD, in order; different numbers of them are an error."""
     new, old, page = folder / "new/lib.hipfb", folder / "old/lib.hipfb", tmp_path / "page.html"
     command = ["report", str(new), str(old), "-o", str(page), "--compare", str(old)]
@@ -253,7 +251,7 @@ def test_long_name(tmp_path: Path) -> None:
     assert names[2] == "z" * 9999
 
 
-def test_broken_metadata(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_metadata(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     """An image with broken metadata keeps its bytes; the page names it, and so does stderr."""
     (tmp_path / "in").mkdir()
     library(tmp_path / "in" / "good")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
+
+from tests.conftest import run_tool
 
 PROCESSORS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")
 PROCESSORS += ("sm_103f", "sm_120", "sm_120a", "sm_121f")
@@ -41,8 +42,7 @@ def cubin(
     source, output = folder / "image.ptx", folder / "image.cubin"
     source.write_bytes(ptx(processor, kernels=kernels))
     flags = ["-c"] if relocatable else []
-    command = [ptxas, *flags, "-m64", f"--gpu-name={processor}", source, "-o", output]
-    subprocess.run(command, check=True, capture_output=True)
+    run_tool(ptxas, *flags, "-m64", f"--gpu-name={processor}", source, "-o", output)
     return output.read_bytes()
 
 

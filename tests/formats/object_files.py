@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.write_plan import FilePlan, Source
+from tests.conftest import run_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
@@ -70,7 +70,7 @@ def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
 
 def run(*command: str | Path) -> None:
     """Run a program that must succeed."""
-    subprocess.run(command, check=True, capture_output=True)
+    run_tool(*command)
 
 
 class Objcopy:

@@ -22,7 +22,7 @@ from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, atomic_write, replace_all, replace_file
 from offload_tool.io.input_file import check_maps, load
 from offload_tool.io.spool import Spool
-from tests.conftest import identity
+from tests.conftest import identity, run_tool
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -165,8 +165,8 @@ def test_full_disk(tmp_path: Path) -> None:
         "    print(error)\n"
     )
     command = [sys.executable, "-B", "-c", script]  # bytecode would be cut, too
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert done.stdout == "'out': File too large\n"
+    done = run_tool(*command, cwd=tmp_path)
+    assert done == "'out': File too large\n"
     assert leftovers(tmp_path) == ["out"]
     assert (tmp_path / "out").read_bytes() == b"old"
 
@@ -330,9 +330,8 @@ def test_comparing_takes_no_memory_for_the_content(tmp_path: Path) -> None:
     )
     with (tmp_path / "out").open("wb") as file:
         file.truncate(1 << 30)
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert done.stdout == "True\n"
+    done = run_tool(sys.executable, "-c", script, cwd=tmp_path)
+    assert done == "True\n"
 
 
 def test_no_room_for_one_of_several(tmp_path: Path) -> None:
@@ -351,9 +350,8 @@ def test_no_room_for_one_of_several(tmp_path: Path) -> None:
         "except FileError as error:\n"
         "    print(error)\n"
     )
-    command = [sys.executable, "-B", "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert done.stdout == "'one': File too large\n"
+    done = run_tool(sys.executable, "-B", "-c", script, cwd=tmp_path)
+    assert done == "'one': File too large\n"
     assert leftovers(tmp_path) == ["one", "two"]
     assert [(tmp_path / name).read_bytes() for name in ("one", "two")] == [b"old"] * 2
 

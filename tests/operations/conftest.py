@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.operations.split_programs import Tool, build_objects
+from tests.conftest import Tool
+from tests.operations.split_programs import build_objects
 
 
 @pytest.fixture(scope="session")

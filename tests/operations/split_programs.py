@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import msgpack
 import zstandard
 
+from tests.conftest import run_tool
 from tests.operations.fatbins import MAIN, SOURCE, UNASKED, load, run
 
 # Prints, for each wrapper: its magic, index, the file that contains it (as the loader finds it),
@@ -93,13 +93,10 @@ def build_objects(folder: Path, clang: str) -> Path:
         arch = [f"--offload-arch={target}" for target in targets]
         for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
             command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
-            subprocess.run(
-                [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
-            )
+            run_tool(*command, "-c", source, "-o", folder / f"{prefix}{number}.o")
     for name, text in (("main", MAIN), ("runtime", RUNTIME)):
         (folder / f"{name}.c").write_text(text)
-        command = [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"]
-        subprocess.run(command, check=True)
+        run_tool(clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o")
     return folder
 
 
@@ -109,7 +106,7 @@ def link(
     """Link the objects of `build_objects`."""
     objects = [build / f"{prefix}{number}.o" for number in TARGETS] + [build / "runtime.o"]
     main = [] if "-shared" in flags else [build / "main.o"]
-    subprocess.run([clang, *flags, *main, *objects, *more.split(), "-o", out], check=True)
+    run_tool(clang, *flags, *main, *objects, *more.split(), "-o", out)
     return out
 
 
@@ -157,6 +154,3 @@ def record_faults(path: Path) -> list[str]:
     expected = {n: f"{n},{hashed(data)},{len(data)}" for n, data in files.items() if n != record}
     expected[record] = f"{record},,"
     return [name for name in rows.keys() | expected if rows.get(name) != expected.get(name)]
-
-
-Tool = Callable[[str], str]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files, list_entry_ids, unbundle_file
 from offload_tool.errors import EntryIDError, FileError, FormatError, UsageError
 from offload_tool.operations.unbundle import MissingEntriesError
+from tests.conftest import Tool, run_tool
 
 HOST = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 GPU = "hipv4-amdgcn-amd-amdhsa--"
@@ -46,7 +45,7 @@ def test_round_trip(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("alignment", [1, 3, 8, 4096])
 def test_same_bytes_as_llvm(
-    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Callable[[str], str], alignment: int
+    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Tool, alignment: int
 ) -> None:
     """Our bundle has the same bytes as clang-offload-bundler's, for any alignment and order."""
     for order in (list(inputs), list(reversed(inputs))):
@@ -62,18 +61,13 @@ def test_same_bytes_as_llvm(
 
 @pytest.mark.llvm
 def test_llvm_lists_and_unbundles_ours_and_we_theirs(
-    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Callable[[str], str]
+    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Tool
 ) -> None:
     """Each program reads the other's bundle and extracts the same files."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     bundle_files(list(inputs.items()), ours, alignment=4096)
-    listed = subprocess.run(
-        [llvm("clang-offload-bundler"), "-type=o", "-list", f"-input={ours}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert sorted(listed.stdout.split()) == sorted(map(str, inputs))
+    listed = run_tool(llvm("clang-offload-bundler"), "-type=o", "-list", f"-input={ours}")
+    assert sorted(listed.split()) == sorted(map(str, inputs))
 
     outputs = {entry_id: tmp_path / f"out{i}" for i, entry_id in enumerate(inputs)}
     read = ["-unbundle", f"-input={ours}"]
@@ -88,12 +82,9 @@ def test_llvm_lists_and_unbundles_ours_and_we_theirs(
         assert outputs[entry_id].read_bytes() == path.read_bytes()
 
 
-def run_llvm(
-    llvm: Callable[[str], str], options: list[str], ids: list[BundleEntryID], files: list[str]
-) -> None:
+def run_llvm(llvm: Tool, options: list[str], ids: list[BundleEntryID], files: list[str]) -> None:
     targets = f"-targets={','.join(map(str, ids))}"
-    command = [llvm("clang-offload-bundler"), "-type=bc", targets, *options, *files]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang-offload-bundler"), "-type=bc", targets, *options, *files)
 
 
 def test_most_specific_compatible_entry(tmp_path: Path) -> None:
@@ -186,10 +177,8 @@ def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
         "unbundle_file('bundle', {i: f'out{n}' for n, i in enumerate(ids)})\n"
         "print(*(line.split()[1] for line in open('/proc/self/status') if 'VmHWM' in line))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    assert int(done.stdout) < 64 << 10
+    done = run_tool(sys.executable, "-c", script, cwd=tmp_path)
+    assert int(done) < 64 << 10
     assert (tmp_path / "out1").stat().st_size == 256 << 20
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import FatbinStyle, NewCudaEntry, plan_cuda_fatbin
 from offload_tool.operations.diff import Comparison, compare_builds
+from tests.conftest import Tool, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
 from tests.operations.fatbins import HOST, make_bundle
 
@@ -28,7 +28,7 @@ Build = Callable[..., Path]
 
 
 @pytest.fixture
-def build(tmp_path: Path, llvm: Callable[[str], str]) -> Build:
+def build(tmp_path: Path, llvm: Tool) -> Build:
     """Return a function that compiles the source in a folder."""
 
     def run(folder: str, *flags: str, value: str = "3", more: str = "0") -> Path:
@@ -45,29 +45,27 @@ def changes(found: Comparison) -> list[tuple[str, str]]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("flags", [("-g",), ("-fgpu-rdc", "-g", "-S", "-emit-llvm")])
-def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str], str]) -> None:
+def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Tool) -> None:
     """Builds in folders of different names are equal, though their files differ."""
     one, other = build("a", *flags), build("a/much/longer/folder", *flags)
     assert one.read_bytes() != other.read_bytes()
     if "-S" in flags:  # names of static kernels contain hashes of paths
         for path in (one, other):
             text = path.rename(path.with_suffix(".ll"))
-            command = [llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path)]
-            subprocess.run(command, check=True)
+            run_tool(llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path))
         assert b"hiddenPi.intern." in one.read_bytes()
     assert compare_builds(one, other).is_equal
 
 
 @pytest.mark.llvm
-def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
+def test_stripped(build: Build, llvm: Tool) -> None:
     """Stripped and unstripped code are equal; in stripped code, too, other instructions count."""
     base, other = build("base"), build("other", more="5")
     stripped = {}
     for option in ("--strip-all", "--strip-sections"):
         for path in (base, other):
             stripped[option, path] = path.with_name(f"{option}.co")
-            command = [llvm("llvm-objcopy"), option, str(path), str(stripped[option, path])]
-            subprocess.run(command, check=True)
+            run_tool(llvm("llvm-objcopy"), option, str(path), str(stripped[option, path]))
     assert compare_builds(base, stripped["--strip-all", base]).is_equal
     found = compare_builds(base, stripped["--strip-all", other])
     assert [row.name for row in found.kernels] == ["_Z5plainPi"]

@@ -22,6 +22,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
 from offload_tool.operations.list_images import iter_images
+from tests.conftest import Tool, run_tool
 from tests.formats.cuda.test_fatbin import CUBIN, PACKED, cuda_fatbin
 from tests.formats.object_files import make_coff, make_elf
 from tests.operations.archives import thin_archive
@@ -299,7 +300,7 @@ def test_weak_coff_magic(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     """LLVM's offload binaries are listed, in a file and in an object's section."""
     (tmp_path / "a.bc").write_bytes(b"BC\xc0\xde" + bytes(100))
     (tmp_path / "b.o").write_bytes(code("b", 55))
@@ -316,8 +317,8 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     (tmp_path / "host.c").write_text("int host;\n")
     embed = ["-Xclang", f"-fembed-offload-object={package}"]
     command = [llvm("clang"), *embed, "-c", tmp_path / "host.c"]
-    subprocess.run([*map(str, command), "-o", str(tmp_path / "host.o")], check=True)
-    subprocess.run([*map(str, command), "-emit-llvm", "-o", str(tmp_path / "h.bc")], check=True)
+    run_tool(*map(str, command), "-o", str(tmp_path / "host.o"))
+    run_tool(*map(str, command), "-emit-llvm", "-o", str(tmp_path / "h.bc"))
     assert [(i.id, i.offset) for i in list_images(tmp_path / "h.bc")] == [
         ("openmp-amdgcn-amd-amdhsa--gfx90a:xnack+", None),
         ("cuda-nvptx64-nvidia-cuda-unknown-sm_80", None),

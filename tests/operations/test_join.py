@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -22,8 +21,8 @@ from offload_tool.operations.join import join_file
 from offload_tool.operations.match import Device
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
 from tests.operations.split_programs import (
-    Tool,
     link,
     make_wheel,
     record_faults,
@@ -61,7 +60,7 @@ def test_there_and_back(
     assert code(out) == code(path)
     assert out.stat().st_mode == path.stat().st_mode
     for command in (["true"], ["strip"], ["objcopy"], [llvm("llvm-strip"), "--strip-debug"]):
-        subprocess.run([*command, out], check=True)
+        run_tool(*command, out)
         rows = registered(out)
         assert {(row.magic, row.payload[:24]) for row in rows} == {
             ("FPIH", b"__CLANG_OFFLOAD_BUNDLE__")

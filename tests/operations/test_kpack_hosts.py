@@ -15,6 +15,7 @@ from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.list_images import iter_image_data, iter_images, list_images
 from offload_tool.operations.match import Device, match_images
+from tests.conftest import Capture
 from tests.formats.marked_programs import marked_program
 from tests.operations.test_kpack_archives import CODE, write
 
@@ -162,9 +163,7 @@ def test_in_a_wheel(library: Path, tmp_path: Path, prefix: str) -> None:
     assert fault.endswith("a.so): no image for gfx1100; there are gfx90a:xnack+, gfx942")
 
 
-def test_totals_of_a_wheel(
-    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_totals_of_a_wheel(library: Path, tmp_path: Path, capsys: Capture) -> None:
     """The sums of a wheel count each code object once, however many wrappers use it."""
     assert library.is_file()
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.operations.merge import MergeError, merge_files
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import archive_bytes, make_code_object, make_coff, make_elf
 from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_finding import archive
@@ -134,7 +134,7 @@ def test_members_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     """Merging offload binaries returns the package of all images."""
 
     def make(name: str, *targets: str) -> Path:
@@ -145,7 +145,7 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
                 f"--image=file={tmp_path / target},kind=hip,triple=amdgcn-amd-amdhsa,arch={target}"
             )
         path = tmp_path / name
-        subprocess.run([llvm("llvm-offload-binary"), "-o", path, *rows], check=True)
+        run_tool(llvm("llvm-offload-binary"), "-o", path, *rows)
         return path
 
     parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
@@ -156,7 +156,7 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
-def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed: bool) -> None:
+def test_one_clang_build(tmp_path: Path, llvm: Tool, compressed: bool) -> None:
     """Merging clang's fat binaries of one target each returns clang's of all targets."""
     source = tmp_path / "k.hip"
     source.write_text("__attribute__((global)) void kernel(float *p) { *p += 1; }\n")
@@ -166,8 +166,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
         command = [llvm("clang"), "-x", "hip", "-nogpuinc", "-nogpulib", "-cuid=13", *arch]
         if compressed:
             command.append("--offload-compress")
-        output = ["--cuda-device-only", "-c", str(source), "-o", str(tmp_path / name)]
-        subprocess.run([*command, *output], check=True)
+        run_tool(*command, "--cuda-device-only", "-c", str(source), "-o", str(tmp_path / name))
         return tmp_path / name
 
     parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
@@ -179,12 +178,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
     # The compressor differs; the rest is equal, including the hash of the content.
     assert result[16:32] == expected.read_bytes()[16:32]
     for path in (expected, tmp_path / "merged"):
-        listed = subprocess.run(
-            [llvm("clang-offload-bundler"), "-list", "-type=o", f"-input={path}"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        listed = run_tool(llvm("clang-offload-bundler"), "-list", "-type=o", f"-input={path}")
         assert {line.rpartition("--")[2] for line in listed.split()} >= set(TARGETS)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -24,6 +22,7 @@ from offload_tool.operations.size_report import (
     summarise,
 )
 from offload_tool.util.frozen import replaced
+from tests.conftest import Tool, run_tool
 
 SIZES = {
     "host-x86_64-unknown-linux-gnu-": 1000,
@@ -213,7 +212,7 @@ def intermediates(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def build(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
+def build(tmp_path: Path, llvm: Tool) -> Path:
     """Return a folder of code objects, bundle, object and library of one source."""
     (tmp_path / "k.hip").write_text(SOURCE)
     clang = [llvm("clang++"), "-O2", "-fPIC"]
@@ -229,7 +228,7 @@ def build(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
         ["-shared", "build/k.o", "-o", "build/libk.so"],
     ]
     for command in commands:
-        subprocess.run([*clang, *command], cwd=tmp_path, check=True)
+        run_tool(*clang, *command, cwd=tmp_path)
     return folder
 
 

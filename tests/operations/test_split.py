@@ -15,9 +15,9 @@ from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
-from tests.conftest import missing
+from tests.conftest import Tool, missing, run_tool
 from tests.operations.fatbins import make_bundle
-from tests.operations.split_programs import TARGETS, Tool, link, registered
+from tests.operations.split_programs import TARGETS, link, registered
 
 pytestmark = pytest.mark.llvm
 
@@ -88,7 +88,7 @@ def test_other_tools_afterwards(
         missing(stripper)
     if stripper == "patchelf":
         command += ["--set-rpath", "/somewhere/" + "long/" * 40]
-    subprocess.run([*command, out], check=True)
+    run_tool(*command, out)
     check_loads(out, originals(path))
 
 
@@ -164,10 +164,10 @@ def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) 
     clang = llvm("clang")
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "-fPIC", "-fgpu-rdc", "--offload-arch=gfx942"]
     command = [clang, *flags, "-c", hip_objects / "k1.hip", hip_objects / "k2.hip"]
-    subprocess.run([*command, "--no-offload-new-driver"], check=True, cwd=tmp_path)
+    run_tool(*command, "--no-offload-new-driver", cwd=tmp_path)
     flags = ["--hip-link", "-no-hip-rt", "-fgpu-rdc", "--offload-arch=gfx942", "-shared"]
     command = [clang, *flags, "k1.o", "k2.o", hip_objects / "runtime.o", "-o", "library.so"]
-    subprocess.run([*command, "--no-offload-new-driver"], check=True, cwd=tmp_path)
+    run_tool(*command, "--no-offload-new-driver", cwd=tmp_path)
     path = tmp_path / "library.so"
     split_file(path, tmp_path / "out")
     (code,) = originals(path)
@@ -190,13 +190,11 @@ def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
         ".long 0x48495046, 1\n.quad fatbin, 0\n"
     )
     command = [llvm("clang"), f"--target={triple}", "-shared", "-nostdlib", "-fuse-ld=lld", "x.s"]
-    subprocess.run([*command, "-o", "library"], check=True, cwd=tmp_path)
+    run_tool(*command, "-o", "library", cwd=tmp_path)
     split_file(tmp_path / "library", tmp_path / "out")
     out = tmp_path / "out/library"
     assert out.stat().st_size < 200_000
-    shown = subprocess.run(
-        [llvm("llvm-readelf"), "-r", "-S", "-W", out], check=True, capture_output=True, text=True
-    ).stdout
+    shown = run_tool(llvm("llvm-readelf"), "-r", "-S", "-W", out)
     (marker,) = [line.split("]")[1].split() for line in shown.splitlines() if "_kpack_ref" in line]
     (relocation,) = [line.split() for line in shown.splitlines() if "_RELATIVE" in line]
     assert int(relocation[-1], 16) == int(marker[2], 16)
@@ -224,8 +222,9 @@ def test_pointer_into_the_bundles(llvm: Tool, tmp_path: Path) -> None:
     clang = llvm("clang")
     for more, message in faults.items():
         (tmp_path / "x.s").write_text(text + more)
-        command = [clang, "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library"]
-        subprocess.run(command, check=True, cwd=tmp_path)
+        run_tool(
+            clang, "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library", cwd=tmp_path
+        )
         with pytest.raises(OffloadError, match=message):
             split_file(tmp_path / "library", tmp_path / "out")
         assert not (tmp_path / "out").exists()
@@ -245,8 +244,9 @@ def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_pat
         f'.section .hip_fatbin,"a"\nfatbin:\n.incbin "{bundle}"\n'
         '.section .hipFatBinSegment,"aw"\n.long 0x48495046, 1\n.quad fatbin, 0\n'
     )
-    command = [llvm("clang"), "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    run_tool(
+        llvm("clang"), "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library", cwd=tmp_path
+    )
     with pytest.raises(UnsupportedError, match=message):
         split_file(tmp_path / "library", tmp_path / "out")
 

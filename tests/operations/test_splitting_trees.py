@@ -17,8 +17,8 @@ from offload_tool.errors import FormatError, NoContainerError, UnsupportedError,
 from offload_tool.operations.match import Device
 from offload_tool.operations.split import WheelOptions, split_file
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
 from tests.operations.split_programs import (
-    Tool,
     link,
     make_wheel,
     record_faults,
@@ -170,14 +170,14 @@ def test_pip_installs(wheel: Path, libraries: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "v", with_pip=True)
     pip = [tmp_path / "v/bin/python", "-m", "pip", "--disable-pip-version-check"]
     options = ["--no-index", "--find-links", tmp_path / "out"]
-    subprocess.run([*pip, "install", "-q", *options, "demo[device-gfx942]"], check=True)
-    subprocess.run([*pip, "check"], check=True, capture_output=True)
+    run_tool(*pip, "install", "-q", *options, "demo[device-gfx942]")
+    run_tool(*pip, "check")
     (package,) = (tmp_path / "v/lib").glob("python*/site-packages/demo")
     assert [path.name for path in (package / ".kpack").iterdir()] == ["demo_gfx942.kpack"]
     for name in ("lib/deep/liba.so", "libb.so"):
         codes = [row.code("gfx942") is not None for row in registered(package / name)]
         assert codes == [True, True, False]
-    subprocess.run([*pip, "install", "-q", *options, "demo[device-all]"], check=True)
+    run_tool(*pip, "install", "-q", *options, "demo[device-all]")
     check_found(package, libraries)
 
 

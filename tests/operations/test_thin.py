@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -30,6 +29,7 @@ from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import merge_files
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import make_code_object, make_coff, make_elf
 from tests.operations.fatbins import HOST, MAIN, RUNTIME, SOURCE, code, load, make_bundle, run
 from tests.operations.test_finding import archive
@@ -209,7 +209,7 @@ def test_nested_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     """Whole offload binaries are removed, in a file and in an object's section."""
     packager = [llvm("llvm-offload-binary"), "-o"]
     for target in TARGETS:
@@ -220,15 +220,14 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
             f"--image=file={tmp_path / t},kind=openmp,triple=amdgcn-amd-amdhsa,arch={t}"
             for t in targets
         ]
-        subprocess.run([*packager, path, *rows], check=True)
+        run_tool(*packager, path, *rows)
     assert thin(package, "gfx1030", "gfx906").read_bytes() == expected.read_bytes()
     (tmp_path / "host.c").write_text("int host;\n")
     objects = {}
     for path in (package, expected):
         objects[path] = tmp_path / f"{path.name}.o"
         embed = ["-Xclang", f"-fembed-offload-object={path}"]
-        command = [llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", objects[path]]
-        subprocess.run(command, check=True)
+        run_tool(llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", objects[path])
     thinned = thin(objects[package], "gfx1030", "gfx906")
     images = list_images(thinned)
     assert [(i.target_id, i.size) for i in images] == [("gfx906", 9006), ("gfx1030", 9007)]
@@ -324,7 +323,7 @@ def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
 
 
 @pytest.mark.llvm
-def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_bitcode(tmp_path: Path, llvm: Tool) -> None:
     """Bitcode that embeds images is rejected as bitcode."""
     image, package = tmp_path / "image", tmp_path / "package"
     image.write_bytes(b"code")
@@ -332,10 +331,10 @@ def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
         f"--image=file={image},triple=amdgcn-amd-amdhsa,arch={target},kind=hip"
         for target in ("gfx906", "gfx1030")
     ]
-    subprocess.run([llvm("llvm-offload-binary"), "-o", package, *rows], check=True)
+    run_tool(llvm("llvm-offload-binary"), "-o", package, *rows)
     (tmp_path / "host.c").write_text("int x;")
     command = [llvm("clang"), "-c", "-emit-llvm", "-Xclang", f"-fembed-offload-object={package}"]
-    subprocess.run([*command, tmp_path / "host.c", "-o", tmp_path / "host.bc"], check=True)
+    run_tool(*command, tmp_path / "host.c", "-o", tmp_path / "host.bc")
     with pytest.raises(UnsupportedError, match="images cannot be taken out of bitcode"):
         thin_file(tmp_path / "host.bc", tmp_path / "out", keep=[Device.parse("gfx906")])
     assert not (tmp_path / "out").exists()
@@ -376,7 +375,7 @@ _LINKS = {
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
+def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
     """Return a folder with objects of three HIP sources for four targets, and a runtime."""
     folder = tmp_path_factory.mktemp("build")
     clang = llvm("clang")
@@ -386,23 +385,17 @@ def build(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) 
         source.write_text(SOURCE.format(n=number))
         for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
             command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
-            subprocess.run(
-                [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
-            )
+            run_tool(*command, "-c", source, "-o", folder / f"{prefix}{number}.o")
     (folder / "main.c").write_text(MAIN)
     (folder / "runtime.c").write_text(RUNTIME)
     for name in ("main", "runtime"):
-        subprocess.run(
-            [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"],
-            check=True,
-        )
+        run_tool(clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o")
     return folder
 
 
 def link(build: Path, clang: str, out: Path, objects: list[Path], flags: list[str]) -> Path:
     main = [] if "-shared" in flags else [build / "main.o"]
-    runtime = [build / "runtime.o"]
-    subprocess.run([clang, *flags, *main, *objects, *runtime, "-o", out], check=True)
+    run_tool(clang, *flags, *main, *objects, build / "runtime.o", "-o", out)
     return out
 
 
@@ -426,7 +419,7 @@ def only(lines: list[str], targets: list[str]) -> list[str]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", _LINKS)
-def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_linked(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Programs and libraries become smaller, run, and find the kept images in memory.
 
     Thinning a thinned file works as well, and LLVM lists the remaining images.
@@ -463,9 +456,7 @@ def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Pa
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["library-lld", "library-bfd", "program-lld"])
-def test_compressed_in_a_program(
-    name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_compressed_in_a_program(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Compressed bundles stay compressed, and are loaded unchanged."""
     objects = [build / f"z{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
@@ -485,9 +476,7 @@ def test_compressed_in_a_program(
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("stripper", ["llvm-strip", "llvm-objcopy"])
-def test_strip_afterwards(
-    stripper: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_strip_afterwards(stripper: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """After LLVM's strip and objcopy, a thinned library still works."""
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
@@ -497,22 +486,19 @@ def test_strip_afterwards(
     command = (
         [llvm(stripper), out, "-o", again] if "strip" in stripper else [llvm(stripper), out, again]
     )
-    subprocess.run(command, check=True)
+    run_tool(*command)
     assert registered(again) == before
 
 
 @pytest.mark.llvm
-def test_symbols(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_symbols(build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Symbols keep their addresses, and refer to sections with these addresses."""
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
     out = thin(path, "gfx906")
 
     def symbols(file: Path) -> list[str]:
-        command = [llvm("llvm-nm"), "--numeric-sort", file]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(
-            "\n"
-        )
+        return run_tool(llvm("llvm-nm"), "--numeric-sort", file).split("\n")
 
     assert symbols(out) == symbols(path)
     old, new = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, out))
@@ -526,7 +512,7 @@ def test_symbols(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> Non
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("prefix", ["k", "z"])
-def test_objects(prefix: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_objects(prefix: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Objects, `ld -r` of them, and archives of them are thinned before a link."""
     objects = [build / f"{prefix}{number}.o" for number in (1, 2, 3)]
     clang = llvm("clang")
@@ -543,8 +529,8 @@ def test_objects(prefix: str, build: Path, llvm: Callable[[str], str], tmp_path:
         whole = link(build, clang, tmp_path / "program-0", objects, _LINKS["program-lld"])
         assert expected == only(registered(whole), ["gfx906"])
     merged, lib = tmp_path / "merged.o", tmp_path / "lib.a"
-    subprocess.run([llvm("ld.lld"), "-r", *objects, "-o", merged], check=True)
-    subprocess.run([llvm("llvm-ar"), "rcs", lib, *objects], check=True)
+    run_tool(llvm("ld.lld"), "-r", *objects, "-o", merged)
+    run_tool(llvm("llvm-ar"), "rcs", lib, *objects)
     for path in (merged, lib):
         out = tmp_path / f"program-{path.name}"
         link(build, clang, out, [thin(path, "gfx906")], _LINKS["program-bfd"])
@@ -579,7 +565,7 @@ def memory(path: Path) -> tuple[bytes, bytes]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("triple", _MACHINES)
-def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
     """On every machine, kept content keeps its address, and whole pages are removed."""
     page = _MACHINES[triple]
     images = {HOST: b"", "gfx906": code("keep", 5000), "gfx90a": code("go", 4 * page)}
@@ -593,7 +579,7 @@ def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path)
         '.data\n.globl pointers\npointers: .ascii "data"\n.bss\n.space 100\n'
     )
     command = [llvm("clang"), f"--target={triple}", "-shared", "-nostdlib", "-fuse-ld=lld", "x.s"]
-    subprocess.run([*command, "-o", "library"], cwd=tmp_path, check=True)
+    run_tool(*command, "-o", "library", cwd=tmp_path)
     path = tmp_path / "library"
     out = thin(path, "gfx906")
     old, new = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, out))
@@ -625,7 +611,7 @@ def headers(tables: ElfTables) -> int:
 
 
 @pytest.mark.llvm
-def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_library_of_many_small_bundles(tmp_path: Path, llvm: Tool) -> None:
     """If no gap has room for the program header table, it goes to the library's end."""
     count = 400
     images = {HOST: b"", "gfx906": b"x", "gfx90a": code("b", 9000)}
@@ -634,8 +620,7 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
     for number, path in enumerate(objects):
         embed_bundle(bundle, path, cuid=f"{number}", host_triple="x86_64-linux-gnu")
     library = tmp_path / "library"
-    command = [llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library)
     report = thin_file(library, tmp_path / "thin", keep=[Device.parse("gfx906")])
     assert report.size_before - report.size_after > count * 8192 - 65536
     assert load(tmp_path / "thin") == ["loaded"]
@@ -651,7 +636,7 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
 
 
 @pytest.mark.llvm
-def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_many_bundles(tmp_path: Path, llvm: Tool) -> None:
     """A program with more bundles than Linux accepts program headers still starts."""
     clang = llvm("clang")
     count = 120
@@ -675,9 +660,7 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     )
     (tmp_path / "runtime.c").write_text(RUNTIME)
     path = tmp_path / "program"
-    subprocess.run(
-        [clang, "-w", tmp_path / "main.c", tmp_path / "runtime.c", *sources, "-o", path], check=True
-    )
+    run_tool(clang, "-w", tmp_path / "main.c", tmp_path / "runtime.c", *sources, "-o", path)
     out = tmp_path / "program-thin"
     report = thin_file(path, out, keep=[Device.parse("gfx906")])
     assert run([str(out)]) == only(run([str(path)]), ["gfx906"])
@@ -729,7 +712,7 @@ def test_cut_elf_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_broken_libraries(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_broken_libraries(build: Path, llvm: Tool, tmp_path: Path) -> None:
     """With any defect in a library's headers, it is thinned or rejected with a reason."""
     objects = [build / f"k{number}.o" for number in (1, 2, 3)]
     path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])

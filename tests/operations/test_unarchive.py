@@ -11,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ from offload_tool.operations.unarchive import (
     NotAnArchiveError,
     unbundle_archive,
 )
-from tests.conftest import missing
+from tests.conftest import Tool, missing, run_tool
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
 from tests.operations.archives import archive_of
@@ -65,7 +65,7 @@ def names(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
+def contents(tmp_path: Path, llvm: Tool) -> dict[str, bytes]:
     """Return contents for members: a host object, bitcode, and code objects."""
     source = tmp_path / "s.c"
     source.write_text(
@@ -77,8 +77,7 @@ def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
         "bitcode": ["-c", "-emit-llvm"],
         "device": ["-c", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib"],
     }.items():
-        command = [llvm("clang"), *flags, source, "-o", tmp_path / name]
-        subprocess.run(command, check=True, cwd=tmp_path)
+        run_tool(llvm("clang"), *flags, source, "-o", tmp_path / name, cwd=tmp_path)
         made[name] = (tmp_path / name).read_bytes()
     archive_of(tmp_path / "nested.a", {"m.o": bundle(tmp_path, {GPU + "gfx906": b"x"})})
     made["archive"] = (tmp_path / "nested.a").read_bytes()
@@ -118,7 +117,7 @@ def random_hda(
     rnd: random.Random,
     folder: Path,
     contents: dict[str, bytes],
-    llvm: Callable[[str], str],
+    llvm: Tool,
 ) -> Path:
     """Make an archive of random members in a random dialect."""
     hda, dialect = folder / "hda.a", rnd.choice(DIALECTS)
@@ -137,14 +136,11 @@ def random_hda(
     flags = ["qcsT"] if dialect == "thin" else ["qcs"]
     flags += [f"--format={dialect if dialect in ('bsd', 'darwin', 'coff') else 'gnu'}"]
     limit = {"SYM64_THRESHOLD": "1"} if dialect == "64-bit" else {}
-    command = [llvm("llvm-ar"), *flags, "hda.a", *names]
-    subprocess.run(command, check=True, cwd=folder, env={**os.environ, **limit})
+    run_tool(llvm("llvm-ar"), *flags, "hda.a", *names, cwd=folder, env={**os.environ, **limit})
     return hda
 
 
-def differs(
-    llvm: Callable[[str], str], capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]
-) -> str:
+def differs(llvm: Tool, capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]) -> str:
     """Run both programs; return the differences, if any."""
     folder, tool = hda.parent, llvm("clang-offload-bundler")
     arguments = ["-type=a", "-unbundle", f"-targets={','.join(targets)}", "-input=hda.a", *flags]
@@ -172,7 +168,7 @@ def differs(
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(24))
 def test_random_archives(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd, seed: int
+    tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd, seed: int
 ) -> None:
     """From random archives, both write the same members, names, order, index and messages."""
     rnd = random.Random(seed)
@@ -190,7 +186,7 @@ def test_random_archives(
 
 @pytest.mark.llvm
 def test_openmp_served_by_hip(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
+    tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd
 ) -> None:
     """With -hip-openmp-compatible, entries of either kind serve the other, as in LLVM."""
     data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
@@ -201,21 +197,18 @@ def test_openmp_served_by_hip(
 
 
 @pytest.mark.llvm
-def test_thin_archive(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
-) -> None:
+def test_thin_archive(tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd) -> None:
     """Members of a thin archive are read from their files."""
     members = tmp_path / "members"
     members.mkdir()
     data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
     (members / "m.o").write_bytes(data)
-    command = [llvm("llvm-ar"), "rcT", "hda.a", "members/m.o"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    run_tool(llvm("llvm-ar"), "rcT", "hda.a", "members/m.o", cwd=tmp_path)
     assert differs(llvm, capfd, tmp_path / "hda.a", [GPU + "gfx906"], []) == ""
 
 
 @pytest.mark.llvm
-def test_conflicting_members(tmp_path: Path, llvm: Callable[[str], str], capfd) -> None:
+def test_conflicting_members(tmp_path: Path, llvm: Tool, capfd) -> None:
     """-check-input-archive names the conflicting entries, member and archive, as LLVM does."""
     good = bundle(tmp_path, {GPU + "gfx906": b"x"})
     made = bundle(tmp_path, {GPU + "gfx908:xnack+": b"x", GPU + "gfx908:xnack-": b"y"})
@@ -252,13 +245,12 @@ def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_other_tools_read_the_result(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
+    tmp_path: Path, contents: dict[str, bytes], llvm: Tool
 ) -> None:
     """GNU ar, llvm-ar, both nm and ld.lld read a DSA, including its index."""
     device = "openmp-x86_64-pc-linux-gnu-"
     (tmp_path / "dev.c").write_text("int in_device(void) { return 1; }\n")
-    command = [llvm("clang"), "-c", tmp_path / "dev.c", "-o", tmp_path / "dev.o"]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-c", tmp_path / "dev.c", "-o", tmp_path / "dev.o")
     image = (tmp_path / "dev.o").read_bytes()
     data = bundle(tmp_path, {HOST: contents["host"], device: image}, file_type="o")
     other = bundle(tmp_path, {HOST: b"", device: contents["text"]})
@@ -280,41 +272,39 @@ def test_other_tools_read_the_result(
         index = output(nm, "--print-armap", tmp_path / "dsa.a")
         assert f"in_device in {expected[1]}" in index
     (tmp_path / "main.c").write_text("int in_device(void); void _start(void) { in_device(); }\n")
-    subprocess.run([llvm("clang"), "-c", "main.c"], check=True, cwd=tmp_path)
+    run_tool(llvm("clang"), "-c", "main.c", cwd=tmp_path)
     linked = tmp_path / "linked"
     output(llvm("ld.lld"), tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
     assert " T in_device" in output(llvm("llvm-nm"), linked)
 
 
 @pytest.mark.llvm
-def test_device_link_takes_members(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
-) -> None:
+def test_device_link_takes_members(tmp_path: Path, contents: dict[str, bytes], llvm: Tool) -> None:
     """ld.lld links the AMDGPU member that defines a device object's undefined symbol."""
     members = {"m.o": bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})}
     unbundle_archive(archive_of(tmp_path / "hda.a", members), {ONE: tmp_path / "dsa.a"})
     (tmp_path / "main.c").write_text("int f(void); int call(void) { return f(); }\n")
-    flags = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c"]
-    subprocess.run([llvm("clang"), *flags, "main.c"], check=True, cwd=tmp_path)
+    run_tool(
+        llvm("clang"), "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c", "main.c", cwd=tmp_path
+    )
     linked = tmp_path / "linked"
     output(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
     assert " t f\n" in output(llvm("llvm-nm"), linked)  # device functions are hidden
 
 
 def output(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return run_tool(*command)
 
 
 @pytest.mark.llvm
-def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Tool) -> None:
     """Line ends appended by Darwin's archivers do not break compressed members."""
     images = [b"x" * size for size in range(1, 9)]  # every length of padding
     for index, image in enumerate(images):
         data = bundle(tmp_path, {GPU + "gfx906": image})
         (tmp_path / f"m{index}.o").write_bytes(compressed(data, 2 + index % 2))
     names = [f"m{index}.o" for index in range(len(images))]
-    command = [llvm("llvm-ar"), "qcs", "--format=darwin", "hda.a", *names]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    run_tool(llvm("llvm-ar"), "qcs", "--format=darwin", "hda.a", *names, cwd=tmp_path)
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
     assert members_of(tmp_path / "out.a") == images
 

@@ -16,6 +16,7 @@ from offload_tool.cli import main
 from offload_tool.errors import LimitError, UsageError
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.limits import Budget, Limits, budget, limited
+from tests.conftest import Capture
 from tests.formats.compressed import compressed, repeated
 from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import GFX906, archive, bundle, zipped
@@ -50,7 +51,7 @@ def test_a_bomb(tmp_path: Path) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: Capture) -> None:
     """The limit applies to the run: a zip file of bombs unpacks no more than one bomb could."""
     one = bomb(600 << 20)
     (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}, zipfile.ZIP_DEFLATED))
@@ -94,7 +95,7 @@ def test_each_call_alone_without_a_run() -> None:
         budget(1000).unpack((1 << 30) + 100_001)
 
 
-def test_a_huge_bss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_huge_bss(tmp_path: Path, capsys: Capture) -> None:
     """Bytes written because of an object's numbers, beyond its content, are limited."""
     data = bytearray(make_elf(extra={b".hip_fatbin": bundle({GFX906: b"i"}), b".pad": b"x"}))
     table = struct.unpack_from("<Q", data, 40)[0]
@@ -117,7 +118,7 @@ def test_a_huge_bss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_overlapping_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overlapping_images(tmp_path: Path, capsys: Capture) -> None:
     """A bundle whose entries share the same bytes is not written a thousand times."""
     names = [b"hip-amdgcn-amd-amdhsa--gfx%d" % n for n in range(1000)]
     size = 3 << 20

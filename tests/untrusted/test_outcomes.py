@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from offload_tool.errors import FileError, UsageError
 from offload_tool.formats.bitcode.bitstream import Bits, top_blocks
 from offload_tool.io import InputFile, replace_all, replace_file
 from offload_tool.util.escape import one_line, printable
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Capture, Tool
 from tests.fuzz.seeds import GFX90A, GFX906, HERE, HOST, archive, bundle
 from tests.untrusted.killing import SIGNALS, VICTIMS, a_trial
 
@@ -115,7 +114,7 @@ def test_escapes() -> None:
     assert str(UsageError("a\nb")) == "a\\nb"
 
 
-def test_a_line_break_in_a_triple(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_break_in_a_triple(folder: Path, capsys: Capture) -> None:
     """A triple with a line break does not reach a module."""
     words = ["wrapper", "--kind=openmp", "--triple=x86_64\nevil", "-o", str(folder / "o.bc")]
     assert main([*words, str(folder / "b")]) == 1
@@ -135,7 +134,7 @@ def test_there_is_one_printer() -> None:
 # -- outputs ---------------------------------------------------------------------------
 
 
-def test_one_output_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_output_twice(folder: Path, capsys: Capture) -> None:
     """Two outputs that are the same file are rejected, whatever their names."""
     (folder / "link").symlink_to("out")
     hip = [HOST.decode(), GFX906.decode()]
@@ -171,7 +170,7 @@ def test_a_read_only_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_a_loop_of_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_of_links(folder: Path, capsys: Capture) -> None:
     """An output that is a link to itself is an error."""
     (folder / "loop").symlink_to("loop")
     assert main(["archive", "-o", str(folder / "loop"), str(folder / "b")]) == 1
@@ -179,7 +178,7 @@ def test_a_loop_of_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (folder / "loop").is_symlink()
 
 
-def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_bitcode(tmp_path: Path, capsys: Capture) -> None:
     """Truncated bitcode is an error of the packager, as in LLVM."""
     data = (HERE / "seeds" / "module.bc").read_bytes()
     for size in (4, 8, 100, 500, 1500, len(data) - 12):
@@ -189,9 +188,7 @@ def test_truncated_bitcode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.llvm
-def test_bitcode_cut_between_blocks(
-    tmp_path: Path, llvm: Callable[[str], str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bitcode_cut_between_blocks(tmp_path: Path, llvm: Tool, capsys: Capture) -> None:
     """If only whole blocks are missing, the packager rejects the same files as LLVM's."""
     data = (HERE / "seeds" / "module.bc").read_bytes()
     blocks = list(top_blocks(Bits(memoryview(data), 32, 8 * len(data))))
@@ -293,7 +290,7 @@ def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Non
         assert said in lines[0]
 
 
-def test_json_stays_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_stays_json(folder: Path, capsys: Capture) -> None:
     """Escapes are for people: JSON has the original names."""
     (folder / "x").write_bytes(bundle({b"hip-a\n\x1b-b-c-d-": b"x"}))
     assert main(["list", "--json", str(folder / "x")]) == 0

@@ -27,6 +27,7 @@ from offload_tool.manifest.manifest import read_record
 from offload_tool.pch.file_names import keep_words, kept_words
 from offload_tool.sccache_dist.config import load_distribution, read_token
 from offload_tool.toolchain import disk_cache
+from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, bundle, zipped
@@ -129,7 +130,7 @@ def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
     assert list_images(program) == []
 
 
-def test_response_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_response_file(tmp_path: Path, capsys: Capture) -> None:
     """A FIFO and a device are rejected; files that include each other do not loop."""
     os.mkfifo(tmp_path / "fifo")
     assert "is a FIFO" in run("bundler", f"@{tmp_path / 'fifo'}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from offload_tool.formats.bundle.object_file import (
     refuse_merged,
 )
 from offload_tool.io import InputFile
+from tests.conftest import Tool
 from tests.formats.object_files import (
     C_SOURCE,
     CLASSES,
@@ -76,7 +76,7 @@ def entries_of(data: bytes) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def bundler(llvm: Callable[[str], str]) -> Path:
+def bundler(llvm: Tool) -> Path:
     """Return its real path: it runs the llvm-objcopy beside the path it is called by."""
     return Path(llvm("clang-offload-bundler")).resolve()
 
@@ -88,7 +88,7 @@ def test_llvm_files(
     target: str,
     suffix: str,
     source: str,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     bundler: Path,
     tmp_path: Path,
 ) -> None:
@@ -130,7 +130,7 @@ def test_object_files_as_llvm_sees_them(
 
 
 @pytest.mark.llvm
-def test_merged_objects(llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
     """`ld -r` of bundled objects is recognised by its host markers and refused."""
     objects = []
     for index, classes in enumerate(("a", "b")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from offload_tool.formats.cuda.fatbin import (
     read_cuda_fatbin,
 )
 from offload_tool.formats.cuda.fatbin_payload import MODES
+from tests.conftest import run_tool
 from tests.formats.cuda_images import PROCESSORS, cubin, odd_ptx, ptx
 from tests.formats.nvfatbin import Image, NvFatbin
 
@@ -128,7 +128,7 @@ def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_p
     options = next((image.options for image in images if image.options), "")
     command += [f"-ident={identifier}"] if identifier else []
     command += [f"-cmdline={options}"] if options else []
-    subprocess.run(command, check=True)
+    run_tool(*command)
     theirs, ours = (tmp_path / "theirs").read_bytes(), written(images, style)
     assert content_of(ours) == content_of(theirs)
     if same_bytes(style):
@@ -143,7 +143,7 @@ def test_relocatable(nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
         (tmp_path / str(number)).write_bytes(image.content)
         name = image.processor.removeprefix("sm_")
         command.append(f"--image3=kind=elf,sm={name},file={tmp_path}/{number}")
-    subprocess.run(command, check=True)
+    run_tool(*command)
     style = FatbinStyle("default", compress_all=True)
     assert content_of(written(relocatable, style)) == content_of((tmp_path / "theirs").read_bytes())
 
@@ -173,15 +173,12 @@ def test_cuobjdump_reads_it(mode: str, nvidia: Tool, cubins: list[Image], tmp_pa
     """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
     (tmp_path / "f.fatbin").write_bytes(written(images, FatbinStyle(mode)))  # type: ignore[arg-type]
-    said = subprocess.run(
-        [nvidia("cuobjdump"), "f.fatbin"], cwd=tmp_path, check=True, capture_output=True, text=True
-    ).stdout
+    said = run_tool(nvidia("cuobjdump"), "f.fatbin", cwd=tmp_path)
     arches = [line.split()[-1] for line in said.splitlines() if line.startswith("arch = ")]
     assert arches == [image.processor for image in images]
     assert said.count("host = linux") == said.count("compile_size = 64bit") == len(images)
     for what in ("-xelf", "-xptx"):
-        command = [nvidia("cuobjdump"), what, "all", "f.fatbin"]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        run_tool(nvidia("cuobjdump"), what, "all", "f.fatbin", cwd=tmp_path)
     found = {path.read_bytes() for path in tmp_path.glob("*.cubin")}
     assert found == {image.content for image in images[:-1]}
     (text,) = tmp_path.glob("*.ptx")
@@ -201,14 +198,9 @@ def test_concatenated(
         (tmp_path / str(number)).write_bytes(image.content)
         sm = image.processor.removeprefix("sm_")
         command.append(f"--image3=kind={image.kind},sm={sm},file={tmp_path}/{number}")
-    subprocess.run(command, check=True)
+    run_tool(*command)
     for what in ("-xelf", "-xptx"):
-        subprocess.run(
-            [nvidia("cuobjdump"), what, "all", "f.fatbin"],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-        )
+        run_tool(nvidia("cuobjdump"), what, "all", "f.fatbin", cwd=tmp_path)
     found = content_of((tmp_path / "f.fatbin").read_bytes())
     assert {row[3] for row in found} == {name}
     assert len(found) == len(cubins) + 1

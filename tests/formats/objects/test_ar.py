@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,9 @@ from offload_tool.formats.objects.ar import (
     plan_archive,
 )
 from offload_tool.io import InputFile, replace_file
-from tests.conftest import missing
+from tests.conftest import Tool, missing
 from tests.formats.object_files import archive_bytes
 
-Tool = Callable[[str], str]
 Contents = list[tuple[str, bytes]]
 LONG = "x" * 98 + ".o"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.objects.ar import member_symbols
-from tests.conftest import missing
+from tests.conftest import Tool, missing, run_tool
 
 SOURCE = """
 extern int und(int); int gv = 1; static int sv; int __attribute__((weak)) wk(void) {return 1;}
@@ -68,7 +67,6 @@ X86 = ["--target=x86_64-unknown-linux-gnu"]
 AMDGPU = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-mcpu=gfx906", "-fvisibility=default"]
 DEVICE = "int d = 1; int und(void); int g(void) {return und();} __attribute__((weak)) int w;"
 
-Tool = Callable[[str], str]
 CASES = {
     "elf": (SOURCE + ASM, [*X86, "-c", "-fcommon"]),
     "elf-32": ("int a; int b(void) {return 1;}", ["--target=i686-linux-gnu", "-c"]),
@@ -100,7 +98,7 @@ def compile_source(llvm: Tool, tmp_path: Path) -> Callable[..., Path]:
         path = tmp_path / f"source{suffix}"
         path.write_text(source, encoding="utf-8")
         out = tmp_path / "made.o"
-        subprocess.run([llvm("clang"), *flags, path, "-o", out], check=True)
+        run_tool(llvm("clang"), *flags, path, "-o", out)
         return out
 
     return run
@@ -114,7 +112,7 @@ def index(llvm: Tool, tmp_path: Path) -> Callable[[Path], bytes | None]:
         archive = tmp_path / "index.a"
         archive.unlink(missing_ok=True)
         command: list[str | Path] = [llvm("llvm-ar"), "rcsD", "--format=gnu", archive, path]
-        subprocess.run(command, check=True, capture_output=True)
+        run_tool(*command)
         data = archive.read_bytes()
         if data[8:24].strip() != b"/":
             return None
@@ -163,7 +161,7 @@ def test_code_object(
     assert path.read_bytes()[16] == 3  # ET_DYN
     assert symbols(path) == index(path)
     assert b"g\0" in (symbols(path) or b"")
-    subprocess.run([llvm("llvm-strip"), path], check=True)
+    run_tool(llvm("llvm-strip"), path)
     assert symbols(path) == index(path) == b""
 
 
@@ -190,7 +188,7 @@ def test_bitcode_of_an_older_llvm(
     if clang is None:
         missing("clang-19")
         raise AssertionError  # missing() does not return
-    subprocess.run([clang, *X86, "-c", "-emit-llvm", tmp_path / "old.c", "-o", old], check=True)
+    run_tool(clang, *X86, "-c", "-emit-llvm", tmp_path / "old.c", "-o", old)
     assert symbols(old) == index(old)
 
 
@@ -199,7 +197,7 @@ def untabled(llvm: Tool, compile_source: Callable[..., Path], tmp_path: Path) ->
     """Return bitcode that has no symbol table: llvm-as makes none of assembler code."""
     text = compile_source(SOURCE + ASM, [*X86, "-S", "-emit-llvm"])
     made = tmp_path / "untabled.bc"
-    subprocess.run([llvm("llvm-as"), text, "-o", made], check=True)
+    run_tool(llvm("llvm-as"), text, "-o", made)
     return made
 
 

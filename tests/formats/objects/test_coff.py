@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError
 from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
+from tests.conftest import Tool
 from tests.formats.object_files import (
     ADDED,
     C_SOURCE,
@@ -58,7 +58,7 @@ def test_llvm_bytes(
     suffix: str,
     source: str,
     flags: list[str],
-    llvm: Callable[[str], str],
+    llvm: Tool,
     tmp_path: Path,
 ) -> None:
     """Both directions give llvm-objcopy's bytes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import random
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from offload_tool.formats.registration_ir import (
     object_text,
 )
 from offload_tool.operations.wrap import ELF_HOSTS
+from tests.conftest import Tool, run_tool
 from tests.formats.registration_modules import planned
 
 IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
@@ -95,21 +94,18 @@ def test_coff_hosts(arch: str, generation: Generation) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("kind", ["openmp", "hip"])
-def test_llvm_reads_the_coff_object(
-    kind: RegisteredKind, tmp_path: Path, llvm: Callable[[str], str]
-) -> None:
+def test_llvm_reads_the_coff_object(kind: RegisteredKind, tmp_path: Path, llvm: Tool) -> None:
     """LLVM finds each section's new name, size and place in its header and in its symbol."""
     images = IMAGES if kind == "openmp" else IMAGES[2:]
     data, registration = build(kind, "x86_64-pc-windows-msvc", images)
     (tmp_path / "x.obj").write_bytes(data)
-    command = [llvm("llvm-readobj"), "--sections", "--symbols", "x.obj"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
-    assert "offload.image" not in done.stdout
+    done = run_tool(llvm("llvm-readobj"), "--sections", "--symbols", "x.obj", cwd=tmp_path)
+    assert "offload.image" not in done
     name = image_section(registration)
     sections = re.findall(
         rf"Section {{\n +Number: (\d+)\n +Name: {re.escape(name)} .*?RawDataSize: (\d+)\n"
         r" +PointerToRawData: 0x([0-9A-F]+).*?IMAGE_SCN_ALIGN_(\d+)BYTES",
-        done.stdout,
+        done,
         re.DOTALL,
     )
     assert [int(size) for _, size, _, _ in sections] == [len(image) for image in images]
@@ -120,7 +116,7 @@ def test_llvm_reads_the_coff_object(
         own = re.search(
             rf"Name: {re.escape(name)}\n +Value: 0\n +Section: \S+ \({number}\).*?"
             r"Length: (\d+)\n.*?Checksum: (\w+)",
-            done.stdout,
+            done,
             re.DOTALL,
         )
         assert own is not None

@@ -20,6 +20,7 @@ from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, find_conflicts, is_compatible
 from offload_tool.formats.target.processors import PROCESSORS
+from tests.conftest import Tool
 from tests.fuzz.seeds import archive, bundle
 
 pytestmark = pytest.mark.llvm
@@ -115,7 +116,7 @@ class Bundler:
 
 
 @pytest.fixture
-def bundler(llvm: Callable[[str], str], tmp_path: Path) -> Bundler:
+def bundler(llvm: Tool, tmp_path: Path) -> Bundler:
     """Return LLVM 22's bundler."""
     return Bundler(llvm("clang-offload-bundler"), tmp_path)
 

@@ -22,6 +22,7 @@ from offload_tool.formats.target.compatibility import (
 )
 from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.formats.target.target_id import TargetID
+from tests.conftest import Tool, run_tool
 
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"
@@ -151,9 +152,7 @@ def test_no_processor_is_covered_twice() -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("generic", GENERICS, ids=lambda row: row.name)
-def test_covered_processors_run_generic_code(
-    generic, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_covered_processors_run_generic_code(generic, llvm: Tool, tmp_path: Path) -> None:
     """LLVM reads generic code the same for each covered processor, not for another family's.
 
     Its ELF header has a generic version, which native code has not.
@@ -239,7 +238,7 @@ def test_reasons_of_cuda(code: str, device: str, reason: str) -> None:
 def test_rules_of_ptx(seed: int, nvidia: Callable[[str], Path], tmp_path: Path) -> None:
     """NVIDIA's assembler takes PTX for exactly the processors that we say can run it."""
     ptxas = nvidia("ptxas")
-    said = subprocess.run([ptxas, "--help"], check=True, capture_output=True, text=True).stdout
+    said = run_tool(ptxas, "--help")
     known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", said)))
     rng = random.Random(seed)
     for _ in range(12):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from offload_tool.formats.target.processors import (
     nearest_names,
     processor_of_mach,
 )
+from tests.conftest import Tool, run_tool
 
 AMDGPU = [row for row in PROCESSORS.values() if row.family == "amdgcn"]
 FEATURES = ("sramecc", "xnack")
@@ -84,8 +84,9 @@ class Clang(NamedTuple):
 
     def number(self, output: Path, *options: str) -> int:
         """Compile for a GPU; return the low byte of e_flags."""
-        command = [self.path, *options, "-nogpulib", "-c", "-x", "assembler", "/dev/null"]
-        subprocess.run([*command, "-o", output], capture_output=True, check=True)
+        run_tool(
+            self.path, *options, "-nogpulib", "-c", "-x", "assembler", "/dev/null", "-o", output
+        )
         return output.read_bytes()[48]
 
 
@@ -108,7 +109,7 @@ def test_clang_lists_the_same_amdgpu_names(clang: Clang):
 
 
 @pytest.mark.llvm
-def test_clang_lists_the_same_nvptx_names(llvm: Callable[[str], str]):
+def test_clang_lists_the_same_nvptx_names(llvm: Tool):
     """The NVIDIA rows are clang's list of processors."""
     ours = {row.name for row in PROCESSORS.values() if row.family == "nvptx"}
     assert ours == Clang(llvm("clang"), 22).cpus("nvptx64")

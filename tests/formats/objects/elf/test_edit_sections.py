@@ -6,7 +6,6 @@ import io
 import platform
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from offload_tool.errors import ContentError, FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io.write_plan import HOST, FilePlan, Range
+from tests.conftest import Tool
 from tests.formats.object_files import (
     ADDED,
     C_SOURCE,
@@ -65,7 +65,7 @@ def plan_removed(host: bytes) -> FilePlan:
 
 
 @pytest.fixture
-def objcopy(llvm: Callable[[str], str], tmp_path: Path) -> Objcopy:
+def objcopy(llvm: Tool, tmp_path: Path) -> Objcopy:
     return Objcopy(llvm("llvm-objcopy"), tmp_path, plan_elf)
 
 
@@ -82,7 +82,7 @@ def objcopy(llvm: Callable[[str], str], tmp_path: Path) -> Objcopy:
     ],
 )
 def test_llvm_bytes(
-    target: str, extra: list[str], llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path
+    target: str, extra: list[str], llvm: Tool, objcopy: Objcopy, tmp_path: Path
 ) -> None:
     """Both directions give llvm-objcopy's bytes, for objects and for shared libraries."""
     for suffix, source, flags in (
@@ -104,7 +104,7 @@ def test_llvm_bytes(
 @pytest.mark.llvm
 @pytest.mark.parametrize("target", ["x86_64", "i386", "mips", "mips64el", "mips64", "s390x"])
 def test_symbols_in_removed_sections(
-    target: str, llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path
+    target: str, llvm: Tool, objcopy: Objcopy, tmp_path: Path
 ) -> None:
     """Symbols of removed sections vanish, and relocations and groups follow the others."""
     (tmp_path / "a.s").write_text(SIGNED_SYMBOLS)
@@ -117,7 +117,7 @@ def test_symbols_in_removed_sections(
 
 
 @pytest.mark.llvm
-def test_empty_symbol_table(llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path) -> None:
+def test_empty_symbol_table(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
     """A library's symbol table without symbols goes with its names, as there."""
     (tmp_path / "a.c").write_text(C_SOURCE)
     clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-fPIC", "-c")
@@ -133,9 +133,7 @@ def test_empty_symbol_table(llvm: Callable[[str], str], objcopy: Objcopy, tmp_pa
 
 
 @pytest.mark.llvm
-def test_more_than_65280_sections(
-    llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path
-) -> None:
+def test_more_than_65280_sections(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
     """Section numbers that need SHT_SYMTAB_SHNDX are kept; it goes when they shrink."""
     lines = [f'.section {PREFIX}{kind}-x,"e"\n.byte 0\n' for kind in ("host", "hip")]
     lines += (f'.section .t{i},"a"\ns{i}: .byte {i & 255}\n' for i in range(65277))
@@ -149,7 +147,7 @@ def test_more_than_65280_sections(
 
 
 @pytest.mark.llvm
-def test_program_runs(llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path) -> None:
+def test_program_runs(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
     """A program linked from a bundled and an extracted object runs, and so with sections."""
     if platform.machine() != "x86_64":
         pytest.skip("the program is for x86-64")
