@@ -26,9 +26,8 @@ from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import HERE as FUZZ
-from tests.operations.archives import thin_archive
+from tests.operations.archives import archive, thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
-from tests.operations.test_finding import archive
 from tests.operations.test_kpack_archives import write as write_kpack_archive
 
 IMAGES = {HOST: b"", "gfx9-4-generic": code("generic"), "gfx90a:xnack+": code("gfx90a", 77)}

@@ -129,3 +129,10 @@ def run(command: list[str], **environment: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def started(path: Path) -> list[str]:
+    """Run a program of `MAIN`, or load a library; return what its runtime prints."""
+    lines = run([str(path)]) if "program" in path.name else load(path)
+    lines.remove("values 6" if "program" in path.name else "loaded")
+    return lines

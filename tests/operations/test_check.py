@@ -13,8 +13,8 @@ from offload_tool.operations.check import Fault, Rule, check_libraries
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.object_files import make_code_object
 from tests.fuzz.seeds import HERE
+from tests.operations.archives import archive
 from tests.operations.fatbins import HOST, make_bundle
-from tests.operations.test_finding import archive
 
 QUIET = KERNEL | {".vgpr_spill_count": 0, ".sgpr_spill_count": 0}
 SPILLING = QUIET | {".name": "s", ".vgpr_spill_count": 1200, ".sgpr_spill_count": 3}

@@ -19,7 +19,7 @@ from offload_tool.operations.embed import (
 )
 from tests.conftest import Tool, run_tool
 from tests.formats.object_files import make_elf
-from tests.operations.test_finding import archive
+from tests.operations.archives import archive
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 

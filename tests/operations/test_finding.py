@@ -25,8 +25,8 @@ from offload_tool.operations.list_images import iter_images
 from tests.conftest import Tool, run_tool
 from tests.formats.cuda.test_fatbin import CUBIN, PACKED, cuda_fatbin
 from tests.formats.object_files import make_coff, make_elf
-from tests.operations.archives import thin_archive
-from tests.operations.fatbins import HOST, code, entry_id, make_bundle
+from tests.operations.archives import archive, thin_archive
+from tests.operations.fatbins import HOST, code, make_bundle
 
 IMAGES = {HOST: b"", "gfx906": code("gfx906"), "gfx90a:xnack+": code("gfx90a", 77)}
 TARGETS = ["", "gfx906", "gfx90a:xnack+"]
@@ -41,17 +41,32 @@ def targets(path: Path) -> list[str]:
     return [image.target_id for image in list_images(path)]
 
 
-def archive(path: Path, *members: Path) -> Path:
-    data = b"!<arch>\n"
-    for member in members:
-        content = member.read_bytes()
-        data += b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (
-            *(member.name.encode() + b"/", 0, 0, 0, 0o644),
-            len(content),
-        )
-        data += content + b"\n" * (len(content) & 1)
-    path.write_bytes(data)
-    return path
+IDS = [
+    "host-x86_64-unknown-linux-gnu-",
+    "hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-",
+    "openmp-nvptx64-nvidia-cuda-unknown-sm_80",
+    "hip-spirv64-amd-amdhsa--amdgcnspirv",
+]
+
+
+def test_bundle(tmp_path: Path) -> None:
+    """Each entry is listed in file order with its parts, offset and size."""
+    contents = {entry: bytes([at]) * at * 10 for at, entry in enumerate(IDS)}
+    bundle = make_bundle(tmp_path / "b", contents, alignment=64)
+    images = list_images(bundle)
+    assert [image.id for image in images] == IDS
+    assert [image.size for image in images] == [0, 10, 20, 30]
+    assert [image.kind for image in images] == ["host", "hipv4", "openmp", "hip"]
+    assert [image.target_id for image in images] == [
+        *("", "gfx90a:sramecc+:xnack-", "sm_80", "amdgcnspirv"),
+    ]
+    assert {(i.file, i.member, i.container, i.index) for i in images} == {
+        (str(bundle), None, "bundle", 0)
+    }
+    data = bundle.read_bytes()
+    for index, image in enumerate(images):
+        assert image.offset is not None
+        assert data[image.offset : image.offset + image.size] == bytes([index]) * image.size
 
 
 @pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
@@ -282,15 +297,21 @@ def test_thin_archive_in_a_zip(tmp_path: Path) -> None:
 
 
 def test_several_bundles_in_a_section(tmp_path: Path, bundle: Path) -> None:
-    """Compressed and other bundles in one section are all found, with zeros between."""
+    """Compressed and other bundles, alone or in a section, are all found, with zeros between."""
     both = tmp_path / "both"
     packed = make_bundle(tmp_path / "p", IMAGES, compression=Compression())
     both.write_bytes(packed.read_bytes() + bytes(333) + bundle.read_bytes() + bytes(5))
     embed_bundle(both, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
-    images = list_images(tmp_path / "x.o")
-    assert [i.target_id for i in images] == TARGETS * 2
-    assert [i.container for i in images] == ["compressed-bundle"] * 3 + ["bundle"] * 3
-    assert {i.section for i in images} == {".hip_fatbin"}
+    for path, section in ((both, None), (tmp_path / "x.o", ".hip_fatbin")):
+        images = list_images(path)
+        assert [i.target_id for i in images] == TARGETS * 2
+        assert [(i.container, i.index) for i in images] == [
+            *[("compressed-bundle", 0)] * 3,
+            *[("bundle", 1)] * 3,
+        ]
+        assert {i.section for i in images} == {section}
+        assert images[4].offset is not None
+        assert path.read_bytes()[images[4].offset :][:5000] == IMAGES["gfx906"]
 
 
 def test_weak_coff_magic(tmp_path: Path) -> None:
@@ -354,15 +375,36 @@ def test_cuda_fat_binary(tmp_path: Path) -> None:
     assert path.read_bytes()[images[0].offset :][:8] == b".version"
 
 
-def test_ids_are_what_was_stored(tmp_path: Path) -> None:
-    """An ID is listed as stored."""
-    path = make_bundle(tmp_path / "b", IMAGES)
-    assert [i.id for i in list_images(path)] == [entry_id(target) for target in IMAGES]
-
-
 def test_host_object_without_its_fat_binary(tmp_path: Path) -> None:
     """A CUDA host object with an empty placeholder has no images, and is not broken."""
     (tmp_path / "a.host.o").write_bytes(make_elf(extra={b".nv_fatbin": PLACEHOLDER}))
     assert list_images(tmp_path) == []
     with pytest.raises(NoContainerError):
         list_images(tmp_path / "a.host.o")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected a bundle"),
+        (b"#!/bin/sh", "found b'#!/bin/s'"),
+        (b"\x7fELF" + bytes(5), "expected an ELF file, found"),
+        (b"!<arch>\n", "found an archive without any"),
+        (b"__CLANG_OFFLOAD_BUNDLE__", "number of bundle entries"),
+    ],
+    ids=["empty", "script", "cut-elf", "archive", "cut-bundle"],
+)
+def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
+    """A file without images, or with broken ones, is rejected by name."""
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    broken = content.startswith((b"\x7fELF", b"__CLANG"))
+    with pytest.raises(FormatError if broken else NoContainerError, match=message) as caught:
+        list_images(path)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """The error names a missing file."""
+    with pytest.raises(FileError, match="nowhere"):
+        list_images(tmp_path / "nowhere")

@@ -13,8 +13,8 @@ from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.operations.merge import MergeError, merge_files
 from tests.conftest import Tool, run_tool
 from tests.formats.object_files import archive_bytes, make_code_object, make_coff, make_elf
+from tests.operations.archives import archive
 from tests.operations.fatbins import HOST, code, make_bundle
-from tests.operations.test_finding import archive
 
 TARGETS = ["gfx1030", "gfx906", "gfx90a:xnack+", "gfx90a:xnack-"]
 """In the SCons tool's order."""
@@ -193,35 +193,31 @@ def refusal(tmp_path: Path, first: Path, second: Path) -> str:
     return message
 
 
-def test_duplicates(tmp_path: Path) -> None:
-    """A target in both files is an error, even if its images are equal."""
-    first = make_bundle(tmp_path / "first", part(b"", "gfx906"))
-    second = make_bundle(tmp_path / "second", part(b"", "gfx1030", "gfx906"))
-    assert "both have an entry for 'hipv4-amdgcn-amd-amdhsa--gfx906'" in refusal(
-        tmp_path, first, second
-    )
-
-
-def test_conflicts(tmp_path: Path) -> None:
-    """A feature that one file sets and the other leaves open is an error."""
-    first = make_bundle(tmp_path / "first", part(b"", "gfx90a:xnack+"))
-    second = make_bundle(tmp_path / "second", {HOST: b"", "gfx90a": b"x"})
-    assert "set 'xnack' in both or in neither" in refusal(tmp_path, first, second)
-
-
-@pytest.mark.parametrize("host", [b"other", None], ids=["differs", "missing"])
-def test_hosts_disagree(tmp_path: Path, host: bytes | None) -> None:
-    """Different host entries, or one in a single file only, are an error."""
-    first = make_bundle(tmp_path / "first", part(b"host", "gfx906"))
-    second = make_bundle(tmp_path / "second", part(host, "gfx1030"))
-    assert "host entry" in refusal(tmp_path, first, second)
-
-
-def test_host_objects_disagree(tmp_path: Path) -> None:
-    """Object bundles of different host objects are an error."""
-    first = make_bundle(tmp_path / "first", part(make_elf(), "gfx906"), file_type="o")
-    second = make_bundle(tmp_path / "second", part(make_elf(machine=183), "gfx1030"), file_type="o")
-    assert "one host object, the second another" in refusal(tmp_path, first, second)
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (part(b"", "gfx906"), part(b"", "gfx1030", "gfx906"), "both have an entry for 'hipv4-amd"),
+        (part(b"", "gfx90a:xnack+"), {HOST: b"", "gfx90a": b"x"}, "set 'xnack' in both or in"),
+        (part(b"host", "gfx906"), part(b"other", "gfx1030"), "host entry"),
+        (part(b"host", "gfx906"), part(None, "gfx1030"), "host entry"),
+        (
+            part(make_elf(), "gfx906"),
+            part(make_elf(machine=183), "gfx1030"),
+            "one host object, the second another",
+        ),
+    ],
+    ids=["same target", "feature left open", "other host", "no host", "other host object"],
+)
+def test_contents_that_disagree(
+    tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes], message: str
+) -> None:
+    """A target or a host that is not the same in both, or a target in both, is an error."""
+    file_type = "o" if first.get(HOST, b"").startswith(b"\x7fELF") else "bc"
+    pair = [
+        make_bundle(tmp_path / name, images, file_type=file_type)
+        for name, images in (("first", first), ("second", second))
+    ]
+    assert message in refusal(tmp_path, *pair)
 
 
 def test_kinds_of_files(tmp_path: Path) -> None:

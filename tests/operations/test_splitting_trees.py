@@ -37,7 +37,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool, hip_objects:
     for name, prefix in (("lib/deep/liba.so", "k"), ("libb.so", "z")):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        link(hip_objects, llvm("clang"), path, ["-shared", "-fuse-ld=lld"], prefix)
+        link(hip_objects, llvm("clang"), path, "library-lld", prefix)
     (folder / "lib/deep/link.so").symlink_to("liba.so")
     (folder / "empty").mkdir()
     (folder / "data.txt").write_text("data")
