@@ -262,20 +262,20 @@ def test_other_tools_read_the_result(
         if ar is None:
             missing("GNU ar")
             raise AssertionError
-        assert output(ar, "t", tmp_path / "dsa.a").split() == expected
+        assert run_tool(ar, "t", tmp_path / "dsa.a").split() == expected
         shown = subprocess.run([ar, "p", tmp_path / "dsa.a"], check=True, capture_output=True)
         assert shown.stdout == contents["text"] + image
     for nm in (shutil.which("nm"), llvm("llvm-nm")):
         if nm is None:
             missing("GNU nm")
             raise AssertionError
-        index = output(nm, "--print-armap", tmp_path / "dsa.a")
+        index = run_tool(nm, "--print-armap", tmp_path / "dsa.a")
         assert f"in_device in {expected[1]}" in index
     (tmp_path / "main.c").write_text("int in_device(void); void _start(void) { in_device(); }\n")
     run_tool(llvm("clang"), "-c", "main.c", cwd=tmp_path)
     linked = tmp_path / "linked"
-    output(llvm("ld.lld"), tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
-    assert " T in_device" in output(llvm("llvm-nm"), linked)
+    run_tool(llvm("ld.lld"), tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
+    assert " T in_device" in run_tool(llvm("llvm-nm"), linked)
 
 
 @pytest.mark.llvm
@@ -288,12 +288,8 @@ def test_device_link_takes_members(tmp_path: Path, contents: dict[str, bytes], l
         llvm("clang"), "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c", "main.c", cwd=tmp_path
     )
     linked = tmp_path / "linked"
-    output(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
-    assert " t f\n" in output(llvm("llvm-nm"), linked)  # device functions are hidden
-
-
-def output(*command: str | Path) -> str:
-    return run_tool(*command)
+    run_tool(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
+    assert " t f\n" in run_tool(llvm("llvm-nm"), linked)  # device functions are hidden
 
 
 @pytest.mark.llvm
@@ -322,17 +318,6 @@ def binary(*entries: tuple[str, bytes]) -> bytes:
 
 ELF = make_elf(machine=224)
 GOOD = binary((HOST, b""), (GPU + "gfx906", ELF))
-
-
-def test_sizes_of_members(tmp_path: Path) -> None:
-    """Members are complete, whether written from buffers or copied by the kernel."""
-    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
-    rows = [(str(t), os.urandom(s)) for t, s in zip(targets, (5, 70_000, 200_000), strict=True)]
-    hda = archive_of(tmp_path / "hda.a", {f"m{index}": binary(*rows) for index in range(40)})
-    outputs = {target: tmp_path / target.target_id for target in targets}
-    unbundle_archive(hda, outputs)
-    for (_, data), path in zip(rows, outputs.values(), strict=True):
-        assert members_of(path) == [data] * 40
 
 
 def test_large_archives_are_written_at_once(
@@ -438,7 +423,7 @@ CORRUPT = {
     "member-header-cut": (archive(GOOD_MEMBER) + header(b"b/", 0)[:30], r"offset 0x{FIRST:x}, hea"),
     "member-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD))[:-9], r"size of member 2 \('b.o'\)"),
     "member-size": (archive(GOOD_MEMBER) + header(b"b.o/", 9), r"size of member 2 \('b.o'\)"),
-    "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x.*cut short"),
+    "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x56, entry 2"),
     "bundle-size": (archive((b"b.o/", claiming(99, 1 << 63))), r"\(b.o\)', offset 0x20, entry 1"),
     "bundle-offset": (archive((b"b.o/", claiming(1 << 63, 4))), r"\(b.o\)', offset 0x20, entry 1"),
     "image-in-table": (archive((b"b.o/", claiming(8, 4))), r"\(b.o\)', offset 0x0.*of entry 1"),
@@ -628,14 +613,6 @@ def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
     assert capfd.readouterr().err.splitlines()[0] == f"'{hda}(t.txt)': no bundle, skipped"
 
 
-def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:
-    """A broken member's offset is relative to its beginning; LLVM continues silently."""
-    hda = archive_of(tmp_path / "hda.a", {"good.o": GOOD, "cut.o": GOOD[:-10]})
-    with pytest.raises(FormatError, match=r"hda\.a\(cut\.o\)', offset 0x56, entry 2"):
-        unbundle_archive(hda, {ONE: tmp_path / "out.a"})
-    assert not (tmp_path / "out.a").exists()
-
-
 def test_names_with_folders(tmp_path: Path) -> None:
     """A member's folder, which archivers keep on request, is not part of a DSA's name."""
     hda = archive_of(tmp_path / "hda.a", {"some/folder/m.o": GOOD, "/m.o": GOOD})
@@ -682,32 +659,27 @@ def test_sample_is_good() -> None:
     assert outcome(SAMPLE) == ""
 
 
-@settings(max_examples=300)
+LIES = [0, 1, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1]
+NUMBERS = st.builds(
+    lambda value, size: (value % (1 << 8 * size)).to_bytes(size, "little"),
+    *(st.sampled_from(LIES), st.sampled_from([2, 4, 8])),
+)
+
+
+@settings(max_examples=400)
 @given(
     changes=st.lists(
-        st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4
+        st.tuples(st.integers(0, len(SAMPLE) - 8), st.binary(min_size=1, max_size=1) | NUMBERS),
+        min_size=1,
+        max_size=4,
     ),
-    end=st.one_of(st.just(len(SAMPLE)), st.integers(0, len(SAMPLE))),
+    end=st.just(len(SAMPLE)) | st.integers(0, len(SAMPLE)),
 )
 def test_any_damage_gives_archives_or_a_clean_error(
-    changes: list[tuple[int, int]], end: int
+    changes: list[tuple[int, bytes]], end: int
 ) -> None:
-    """With any bytes changed or cut off: outputs, or one line and no output."""
+    """With bytes or numbers changed, or an end cut off: outputs, or one line and no output."""
     data = bytearray(SAMPLE)
     for position, value in changes:
-        data[position] = value
+        data[position : position + len(value)] = value
     assert "\n" not in outcome(bytes(data[:end]))
-
-
-@settings(max_examples=100)
-@given(
-    start=st.integers(0, len(SAMPLE) - 8),
-    value=st.sampled_from([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1]),
-    size=st.sampled_from([2, 4, 8]),
-)
-def test_any_lying_number_gives_archives_or_a_clean_error(
-    start: int, value: int, size: int
-) -> None:
-    """With extreme numbers anywhere: outputs, or one line and no output."""
-    raw = (value % (1 << 8 * size)).to_bytes(size, "little")
-    assert "\n" not in outcome(SAMPLE[:start] + raw + SAMPLE[start + size :])
