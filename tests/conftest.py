@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -103,7 +103,7 @@ def identity(path: Path) -> tuple[int, ...]:
     return (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
     """Fail in CI, where everything is installed; skip with a reason on a user's machine."""
     if os.environ.get("CI"):
         pytest.fail(f"{what} is missing, and CI must have it")
@@ -115,7 +115,6 @@ def program(name: str) -> str:
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
         missing(name)
-        raise AssertionError  # missing() does not return
     return found
 
 
@@ -171,7 +170,6 @@ def llvm() -> Tool:
         found = shutil.which(f"/usr/lib/llvm-22/bin/{tool}") or shutil.which(f"{tool}-22")
         if found is None:
             missing(f"LLVM 22's {tool}")
-            raise AssertionError  # missing() does not return
         return found
 
     return find
@@ -217,6 +215,5 @@ def nvidia() -> Callable[[str], Path]:
                 for found in sorted(Path(folder).glob(f"{place}/{name}"), reverse=True):
                     return found
         missing(f"NVIDIA's {name}")
-        raise AssertionError  # missing() does not return
 
     return find

@@ -289,8 +289,6 @@ def test_compressed(bench: Bench, version: str, level: str | None, file_type: st
         write.append(f"-compression-level={level}")
     assert bench.ours(*write) == bench.theirs(*write) == Result(0, b"", "")
     ours, theirs = bench.content("ours", "out"), bench.content("theirs", "out")
-    assert ours is not None
-    assert theirs is not None
     assert ours[:8] == theirs[:8] == b"CCOB" + bytes([int(version), 0, 1, 0])
     bench.folder.joinpath("ours/out").write_bytes(theirs)
     bench.folder.joinpath("theirs/out").write_bytes(ours)
@@ -309,7 +307,6 @@ def test_verbose_reports(bench: Bench) -> None:
     assert labels[0] == labels[1]
     assert len(labels[0]) == 10
     theirs = bench.content("theirs", "out")
-    assert theirs is not None
     bench.write("out", theirs)
     read = [*READ, "-input=out", "-verbose"]
     ours, llvm = (
@@ -332,7 +329,6 @@ def test_objects(bench: Bench, host_object: str) -> None:
     read = ["-type=o", "-unbundle", targets, "-input=out", *(f"-output={name}" for name in outputs)]
     bench.assert_same(read, outputs)
     host = bench.content("ours", "u0")
-    assert host is not None
     assert b"__CLANG_OFFLOAD_BUNDLE__" not in host
 
 
@@ -473,7 +469,6 @@ def test_hip_targets_with_an_elf_first(alone: Bench) -> None:
     made = alone.ours("-type=o", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
     assert made == Result(0, b"", "")
     bundle = alone.content("ours", "out")
-    assert bundle is not None
     assert bundle.startswith(b"__CLANG_OFFLOAD_BUNDLE__")
 
 
@@ -514,23 +509,7 @@ def test_device_object_of_one_zero_byte(bench: Bench, host_object: str) -> None:
     assert bench.ours(*read).status == 0
     assert bench.content("ours", "u1") == b"\0"
     host = bench.content("ours", "u0")
-    assert host is not None
     assert host.startswith(b"\x7fELF")
-
-
-def test_wrong_hash(alone: Bench) -> None:
-    """A compressed bundle with a wrong hash is an error that names both hashes."""
-    alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out", "-compress")
-    path = alone.folder / "ours" / "out"
-    data = bytearray(path.read_bytes())
-    data[24] ^= 1
-    path.write_bytes(data)
-    read = ["-type=bc", "-unbundle", f"-targets={GPU}gfx906", "-input=out", "-output=u"]
-    made = alone.ours(*read)
-    assert made.status == 1
-    assert "hash stored in the header 0x" in made.errors
-    assert "hash of the data 0x" in made.errors
-    assert alone.content("ours", "u") is None
 
 
 def test_no_tool_is_needed(alone: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

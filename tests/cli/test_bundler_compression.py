@@ -55,31 +55,6 @@ def test_variables_not_set() -> None:
     assert compression_level({}) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "version", "warning"),
-    [
-        ("2", 2, None),
-        ("03", 3, None),
-        ("4", 3, ": 4. Valid values are 2 or 3. Using default version 3."),
-        ("65536", 3, ": 65536. Using default version 3."),
-        ("", 3, ": . Using default version 3."),
-    ],
-)
-def test_version_variable(value: str, version: int, warning: str | None) -> None:
-    """The variable selects version 2 or 3; other values lead to a warning, and version 3."""
-    expected = warning and f"Warning: Invalid value for {VERSION}{warning}"
-    assert compressed_format_version({VERSION: value}) == (version, expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "level"), [("-5", -5), ("007", 7), ("+3", None), ("9" * 30, None)]
-)
-def test_level_variable(value: str, level: int | None) -> None:
-    """The variable selects any 32-bit level; other values lead to a warning, and the default."""
-    warning = f"Warning: Invalid value for {LEVEL}: {value}. Ignoring it."
-    assert compression_level({LEVEL: value}) == (level, warning if level is None else None)
-
-
 @pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
 def test_ignored_variables(ignore: str, version: int, level: int | None) -> None:
     """OFFLOAD_BUNDLER_IGNORE_ENV_VAR disables the others if it is exactly 1."""

@@ -27,7 +27,7 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run, state
 from tests.cli.loaded import loaded_modules
-from tests.conftest import Capture, Tool, missing, run_tool
+from tests.conftest import Capture, Tool, missing, program, run_tool
 from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
@@ -131,7 +131,7 @@ def odd_names(folder: Path) -> str:
 
 def test_odd_names_for_make(odd_names: str) -> None:
     """Make reads unusual names in a depfile correctly: a change of each file rebuilds OUT."""
-    make = program_path("make")
+    make = program("make")
     Path("Makefile").write_text("include k.d\n%.co:\n\ttouch '$@'\n")
 
     def is_up_to_date() -> bool:
@@ -144,7 +144,7 @@ def test_odd_names_for_make(odd_names: str) -> None:
 
 def test_odd_names_for_ninja(odd_names: str) -> None:
     """Ninja reads unusual names in a depfile correctly: a change of each file rebuilds OUT."""
-    ninja = program_path("ninja")
+    ninja = program("ninja")
     goal = odd_names.replace("$", "$$").replace(" ", "$ ")
     Path("build.ninja").write_text(
         f"rule touch\n  command = touch '{odd_names.replace('$', '$$')}'\n  depfile = k.d\n"
@@ -168,14 +168,6 @@ def _assert_followed(output: str, is_up_to_date: Callable[[], bool]) -> None:
         os.utime(name, (made + 10, made + 10))
         assert not is_up_to_date(), name
         os.utime(name, (made - 10, made - 10))
-
-
-def program_path(program: str) -> str:
-    found = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
-    if found is None:
-        missing(program)
-    assert found is not None
-    return found
 
 
 def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
+from tests.cli.conftest import schema_judge
 from tests.conftest import Capture
 from tests.operations.fatbins import make_bundle
 from tests.operations.test_diff import code
@@ -39,12 +37,8 @@ def test_tables(builds: list[str], capsys: Capture) -> None:
 
 def test_json(builds: list[str], capsys: Capture) -> None:
     """The output of --json conforms to its schema."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
-        main(["diff", "--schema"])
-    schema = json.loads(out.getvalue())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["$defs"]["kernel"]["required"] == list(Kernel._fields)
-    judge = jsonschema.Draft202012Validator(schema)
+    judge = schema_judge("diff", "--schema")
+    assert judge.schema["$defs"]["kernel"]["required"] == list(Kernel._fields)
     assert main(["diff", "--json", *builds]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [error.message for error in judge.iter_errors(found)] == []

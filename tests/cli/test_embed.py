@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.errors import CompilerError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.operations.embed import read_host_files, write_cuda_fatbin
-from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run
-from tests.conftest import Capture, missing, run_tool
+from tests.conftest import Capture, found_toolchain, run_tool
 
 HIP = KERNEL.replace("VALUE", "1")
 HOST_ENTRY = ["-targets=host-x86_64-unknown-linux-gnu-", "-input=/dev/null"]
@@ -34,16 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def toolchain() -> Toolchain:
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
-
-
 def compile_host(source: str, text: str, *options: str) -> None:
-    toolchain()
+    found_toolchain()
     Path(source).write_text(text)
     assert run("compile", source, "-o", "host.o", "--host", *options) == 0
 
@@ -105,7 +94,7 @@ def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
     assert run("embed", "k.hipfb", "-o", "a.o", *hosts) == 0
     assert Path("a.o").stat().st_mtime == 1
     Path("runtime.c").write_text(RUNTIME)
-    run_tool(*find_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog")
+    run_tool(*found_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog")
     done = run_tool("./prog")
     lines = done.splitlines()
     assert lines[0] == "__CLANG_OFFLOAD_BUNDLE__"
@@ -116,7 +105,7 @@ def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
 def test_kernels_that_nobody_registers(capfd: Capture) -> None:
     """A host object with a kernel, but without a way to register it, is rejected by name."""
     Path("lost.c").write_text("void _Z5__device_stub__k(void) {}\n")
-    run_tool(*toolchain().cc, "-c", "lost.c")
+    run_tool(*found_toolchain().cc, "-c", "lost.c")
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
     assert "no code registers the kernel _Z5__device_stub__k" in capfd.readouterr().err
     assert not Path("a.o").exists()

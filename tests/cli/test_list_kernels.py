@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
 from offload_tool.operations.kernel_table import KEYS_OF_PLACE
+from tests.cli.conftest import schema_judge
 from tests.conftest import Capture
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.fuzz.seeds import HERE
@@ -21,15 +18,6 @@ from tests.operations.fatbins import make_bundle
 
 SPILLING = KERNEL | {".name": "_Z1kPi", ".vgpr_spill_count": 7, ".agpr_count": 4}
 KEYS = [*KEYS_OF_PLACE, "kernel", "demangled", *Kernel._fields[1:]]
-
-
-def schema(option: str) -> dict[str, Any]:
-    """Return the output of an option."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
-        main(["list", option])
-    assert ended.value.code == 0
-    given: dict[str, Any] = json.loads(out.getvalue())
-    return given
 
 
 @pytest.fixture
@@ -89,14 +77,12 @@ def test_json(bundle: Path, capsys: Capture) -> None:
 
 def test_schema(bundle: Path, capsys: Capture) -> None:
     """The output conforms to its schema, which has the same keys, and the list's descriptions."""
-    given = schema("--kernels-schema")
-    jsonschema.Draft202012Validator.check_schema(given)
-    rows, images = given["items"], schema("--schema")["items"]
+    judge = schema_judge("list", "--kernels-schema")
+    rows, images = judge.schema["items"], schema_judge("list", "--schema").schema["items"]
     assert list(rows["properties"]) == rows["required"] == KEYS
     for key in KEYS_OF_PLACE:
         assert rows["properties"][key] == images["properties"][key]
     cubin = HERE / "seeds" / "sm_90a.cubin"
-    judge = jsonschema.Draft202012Validator(given)
     for words in ([bundle], [cubin], [bundle, cubin, "--demangle"]):
         assert main(["list", "--kernels", "--json", *map(str, words)]) == 0
         kernels = json.loads(capsys.readouterr().out)

@@ -14,32 +14,25 @@ from typing import Any
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files, report
+from offload_tool import report
 from offload_tool.cli import main
 from offload_tool.operations.bundle import Compression
 from offload_tool.report import sizes
 from tests.cli.browsing import Browser, Parsed
 from tests.conftest import Capture
+from tests.operations.fatbins import HOST, make_bundle
 
 TARGETS = {"gfx90a": 60_000, "gfx1100": 30_000, "gfx1201:xnack-": 9_000}
 HOSTILE_TARGET = "<b>&amp;</b><script>document.title='hacked'</script>"
 HOSTILE_MEMBER = "<img src=x onerror=\"document.title='hacked'\"> & \u202e%{label}.o"
 
 
-def make_bundle(
+def sized_bundle(
     path: Path, targets: dict[str, int], compression: Compression | None = None
 ) -> Path:
     """Write a bundle of images of these sizes, with an empty host entry."""
-    host = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-    items: list[tuple[BundleEntryID, Path | None]] = [(host, None)]
-    for index, (target, size) in enumerate(targets.items()):
-        image = path.with_name(f"{path.name}.{index}.image")
-        image.write_bytes(bytes(size))
-        items.append((BundleEntryID("hipv4", "amdgcn-amd-amdhsa-", target), image))
-    bundle_files(items, path, compression=compression)
-    for index in range(len(targets)):
-        path.with_name(f"{path.name}.{index}.image").unlink()
-    return path
+    images = {HOST: b"", **{target: bytes(size) for target, size in targets.items()}}
+    return make_bundle(path, images, alignment=1, compression=compression)
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +44,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "in"
     folder.mkdir()
     halves = {target: size // 2 for target, size in TARGETS.items()}
-    make_bundle(folder / "plain.hipfb", halves)
-    packed = make_bundle(folder / "packed", halves, Compression()).read_bytes()
-    hostile = make_bundle(folder / "hostile", {HOSTILE_TARGET: 1000}).read_bytes()
+    sized_bundle(folder / "plain.hipfb", halves)
+    packed = sized_bundle(folder / "packed", halves, Compression()).read_bytes()
+    hostile = sized_bundle(folder / "hostile", {HOSTILE_TARGET: 1000}).read_bytes()
     with zipfile.ZipFile(folder / "x.zip", "w") as archive:
         archive.writestr("lib/packed.hipfb", packed)
         archive.writestr(HOSTILE_MEMBER, hostile)
@@ -187,7 +180,7 @@ def test_without_plotly(
 
 def test_no_device_code(tmp_path: Path) -> None:
     """For a bundle without device code, the page says so, and has no picture."""
-    make_bundle(tmp_path / "b", {"gfx90a": 0})
+    sized_bundle(tmp_path / "b", {"gfx90a": 0})
     page = tmp_path / "r.html"
     assert main(["report", str(tmp_path / "b"), "-o", str(page)]) == 0
     text = page.read_text()

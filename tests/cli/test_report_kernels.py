@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, quote
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli import main
 from tests.cli.browsing import Browser, Parsed
 from tests.conftest import Capture, missing
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
+from tests.operations.fatbins import HOST, make_bundle
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><!--\u202egnp.exe\u2066"
 LONG = "_Z" + "x" * 1_000_000
@@ -37,17 +37,8 @@ def kernel(name: str, **needs: int) -> dict[str, object]:
 
 def bundle(path: Path, kernels: dict[str, list[dict[str, object]]]) -> Path:
     """Write a bundle with a code object of these kernels for each target ID."""
-    host = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-    items: list[tuple[BundleEntryID, Path | None]] = [(host, None)]
-    for index, (target, rows) in enumerate(kernels.items()):
-        image = path.with_name(f"{path.name}.{index}")
-        image.write_bytes(code_object(metadata(rows)))
-        items.append((BundleEntryID("hipv4", "amdgcn-amd-amdhsa-", target), image))
-    bundle_files(items, path)
-    for _, image in items[1:]:
-        if image is not None:
-            image.unlink()
-    return path
+    images = {target: code_object(metadata(rows)) for target, rows in kernels.items()}
+    return make_bundle(path, {HOST: b"", **images}, alignment=1)
 
 
 def library(path: Path, extra: int = 0) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from offload_tool.errors import FileError, FormatError, UsageError
 from offload_tool.formats.objects.ar import ArchiveReader, plan_archive
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.unarchive import unbundle_archive
-from tests.conftest import Tool, identity, missing, run_tool
+from tests.conftest import Tool, identity, program, run_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -61,10 +60,7 @@ def test_same_bytes_as_llvm_ar(tmp_path: Path, objects: Path, llvm: Tool, names:
 @pytest.mark.llvm
 def test_gnu_tools_read_it(tmp_path: Path, objects: Path) -> None:
     """GNU ar lists and extracts the members, GNU nm finds the object bundles' symbols."""
-    ar, nm = shutil.which("ar"), shutil.which("nm")
-    if ar is None or nm is None:
-        missing("GNU ar and nm")
-        raise AssertionError
+    ar, nm = program("ar"), program("nm")
     members = [(f"{name}.renamed.o", objects / f"{name}.o") for name in ("first", "second")]
     create_archive(members, tmp_path / "made.a")
     assert run_tool(ar, "t", tmp_path / "made.a").split() == [name for name, _ in members]
@@ -87,10 +83,7 @@ def test_linker_takes_object_bundles(
     tmp_path: Path, objects: Path, llvm: Tool, linker: str
 ) -> None:
     """A host linker takes the object bundle that defines an undefined symbol, without images."""
-    found = shutil.which(linker) if linker == "ld" else llvm(linker)
-    if found is None:
-        missing("GNU ld")
-        raise AssertionError
+    found = program("ld") if linker == "ld" else llvm(linker)
     made, out = tmp_path / "libmade.a", tmp_path / "linked"
     create_archive([(name, objects / name) for name in ("first.o", "second.o")], made)
     (tmp_path / "main.c").write_text("int second(void); void _start(void) { second(); }\n")

@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -31,7 +30,7 @@ from offload_tool.operations.unarchive import (
     NotAnArchiveError,
     unbundle_archive,
 )
-from tests.conftest import Tool, missing, run_tool
+from tests.conftest import Tool, program, run_tool
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
 from tests.operations.archives import archive_of
@@ -258,17 +257,11 @@ def test_other_tools_read_the_result(
     unbundle_archive(hda, {BundleEntryID.parse(device): tmp_path / "dsa.a"})
 
     expected = [f"{stem}-{device}{stem}.o" for stem in ("text", "dev")]
-    for ar in (shutil.which("ar"), llvm("llvm-ar")):
-        if ar is None:
-            missing("GNU ar")
-            raise AssertionError
+    for ar in (program("ar"), llvm("llvm-ar")):
         assert run_tool(ar, "t", tmp_path / "dsa.a").split() == expected
         shown = subprocess.run([ar, "p", tmp_path / "dsa.a"], check=True, capture_output=True)
         assert shown.stdout == contents["text"] + image
-    for nm in (shutil.which("nm"), llvm("llvm-nm")):
-        if nm is None:
-            missing("GNU nm")
-            raise AssertionError
+    for nm in (program("nm"), llvm("llvm-nm")):
         index = run_tool(nm, "--print-armap", tmp_path / "dsa.a")
         assert f"in_device in {expected[1]}" in index
     (tmp_path / "main.c").write_text("int in_device(void); void _start(void) { in_device(); }\n")

@@ -14,7 +14,6 @@ from offload_tool.formats.bundle.binary import (
     BundleEntry,
     BundleLayout,
     find_alignment,
-    is_bundle,
     plan_bundle,
     read_bundle,
 )
@@ -112,12 +111,6 @@ def test_corrupt_bundles(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         read_bundle(memoryview(data), path="broken.hipfb")
     assert str(caught.value).startswith("'broken.hipfb', offset 0x")
-
-
-def test_magic() -> None:
-    """A bundle is recognised by its magic, at any offset."""
-    assert is_bundle(memoryview(b"xx" + MAGIC), 2)
-    assert not is_bundle(memoryview(MAGIC[:-1]))
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,10 @@ def test_entries() -> None:
     found = read_cuda_fatbin(data, 6)
     assert found.size == len(cuda_fatbin())
     ptx, cubin = found.images
-    assert (ptx.image_kind, ptx.processor, ptx.stored_size, ptx.size) == (
-        "ptx",
-        "compute_80",
-        16,
-        16,
-    )
-    assert (cubin.image_kind, cubin.processor, cubin.stored_size, cubin.size) == (
-        "elf",
-        "sm_90",
-        len(PACKED),
-        len(CUBIN),
-    )
+    assert [(i.image_kind, i.processor, i.stored_size, i.size) for i in found.images] == [
+        ("ptx", "compute_80", 16, 16),
+        ("elf", "sm_90", len(PACKED), len(CUBIN)),
+    ]
     assert (ptx.is_compressed, cubin.is_compressed) == (False, True)
     assert data[ptx.offset : ptx.offset + 8] == b".version"
     other = bytearray(cuda_fatbin())
@@ -65,34 +57,25 @@ def test_entries() -> None:
     assert read_cuda_fatbin(memoryview(other)).images[0].image_kind == "kind 77"
 
 
-def test_unknown_version() -> None:
-    """Another version is not broken, but nothing that could be read."""
-    data = bytearray(cuda_fatbin())
-    data[4] = 2
-    with pytest.raises(UnsupportedError, match="'name', offset 0x4, version: expected version 1"):
-        read_cuda_fatbin(memoryview(data), path="name")
-
-
-def test_short_header() -> None:
-    """A header that claims to be shorter than it is, is refused."""
-    data = bytearray(cuda_fatbin())
-    data[6:8] = b"\3\0"
-    with pytest.raises(FormatError, match="header size: expected 16 bytes or more, found 3"):
-        read_cuda_fatbin(memoryview(data))
+LARGE = b"\xff\xff\xff\x7f"
 
 
 @pytest.mark.parametrize(
-    ("at", "field"),
+    ("at", "value", "message"),
     [
-        *((0, "magic"), (8, "size")),
-        *((16 + 4, "CUDA entry 1"), (16 + 8, "CUDA entry 1"), (16 + 16, "CUDA entry 1")),
+        (0, LARGE, "magic"),
+        (4, b"\2", "version: expected version 1"),  # not broken, but nothing that could be read
+        (6, b"\3\0", "header size: expected 16 bytes or more, found 3"),
+        (8, LARGE, "size"),
+        *((16 + field, LARGE, "CUDA entry 1") for field in (4, 8, 16)),
     ],
 )
-def test_broken(at: int, field: str) -> None:
+def test_broken(at: int, value: bytes, message: str) -> None:
     """A number that contradicts the data is named with its place."""
     data = bytearray(cuda_fatbin())
-    data[at : at + 4] = b"\xff\xff\xff\x7f"
-    with pytest.raises(FormatError, match=rf"'name', offset 0x[0-9a-f]+, {field}"):
+    data[at : at + len(value)] = value
+    error = UnsupportedError if message.startswith("version") else FormatError
+    with pytest.raises(error, match=rf"'name', offset 0x[0-9a-f]+, {message}"):
         read_cuda_fatbin(memoryview(data), path="name")
 
 
@@ -220,6 +203,11 @@ def test_ptx_version() -> None:
         ptx_version(b"hello")
 
 
+X86_64_ELF = struct.pack(
+    "<4s5B7x2HIQQQI6H", b"\x7fELF", 2, 1, 1, 0, 8, 2, 62, 1, *[0] * 4, 64, *[0] * 5
+)
+
+
 @pytest.mark.parametrize(
     ("processor", "style", "message"),
     [
@@ -228,18 +216,11 @@ def test_ptx_version() -> None:
         ("sm_90", FatbinStyle("best"), "'best' is no mode"),  # type: ignore[arg-type]
         ("sm_90", FatbinStyle(host="os2"), "'os2' is no host"),  # type: ignore[arg-type]
         ("sm_90", FatbinStyle(release=11), "expected CUDA release 12 or 13"),
+        ("sm_90", None, "found a 64-bit file for 62"),
     ],
 )
-def test_refused_styles(processor: str, style: FatbinStyle, message: str) -> None:
-    """A processor or a style that cannot be is named."""
-    with pytest.raises(UsageError, match=message):
-        plan_cuda_fatbin([NewCudaEntry(processor, b".version 8.0\n")], style)
-
-
-def test_foreign_elf() -> None:
-    """An ELF file for another machine is no cubin."""
-    header = struct.pack(
-        "<4s5B7x2HIQQQI6H", b"\x7fELF", 2, 1, 1, 0, 8, 2, 62, 1, *[0] * 4, 64, *[0] * 5
-    )
-    with pytest.raises(FormatError, match="found a 64-bit file for 62"):
-        plan_cuda_fatbin([NewCudaEntry("sm_90", header)])
+def test_refused_styles(processor: str, style: FatbinStyle | None, message: str) -> None:
+    """A processor or a style that cannot be is named, and so is an ELF file for no GPU."""
+    content = b".version 8.0\n" if style else X86_64_ELF
+    with pytest.raises(UsageError if style else FormatError, match=message):
+        plan_cuda_fatbin([NewCudaEntry(processor, content)], style or FatbinStyle())

@@ -22,7 +22,7 @@ from tests.conftest import run_tool
 from tests.formats.cuda_images import PROCESSORS, cubin, odd_ptx, ptx
 from tests.formats.nvfatbin import Image, NvFatbin
 
-Tool = Callable[[str], Path]
+Find = Callable[[str], Path]
 SEEDS = range(60)
 VERSIONS = {"libnvfatbin.so.13": 13, "libnvfatbin.so.12": 12}
 # What of it is equal depends on the version of this library.
@@ -30,7 +30,7 @@ ZSTD_OF_13 = zstandard.ZSTD_VERSION == (1, 5, 7)
 
 
 @pytest.fixture(scope="session")
-def cubins(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
+def cubins(nvidia: Find, tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
     """Return a cubin of each processor, and a few relocatable ones."""
     folder, ptxas = tmp_path_factory.mktemp("cubins"), nvidia("ptxas")
     plain = [Image("elf", name, cubin(ptxas, folder, name)) for name in PROCESSORS]
@@ -77,7 +77,7 @@ def random_style(rng: random.Random, release: int) -> FatbinStyle:
 
 def flags(style: FatbinStyle) -> list[str]:
     """Return the options that `fatbinary` and its library have in common."""
-    found = ["-64", f"-compress-mode={style.mode}"]
+    found = [f"-compress-mode={style.mode}"]
     found += ["-compress-all"] if style.compress_all else []
     return found + (["-g"] if style.debug else [])
 
@@ -91,6 +91,17 @@ def same_bytes(style: FatbinStyle) -> bool:
     return ZSTD_OF_13 and style.release >= 13
 
 
+def fatbinary(nvidia: Find, folder: Path, images: list[Image], *options: str) -> bytes:
+    """Return what NVIDIA's `fatbinary` makes of images as files."""
+    command = [nvidia("fatbinary"), f"--create={folder}/f.fatbin", "-64", *options]
+    for number, image in enumerate(images):
+        (folder / str(number)).write_bytes(image.content)
+        name = image.processor.removeprefix("sm_")
+        command.append(f"--image3=kind={image.kind},sm={name},file={folder}/{number}")
+    run_tool(*command)
+    return (folder / "f.fatbin").read_bytes()
+
+
 def content_of(data: bytes) -> list[tuple[object, ...]]:
     view = memoryview(data)
     return [
@@ -102,11 +113,11 @@ def content_of(data: bytes) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("library", VERSIONS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_as_nvfatbin(library: str, seed: int, nvidia: Tool, cubins: list[Image]) -> None:
+def test_random_as_nvfatbin(library: str, seed: int, nvidia: Find, cubins: list[Image]) -> None:
     """Random images in random styles give NVIDIA's bytes, except where its libraries differ."""
     rng = random.Random(seed)
     images, style = random_images(rng, cubins), random_style(rng, VERSIONS[library])
-    theirs = NvFatbin(nvidia(library)).write([*flags(style), f"-host={style.host}"], images)
+    theirs = NvFatbin(nvidia(library)).write(["-64", *flags(style), f"-host={style.host}"], images)
     ours = written(images, style)
     assert content_of(ours) == content_of(theirs)
     if same_bytes(style):
@@ -114,41 +125,30 @@ def test_random_as_nvfatbin(library: str, seed: int, nvidia: Tool, cubins: list[
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+def test_random_as_fatbinary(seed: int, nvidia: Find, cubins: list[Image], tmp_path: Path) -> None:
     """What `fatbinary` writes of files, with its options, are the same bytes too."""
     rng = random.Random(1000 + seed)
     images, style = random_images(rng, cubins), random_style(rng, 13)
     style = FatbinStyle(style.mode, style.compress_all, style.debug)
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", *flags(style)]
-    for number, image in enumerate(images):
-        (tmp_path / str(number)).write_bytes(image.content)
-        name = image.processor.removeprefix("sm_")
-        command.append(f"--image3=kind={image.kind},sm={name},file={tmp_path}/{number}")
     identifier = images[0].identifier
     options = next((image.options for image in images if image.options), "")
-    command += [f"-ident={identifier}"] if identifier else []
-    command += [f"-cmdline={options}"] if options else []
-    run_tool(*command)
-    theirs, ours = (tmp_path / "theirs").read_bytes(), written(images, style)
+    more = [f"-ident={identifier}"] if identifier else []
+    more += [f"-cmdline={options}"] if options else []
+    theirs = fatbinary(nvidia, tmp_path, images, *flags(style), *more)
+    ours = written(images, style)
     assert content_of(ours) == content_of(theirs)
     if same_bytes(style):
         assert ours == theirs
 
 
-def test_relocatable(nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+def test_relocatable(nvidia: Find, cubins: list[Image], tmp_path: Path) -> None:
     """The -c of fatbinary for relocatable code compresses all images, and does nothing else."""
-    relocatable = cubins[-3:]
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", "-64", "-c"]
-    for number, image in enumerate(relocatable):
-        (tmp_path / str(number)).write_bytes(image.content)
-        name = image.processor.removeprefix("sm_")
-        command.append(f"--image3=kind=elf,sm={name},file={tmp_path}/{number}")
-    run_tool(*command)
+    theirs = fatbinary(nvidia, tmp_path, cubins[-3:], "-c")
     style = FatbinStyle("default", compress_all=True)
-    assert content_of(written(relocatable, style)) == content_of((tmp_path / "theirs").read_bytes())
+    assert content_of(written(cubins[-3:], style)) == content_of(theirs)
 
 
-def test_wrong_processor(nvidia: Tool, cubins: list[Image]) -> None:
+def test_wrong_processor(nvidia: Find, cubins: list[Image]) -> None:
     """A cubin for another processor is refused, by the library and by us."""
     wrong = cubins[0]._replace(processor="sm_80")
     with pytest.raises(Exception, match="elf arch does not match"):
@@ -157,7 +157,7 @@ def test_wrong_processor(nvidia: Tool, cubins: list[Image]) -> None:
         written([wrong], FatbinStyle())
 
 
-def test_bitcode(nvidia: Tool) -> None:
+def test_bitcode(nvidia: Find) -> None:
     """NVVM bitcode for optimization when linking is written as 12.9 writes it."""
     image = Image("nvvm", "lto_90a", b"BC\xc0\xde" + bytes(57), "name", "-ftz=1")
     for options, style in (
@@ -169,7 +169,7 @@ def test_bitcode(nvidia: Tool) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_cuobjdump_reads_it(mode: str, nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+def test_cuobjdump_reads_it(mode: str, nvidia: Find, cubins: list[Image], tmp_path: Path) -> None:
     """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
     (tmp_path / "f.fatbin").write_bytes(written(images, FatbinStyle(mode)))  # type: ignore[arg-type]
@@ -188,20 +188,15 @@ def test_cuobjdump_reads_it(mode: str, nvidia: Tool, cubins: list[Image], tmp_pa
 @pytest.mark.parametrize("name", ["", "some name"])
 @pytest.mark.parametrize("mode", ["default", "speed", "size"])
 def test_concatenated(
-    mode: str, name: str, nvidia: Tool, cubins: list[Image], tmp_path: Path
+    mode: str, name: str, nvidia: Find, cubins: list[Image], tmp_path: Path
 ) -> None:
     """Images that fatbinary compresses together are read one by one, as cuobjdump does."""
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/f.fatbin", "-64", "-concat"]
-    command += ["-compress-all", f"-compress-mode={mode}", "-cmdline=-O2"]
-    command += [f"-ident={name}"] if name else []
-    for number, image in enumerate([*cubins, Image("ptx", "sm_80", ptx("sm_80"))]):
-        (tmp_path / str(number)).write_bytes(image.content)
-        sm = image.processor.removeprefix("sm_")
-        command.append(f"--image3=kind={image.kind},sm={sm},file={tmp_path}/{number}")
-    run_tool(*command)
+    options = ["-concat", "-compress-all", f"-compress-mode={mode}", "-cmdline=-O2"]
+    options += [f"-ident={name}"] if name else []
+    images = [*cubins, Image("ptx", "sm_80", ptx("sm_80"))]
+    found = content_of(fatbinary(nvidia, tmp_path, images, *options))
     for what in ("-xelf", "-xptx"):
         run_tool(nvidia("cuobjdump"), what, "all", "f.fatbin", cwd=tmp_path)
-    found = content_of((tmp_path / "f.fatbin").read_bytes())
     assert {row[3] for row in found} == {name}
     assert len(found) == len(cubins) + 1
     assert {row[-1] for row in found} >= {image.content for image in cubins}

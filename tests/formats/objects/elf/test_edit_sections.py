@@ -17,7 +17,7 @@ from offload_tool.errors import ContentError, FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io.write_plan import HOST, FilePlan, Range
-from tests.conftest import Tool
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
     ADDED,
     C_SOURCE,
@@ -28,7 +28,6 @@ from tests.formats.object_files import (
     assemble,
     is_bundle_section,
     make_elf,
-    run,
     write_file,
 )
 
@@ -94,9 +93,9 @@ def test_llvm_bytes(
         (tmp_path / f"a.{suffix}").write_text(source)
         host = tmp_path / "a.o"
         clang = (llvm("clang"), f"--target={target}-linux-gnu", "-c", *flags, *extra)
-        run(*clang, tmp_path / f"a.{suffix}", "-o", host)
+        run_tool(*clang, tmp_path / f"a.{suffix}", "-o", host)
         if extra:
-            run(llvm("ld.lld"), "-shared", host, "-o", tmp_path / "a.so")
+            run_tool(llvm("ld.lld"), "-shared", host, "-o", tmp_path / "a.so")
             host = tmp_path / "a.so"
         objcopy.check_removed(objcopy.check_added(host))
 
@@ -109,7 +108,7 @@ def test_symbols_in_removed_sections(
     """Symbols of removed sections vanish, and relocations and groups follow the others."""
     (tmp_path / "a.s").write_text(SIGNED_SYMBOLS)
     command = (llvm("clang"), f"--target={target}-linux-gnu", "-c")
-    run(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
+    run_tool(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
     before = read_elf_tables(memoryview((tmp_path / "a.o").read_bytes()))
     after = read_elf_tables(memoryview(objcopy.check_removed((tmp_path / "a.o").read_bytes())))
     assert len(after.names) < len(before.names)
@@ -121,8 +120,8 @@ def test_empty_symbol_table(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> Non
     """A library's symbol table without symbols goes with its names, as there."""
     (tmp_path / "a.c").write_text(C_SOURCE)
     clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-fPIC", "-c")
-    run(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
-    run(llvm("ld.lld"), "-shared", tmp_path / "a.o", "-o", tmp_path / "a.so")
+    run_tool(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
+    run_tool(llvm("ld.lld"), "-shared", tmp_path / "a.o", "-o", tmp_path / "a.so")
     data = bytearray((tmp_path / "a.so").read_bytes())
     tables = read_elf_tables(memoryview(data))
     row = tables.header.e_shoff + tables.names.index(b".symtab") * 64
@@ -139,7 +138,7 @@ def test_more_than_65280_sections(llvm: Tool, objcopy: Objcopy, tmp_path: Path) 
     lines += (f'.section .t{i},"a"\ns{i}: .byte {i & 255}\n' for i in range(65277))
     (tmp_path / "a.s").write_text("".join(lines))
     command = (llvm("clang"), "--target=x86_64-linux-gnu", "-c")
-    run(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
+    run_tool(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
     added = read_elf_tables(memoryview(objcopy.check_added(tmp_path / "a.o")))
     assert b".symtab_shndx" in added.names
     removed = objcopy.check_removed((tmp_path / "a.o").read_bytes())
@@ -155,11 +154,11 @@ def test_program_runs(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
         'void _start(void) { __asm__("mov $60, %eax; mov $42, %edi; syscall"); }'
     )
     clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-c", "-g")
-    run(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
+    run_tool(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
     bundled = objcopy.check_added(tmp_path / "a.o")
     for data in (bundled, objcopy.check_removed(bundled)):
         (tmp_path / "b.o").write_bytes(data)
-        run(llvm("ld.lld"), tmp_path / "b.o", "-o", tmp_path / "program")
+        run_tool(llvm("ld.lld"), tmp_path / "b.o", "-o", tmp_path / "program")
         assert not any(map(is_bundle_section, read_names((tmp_path / "program").read_bytes())))
         (tmp_path / "program").write_bytes(objcopy.check_added(tmp_path / "program"))
         assert subprocess.run([tmp_path / "program"], check=False).returncode == 42
