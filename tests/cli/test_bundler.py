@@ -558,20 +558,3 @@ def test_full_disk(alone: Bench, job: str) -> None:
     assert done.stderr.count("\n") == 1
     assert "File too large" in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == before
-
-
-@pytest.mark.parametrize("compress", [[], ["-compress"]], ids=["plain", "compressed"])
-def test_killed_in_the_middle(alone: Bench, compress: list[str]) -> None:
-    """A process killed during a write leaves no output, not even in part."""
-    folder = alone.folder / "ours"
-    with (folder / "big").open("wb") as file:
-        file.truncate(4 << 30)
-    arguments = ["-type=bc", f"-targets={GPU}gfx906", "-input=big", "-output=out", *compress]
-    before = sorted(path.name for path in folder.iterdir())
-    command = [sys.executable, "-m", "offload_tool", "bundler", *arguments]
-    process = subprocess.Popen(command, cwd=folder)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=0.3)
-    process.kill()
-    process.wait()
-    assert sorted(path.name for path in folder.iterdir()) == before
