@@ -118,13 +118,20 @@ def program(name: str) -> str:
     return found
 
 
+def try_tool(
+    *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that may fail; return its status and what it prints."""
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", check=False
+    )
+
+
 def run_tool(
     *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
 ) -> str:
     """Run a program that must succeed; return what it prints."""
-    done = subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", check=False
-    )
+    done = try_tool(*command, cwd=cwd, env=env)
     assert done.returncode == 0, f"{shlex.join(map(str, command))}: {done.stderr}"
     return done.stdout
 

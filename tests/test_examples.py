@@ -15,7 +15,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.conftest import ROOT, missing, run_tool
+from tests.conftest import ROOT, missing, run_tool, try_tool
 from tests.scons.conftest import flagged_clang
 from tests.zygote import run_scons
 
@@ -46,9 +46,7 @@ def test_saxpy(tmp_path: Path, compiler: str) -> None:
     environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler, tmp_path)}
     environment.pop("ROCM_PATH", None)
     command = [sys.executable, "-m", "SCons"]
-    first = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    first = try_tool(*command, cwd=tmp_path, env=environment)
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.count("offload: using clang") == 1
     lines = first.stdout.splitlines()
@@ -186,9 +184,7 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
         "CUDA_PATH": str(tmp_path / "none"),
     }
     command = [sys.executable, "-m", "SCons", "-Q"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = try_tool(*command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     built = tmp_path / "build"
     for program in ("saxpy/saxpy", "rdc_library/app/app", "cuda_add/add"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import offload_tool
-from tests.conftest import run_tool
+from tests.conftest import run_tool, try_tool
 
 
 def test_every_name_is_what_its_module_has() -> None:
@@ -55,12 +54,7 @@ def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
         "offload_tool.unbundle()\n"
         "reveal_type(offload_tool.list_entry_ids('x'))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = try_tool(sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, script)
     assert 'Module "offload_tool" has no attribute "bundle_file"' in done.stdout
     assert 'Module has no attribute "unbundle"' in done.stdout
     assert "list[str]" in done.stdout.replace("builtins.", "")

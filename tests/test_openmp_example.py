@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from offload_tool.operations.list_images import list_images
-from tests.conftest import ROOT, missing, run_tool
+from tests.conftest import ROOT, missing, run_tool, try_tool
 
 RUNTIME = Path("/usr/lib/llvm-22/lib/libomptarget.so")
 
@@ -27,14 +26,7 @@ def test_openmp_dot_runs_on_a_device(tmp_path: Path) -> None:
     }
 
     def scons() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "SCons", "-Q", "-j2"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = try_tool(sys.executable, "-m", "SCons", "-Q", "-j2", cwd=folder, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

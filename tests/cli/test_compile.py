@@ -275,28 +275,6 @@ def test_compiler_error(folder: Path, capfd: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "status", "message"),
-    [
-        ("echo odd >&2; exit 7", 7, "odd\n"),
-        ("kill -9 $$", 137, "was ended by signal 9\n"),
-    ],
-)
-def test_exit_status(
-    folder: Path,
-    stand_in: Callable[[str], None],
-    capfd: Capture,
-    ending: str,
-    status: int,
-    message: str,
-) -> None:
-    """The command returns the compiler's exit status, and removes its output."""
-    stand_in(f'"$real" "$@"; {ending}')
-    assert run(*GFX906, "--depfile", "k.d", *FLAGS) == status
-    assert capfd.readouterr().err.endswith(message)
-    assert names() == {"k.hip"}
-
-
-@pytest.mark.parametrize(
     ("words", "text", "message"),
     [
         (GFX906, "exit 0", "reported success but wrote no such file"),

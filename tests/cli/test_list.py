@@ -121,7 +121,8 @@ def test_hostile_id(tmp_path: Path, capsys: Capture) -> None:
     assert "\\x1b[2J" in printed
     assert "[bold]" in printed
     assert main(["list", "--json", str(path)]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["kind"] == "hip"
+    (image,) = json.loads(capsys.readouterr().out)
+    assert (image["kind"], image["id"]) == ("hip", evil.decode("utf-8", "surrogateescape"))
 
 
 @pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])

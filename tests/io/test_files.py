@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, atomic_write, replace_all, replace_file
-from offload_tool.io.input_file import check_maps, load
+from offload_tool.io.input_file import load
 from offload_tool.io.spool import Spool
 from tests.conftest import identity, run_tool
 
@@ -418,19 +418,6 @@ def test_a_file_that_cannot_be_mapped(tmp_path: Path) -> None:
             load(tmp_path, descriptor, 400_000)
     finally:
         os.close(descriptor)
-
-
-def test_no_output_is_complete_after_an_input_was_cut(tmp_path: Path) -> None:
-    """A mapped file that is shorter now ends the writing of an output."""
-    path = tmp_path / "large"
-    path.write_bytes(bytes(400_000))
-    with path.open("rb") as file:
-        data = load(path, file.fileno(), 400_000)
-        check_maps()
-        os.truncate(path, 10)
-        with pytest.raises(FileError, match=r"'.*large': became shorter while it was read"):
-            check_maps()
-        data.release()
 
 
 def test_many_pieces_take_little_memory(tmp_path: Path) -> None:

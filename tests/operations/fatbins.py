@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from offload_tool import BundleEntryID, Compression, bundle_files
+from tests.conftest import try_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 
@@ -124,9 +124,7 @@ def load(library: Path, **environment: str) -> list[str]:
 
 def run(command: list[str], **environment: str) -> list[str]:
     """Run a program; return the lines that it prints."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | environment
-    )
+    done = try_tool(*command, env=os.environ | environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 import zipfile
 from pathlib import Path
@@ -19,7 +20,8 @@ from offload_tool.operations.join import join_file
 from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
-from tests.fuzz.seeds import GFX906, archive, bundle, zipped
+from tests.formats.object_files import make_coff, make_elf
+from tests.fuzz.seeds import GFX906, archive, bundle, make_seeds, zipped
 from tests.operations.archives import thin_archive
 
 BUNDLE = bundle({GFX906: b"image"})
@@ -88,12 +90,10 @@ def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
     assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == ["x.a_a", "x.a_c"]
 
 
-@pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket"])
+@pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket", "."])
 def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name: str) -> None:
-    """A member that is a FIFO, a device or a socket is rejected by name, without blocking."""
+    """A member that is a FIFO, device, socket or folder is rejected by name, without blocking."""
     os.mkfifo(tmp_path / "fifo")
-    import socket
-
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(tmp_path / "socket"))
         thin_archive(tmp_path / "x.a", [name])
@@ -223,8 +223,6 @@ def test_members(tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_code_object_is_an_image(tmp_path: Path, capsys: Capture) -> None:
     """A bare code object is listed, matched and extracted: as a file, in folders and wheels."""
-    from tests.fuzz.seeds import make_seeds
-
     seeds = make_seeds()
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "k.co").write_bytes(seeds["code object"])
@@ -248,8 +246,6 @@ def test_a_code_object_is_an_image(tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_code_object_of_an_unknown_processor(tmp_path: Path, capsys: Capture) -> None:
     """An unknown processor is shown by its number, in a folder too."""
-    from tests.fuzz.seeds import make_seeds
-
     data = bytearray(make_seeds()["code object"])
     data[48] = 0xFE
     (tmp_path / "k.co").write_bytes(data)
@@ -260,7 +256,6 @@ def test_a_code_object_of_an_unknown_processor(tmp_path: Path, capsys: Capture) 
 
 def test_windows_libraries(tmp_path: Path, capsys: Capture) -> None:
     """The sections of a linked DLL, whose names are truncated to 8 bytes, are searched."""
-    from tests.fuzz.seeds import make_seeds
 
     def dll(section: bytes, content: bytes) -> bytes:
         head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64)
@@ -290,8 +285,6 @@ def test_windows_libraries(tmp_path: Path, capsys: Capture) -> None:
 
 def test_what_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> None:
     """A container outside of known sections leads to a note; with --scan it is listed."""
-    from tests.formats.object_files import make_elf
-
     (tmp_path / "x.so").write_bytes(
         make_elf(extra={b".data": b"abc" + BUNDLE, b".hip_fatbin": BUNDLE})
     )
@@ -309,8 +302,6 @@ def test_what_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> N
 
 def test_all_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> None:
     """The note is printed even if the file has no other containers, which is an error."""
-    from tests.formats.object_files import make_coff
-
     path = tmp_path / "bare.dll"
     path.write_bytes(make_coff({b".rdata": b"abc" + BUNDLE}))
     assert main(["list", str(path)]) == 1
@@ -322,8 +313,6 @@ def test_all_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> No
 
 def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: Capture) -> None:
     """Programs that contain the magics as constants lead to no note."""
-    from tests.formats.object_files import make_elf
-
     magics = b"__CLANG_OFFLOAD_BUNDLE__\0CCOB\0\x10\xff\x10\xad\0\x50\xed\x55\xba\0\x7fELF\x02\x01"
     data = make_elf(extra={b".rodata": magics + bytes(64), b".hip_fatbin": BUNDLE})
     (tmp_path / "x").write_bytes(data)
@@ -333,8 +322,6 @@ def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: Capture) -> None:
 
 def test_scan_of_any_file(tmp_path: Path, capsys: Capture) -> None:
     """With --scan, containers are found anywhere, in files of unknown formats and in wheels."""
-    from tests.fuzz.seeds import make_seeds
-
     seeds = make_seeds()
     parts = [
         *(BUNDLE, seeds["compressed 3"], seeds["offload binary"], seeds["cuda fat binary"]),
