@@ -60,7 +60,6 @@ def test_forms(error: Exception, line: str | None) -> None:
 
 
 def test_reasons_in_a_circle() -> None:
-    """An error that comes from itself has an end."""
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert shortage(one) is None
@@ -86,7 +85,6 @@ def test_hash_without_a_thread() -> None:
 
 
 def test_unpacking_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What libzstd has no memory for is not called damaged."""
 
     class Poor:
         def __init__(self, **_: object) -> None:

@@ -14,7 +14,6 @@ from tests.conftest import run_tool, try_tool
 
 
 def test_every_name_is_what_its_module_has() -> None:
-    """Each exported name is the very object of the module that makes it."""
     for name in offload_tool.__all__:
         module = importlib.import_module(f"offload_tool.{offload_tool._HOMES[name]}")
         assert getattr(offload_tool, name) is getattr(module, name)
@@ -40,13 +39,11 @@ def test_archives_are_offered() -> None:
 
 
 def test_unknown_name() -> None:
-    """A name that is not offered is an AttributeError, as of any module."""
     with pytest.raises(AttributeError, match="module 'offload_tool' has no attribute 'nothing'"):
         _ = offload_tool.nothing
 
 
 def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
-    """Mypy refuses a name that is not there, and knows the type of one that is."""
     script = tmp_path / "user.py"
     script.write_text(
         "from offload_tool import bundle_file\n"
@@ -61,7 +58,6 @@ def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
 
 
 def test_import_loads_little() -> None:
-    """Importing the package loads none of its parts."""
     code = "import sys, offload_tool\nprint(sorted(m for m in sys.modules if 'offload_tool.' in m))"
     done = run_tool(sys.executable, "-c", code)
     assert done == "[]\n"

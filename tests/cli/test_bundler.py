@@ -334,7 +334,6 @@ def test_objects(bench: Bench, host_object: str) -> None:
 
 @pytest.mark.llvm
 def test_printed_commands(bench: Bench, host_object: str) -> None:
-    """-### prints the llvm-objcopy command, without running it."""
     write = ["-type=o", f"-targets={GPU}gfx906,{HOST}", "-input=f4", f"-input={host_object}"]
     bench.theirs(*write, "-output=fat")
     bench.write("fat", bench.content("theirs", "fat") or b"")
@@ -396,7 +395,6 @@ def alone(tmp_path: Path, capfdbinary) -> Bench:
 
 
 def test_several_bundles_in_a_file(alone: Bench) -> None:
-    """Consecutive bundles, compressed or not, padded or not, are all read."""
     folder = alone.folder / "ours"
     pieces = []
     for index, extra in enumerate([[], ["-compress"], ["-compress"], []]):
@@ -492,7 +490,6 @@ def test_broken_table(alone: Bench) -> None:
 
 
 def test_output_over_the_input(alone: Bench) -> None:
-    """An output may replace an input without loss of data."""
     arguments = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-input=f3", "-input=f4"]
     assert alone.ours(*arguments, "-output=expected").status == 0
     assert alone.ours(*arguments, "-output=f3").status == 0
@@ -513,7 +510,6 @@ def test_device_object_of_one_zero_byte(bench: Bench, host_object: str) -> None:
 
 
 def test_no_tool_is_needed(alone: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llvm-objcopy is never searched for."""
     monkeypatch.setenv("PATH", "")
     made = alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
     assert made == Result(0, b"", "")

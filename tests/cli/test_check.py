@@ -66,7 +66,6 @@ def test_rules(here: Path, capsys: Capture) -> None:
 
 
 def test_example(tmp_path: Path) -> None:
-    """The rules in the documentation are parsed as documented."""
     text = (ROOT / "docs" / "checking.md").read_text()
     (tmp_path / "r").write_text(text.partition("```toml\n")[2].partition("```")[0])
     gfx90a, gfx942 = map(Device.parse, ("gfx90a", "gfx942"))

@@ -104,7 +104,6 @@ def test_depfile(folder: Path) -> None:
 
 
 def test_stamp_is_what_the_rule_is_for(folder: Path) -> None:
-    """With --stamp, the depfile's rule is for the empty stamp."""
     assert run(*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS) == 0
     assert Path("k.d").read_text().startswith("k.stamp:")
     assert Path("k.stamp").read_bytes() == b""
@@ -223,7 +222,6 @@ def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:
 def test_wrong_usage(
     folder: Path, capfd: Capture, words: list[str], status: int, message: str
 ) -> None:
-    """Every error is one line, and nothing is written."""
     Path("k.txt").touch()
     before = names()
     assert run(*words, *FLAGS) == status
@@ -304,7 +302,6 @@ def test_wrong_result(
 
 
 def test_blanks_around_a_target_id(folder: Path) -> None:
-    """Blanks and commas around the one target ID are ignored, as in OFFLOAD_ARCH."""
     assert run(*GFX906[:-1], " gfx906,", *FLAGS) == 0
     assert processor("k.co") == 0x2F
 

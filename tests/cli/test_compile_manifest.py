@@ -183,7 +183,6 @@ def test_words_after_the_compiler(
     compiler: Toolchain,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Arguments after the compiler in OFFLOAD_CLANG are part of it."""
     if compiler.origin.startswith("embedded"):
         pytest.skip("needs a clang of its own")
     for word in ("-DW=1", "-DW=2"):
@@ -236,7 +235,6 @@ def test_saved_during_the_compile(
     folder: Path,
     moment: str,
 ) -> None:
-    """A header saved during a compile is never recorded as compiled."""
     saving = script(folder.parent / "saving", f'new="{TWO.strip()}"\n{moment}')
     counting = os.environ["OFFLOAD_LAUNCHER"]
     monkeypatch.setenv("OFFLOAD_LAUNCHER", saving)
@@ -409,7 +407,6 @@ def test_killed(folder: Path) -> None:
 
 
 def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
-    """The next call restores the output that a killed call renamed."""
     assert compiles(*WORDS, *FOLDERS)
     before = state("k.co")
     Path("k.co").rename(".k.co.old")

@@ -301,7 +301,6 @@ def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.Monkey
 
 
 def test_depfile_of_pch(project: Path) -> None:
-    """The rule of a PCH names its source and its headers."""
     words = ["compile", "k.hip", "-o", "device.pch", *SIDES["device"], "--emit-pch"]
     assert run(*words, "--depfile", "device.d", *FLAGS) == 0
     text = Path("device.d").read_text()

@@ -47,7 +47,6 @@ def test_bash(tmp_path: Path, line: str, offered: set[str]) -> None:
 
 
 def test_zsh(tmp_path: Path) -> None:
-    """Zsh can parse its script."""
     if shutil.which("zsh") is None:
         missing("zsh")
     run_tool("zsh", "-n", script("zsh", tmp_path))

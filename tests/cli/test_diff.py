@@ -36,7 +36,6 @@ def test_tables(builds: list[str], capsys: Capture) -> None:
 
 
 def test_json(builds: list[str], capsys: Capture) -> None:
-    """The output of --json conforms to its schema."""
     judge = schema_judge("diff", "--schema")
     assert judge.schema["$defs"]["kernel"]["required"] == list(Kernel._fields)
     assert main(["diff", "--json", *builds]) == 1
@@ -53,7 +52,6 @@ def test_json(builds: list[str], capsys: Capture) -> None:
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])
 def test_no_percent(text: str, capsys: Capture) -> None:
-    """A tolerance that is not a percentage is wrong usage."""
     with pytest.raises(SystemExit) as ended:
         main(["diff", f"--tolerance={text}", "a", "b"])
     assert ended.value.code == 2

@@ -9,7 +9,6 @@ from tests.conftest import Capture, Tool
 
 
 def test_what_is_used(llvm: Tool, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    """Each language has a line with its compiler, or what to install."""
     monkeypatch.setenv("OFFLOAD_CLANG", llvm("clang++"))
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()

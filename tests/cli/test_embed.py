@@ -42,7 +42,6 @@ def defined_symbols(path: str, llvm_nm: str) -> str:
 
 
 def test_cuid_and_host_object_agree() -> None:
-    """The objects for a CUID and for the host object of that CUID are equal."""
     compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
     assert run("embed", "k.hipfb", "-o", "b.o", "--host-object", "host.o") == 0
@@ -140,7 +139,6 @@ def test_several_host_objects() -> None:
 
 
 def test_compressed_bundle() -> None:
-    """A compressed bundle is embedded unchanged."""
     made = ["bundler", "-type=o", "-compress", *HOST_ENTRY, f"-targets={GFX906}", "-input=image"]
     assert run(*made, "-output=k.ccob") == 0
     assert run("embed", "k.ccob", "-o", "a.o", "--cuid", "13") == 0
@@ -148,7 +146,6 @@ def test_compressed_bundle() -> None:
 
 
 def test_host_triple() -> None:
-    """--host-triple selects the architecture of the object."""
     words = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
     machines = {"x86_64-unknown-linux-gnu": 62, "aarch64-unknown-linux-gnu": 183}
     for triple, machine in machines.items():

@@ -95,7 +95,6 @@ def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[
 
 
 def test_every_row_is_run() -> None:
-    """The tests run exactly the rows of the table."""
     table = re.findall(
         r"^\| (.+?) \| (.+?) \| .+ \|$", (ROOT / "docs/exit-statuses.md").read_text(), re.MULTILINE
     )
@@ -153,7 +152,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_here() -> None:
-    """The list has all commands."""
     (commands,) = (action for action in whole_parser()._actions if action.choices)
     known = {words.split()[0] for words in (*COMMANDS, *DROP_INS)}
     assert known | {"doctor"} == set(commands.choices or ())
@@ -163,7 +161,6 @@ def test_every_command_is_here() -> None:
 @case("every command", "0")
 @pytest.mark.parametrize("command", [*COMMANDS, *DROP_INS])
 def test_help(command: str, capfd: Capture) -> None:
-    """The command prints its help."""
     assert run(*command.split(), "--help") == 0
     assert capfd.readouterr().err == ""
     assert run("--version") == 0
@@ -173,7 +170,6 @@ def test_help(command: str, capfd: Capture) -> None:
 @case("every command", "1")
 @pytest.mark.parametrize("command", ERRORS)
 def test_error(command: str, here: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error is one line, and no output is written."""
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert run(*command.split(), *ERRORS[command]) == 1
     said = capfd.readouterr()
@@ -185,14 +181,12 @@ def test_error(command: str, here: Path, capfd: Capture, monkeypatch: pytest.Mon
 @case("every command, drop-ins aside", "2")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_usage(command: str, here: Path) -> None:
-    """An unknown option, and no arguments, are wrong usage."""
     assert run(*command.split(), "--bogus") == 2
     assert run(*command.split()) == 2
 
 
 @case("every command, in a pipe", "1")
 def test_closed_pipe(here: Path) -> None:
-    """A closed pipe is an error without a message."""
     reader, writer = os.pipe()
     os.close(reader)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -219,7 +213,6 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
 
 @case("`launch`", "the compiler's")
 def test_launched_compiler_error() -> None:
-    """The command returns the compiler's status."""
     done = subprocess.run(
         [sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42"], check=False
     )
@@ -227,7 +220,6 @@ def test_launched_compiler_error() -> None:
 
 
 def test_signals(folder: Path) -> None:
-    """The command receives a signal."""
     environment = {
         **os.environ,
         "OFFLOAD_LAUNCHER": script(folder.parent / "slow", "touch begun; exec sleep 60"),
@@ -244,7 +236,6 @@ def test_signals(folder: Path) -> None:
 
 @case("`dist status`", "0")
 def test_dist_status(dist_folder: Path) -> None:  # noqa: F811
-    """The cluster answers."""
     assert run("dist", "status", dist_folder) == 0
 
 
@@ -254,7 +245,6 @@ def test_no_servers(
     capfd: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The scheduler has no servers."""
     monkeypatch.setattr(Scheduler, "status", b'{"num_servers":0,"num_cpus":0,"in_progress":0}')
     assert run("dist", "status", dist_folder) == 1
     assert "has no servers" in capfd.readouterr().out
@@ -262,12 +252,10 @@ def test_no_servers(
 
 @case("`dist stop`", "0")
 def test_dist_stop(dist_folder: Path) -> None:  # noqa: F811
-    """No server was running."""
     assert run("dist", "stop", dist_folder) == 0
 
 
 @case("`bundler`, `packager`, `wrapper`", "1")
 @pytest.mark.parametrize("command", DROP_INS)
 def test_drop_ins(command: str, here: Path) -> None:
-    """Wrong usage of a drop-in is status 1, too."""
     assert run(command, "--bogus") == 1

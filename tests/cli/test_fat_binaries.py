@@ -31,7 +31,6 @@ def fallbacks(tmp_path: Path) -> Path:
 
 
 def test_extract(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
-    """Extract prints the written files, one on each line."""
     out = tmp_path / "out"
     assert main(["extract", str(bundle), "-o", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -127,7 +126,6 @@ def test_thin_fallbacks(fallbacks: Path, tmp_path: Path, capsys: Capture) -> Non
 
 
 def test_no_match(bundle: Path, capsys: Capture) -> None:
-    """Without an image, match prints the reasons for each one, with status 1."""
     assert main(["match", str(bundle), "gfx90a"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{bundle}, bundle 0: no image",
@@ -137,7 +135,6 @@ def test_no_match(bundle: Path, capsys: Capture) -> None:
 
 
 def test_match_json(bundle: Path, capsys: Capture) -> None:
-    """--json prints the same for programs."""
     assert main(["match", "--json", str(bundle), "gfx906"]) == 0
     assert json.loads(capsys.readouterr().out) == [
         {

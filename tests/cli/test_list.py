@@ -160,7 +160,6 @@ def test_totals(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_compressed_sizes(tmp_path: Path, capsys: Capture) -> None:
-    """For compressed images, both sizes are shown."""
     path = make_bundle(tmp_path / "b", {"gfx906": bytes(50_000)}, compression=Compression())
     assert main(["list", str(path)]) == 0
     printed = capsys.readouterr().out

@@ -128,6 +128,5 @@ def test_hostile_name(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_demangle_alone(bundle: Path, capsys: Capture) -> None:
-    """--demangle without --kernels has no effect, and leads to an error."""
     assert main(["list", "--demangle", str(bundle)]) == 1
     assert "give it with --kernels" in capsys.readouterr().err

@@ -152,12 +152,10 @@ MAKERS = {
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_files(tmp_path: Path, make: Callable[[Path], Path], listed: List) -> None:
-    """The list of each kind of file conforms to the schema."""
     listed(make(tmp_path))
 
 
 def test_devices(tmp_path: Path, listed: List) -> None:
-    """With devices, the list conforms to the schema, too."""
     path = make_bundle(
         tmp_path / "b", IMAGES | {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"x", "gfx906": b"y"}
     )
@@ -171,7 +169,6 @@ def test_devices(tmp_path: Path, listed: List) -> None:
 def test_every_container_is_listed_here(
     tmp_path: Path, judge: jsonschema.Draft202012Validator, listed: List
 ) -> None:
-    """The files above cover all containers in the schema."""
     seen = set()
     for name, make in MAKERS.items():
         (tmp_path / name).mkdir()

@@ -473,7 +473,6 @@ def test_bundler_arguments() -> None:
 
 
 def test_what_was_not_given() -> None:
-    """A missing option has the caller's default."""
     values = parse(TOOL, BUNDLER_COMMAND_LINE, ["-type="])
     assert isinstance(values, Values)
     assert values.text("type") == ""

@@ -169,7 +169,6 @@ def random_filter(source: random.Random) -> str:
 
 @pytest.mark.llvm
 def test_packages_are_llvms(bench: PackagerBench) -> None:
-    """Any list of images with any keys is packaged into LLVM's bytes."""
     assert differ_in_packaging(bench, 5, 150) > 900
 
 
@@ -310,7 +309,6 @@ def test_deprecated_name(name: str, arguments: list[str], bench: PackagerBench) 
 
 @pytest.mark.llvm
 def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``-`` is standard input, for the package and for images."""
     results = []
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for side in ("theirs", "ours"):
@@ -344,7 +342,6 @@ def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
 
 
 def test_unknown_kind_is_warned_of(alone: PackagerBench) -> None:
-    """An unknown kind is stored as none, as by LLVM, but with a warning."""
     result = alone.ours("-o", "p", "--image=file=../a.o,triple=t,kind=hipv4")
     assert result.status == 0
     assert result.errors == (
@@ -367,7 +364,6 @@ def test_no_match_is_warned_of(alone: PackagerBench) -> None:
 
 
 def test_errors_name_the_file(alone: PackagerBench) -> None:
-    """The error names a missing image."""
     result = alone.ours("-o", "p", "--image=file=../a.o", "--image=file=../none,triple=t")
     assert result.status == 1
     assert result.errors == "packager: error: '../none': No such file or directory\n"

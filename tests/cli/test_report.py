@@ -133,7 +133,6 @@ def test_equal_bytes(page: Path, inputs: Path, tmp_path: Path) -> None:
 
 
 def test_broken_file(inputs: Path, tmp_path: Path, capsys: Capture) -> None:
-    """A broken file is an error, and the old page stays."""
     broken = tmp_path / "broken"
     broken.write_bytes((inputs / "plain.hipfb").read_bytes()[:-1])
     old = tmp_path / "r.html"
@@ -179,7 +178,6 @@ def test_without_plotly(
 
 
 def test_no_device_code(tmp_path: Path) -> None:
-    """For a bundle without device code, the page says so, and has no picture."""
     sized_bundle(tmp_path / "b", {"gfx90a": 0})
     page = tmp_path / "r.html"
     assert main(["report", str(tmp_path / "b"), "-o", str(page)]) == 0

@@ -197,7 +197,6 @@ def test_several_builds(folder: Path, tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_nothing_changed(folder: Path, tmp_path: Path) -> None:
-    """For equal builds, the page says that nothing changed."""
     build = str(folder / "new")
     page = tmp_path / "page.html"
     assert main(["report", build, "--compare", build, "-o", str(page)]) == 0

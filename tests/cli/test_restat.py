@@ -130,7 +130,6 @@ def test_archive_is_that_of_llvm_ar(llvm: Tool) -> None:
 def test_wrong_usage_of_archive(
     capfd: Capture, words: list[str], status: int, message: str
 ) -> None:
-    """Every error is reported, and nothing is written."""
     assert run("archive", *words) == status
     assert message in capfd.readouterr().err.splitlines()[-1]
     assert not Path("out").exists()

@@ -46,6 +46,5 @@ def test_device(code: str, device: str, status: int, capsys: Capture) -> None:
 
 
 def test_no_target_id(capsys: Capture) -> None:
-    """An invalid target ID is an error that explains the format."""
     assert main(["target", "gfx9060"]) == 1
     assert "unknown processor 'gfx9060'" in capsys.readouterr().err

@@ -227,7 +227,6 @@ def test_refusals(request: pytest.FixtureRequest, fixture: str, words: str) -> N
 @pytest.mark.llvm
 @pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list"])
 def test_help(bench: WrapperBench, option: str) -> None:
-    """The help text is LLVM's."""
     assert bench.assert_same([option]).status == 0
 
 
@@ -251,7 +250,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_messages_about_outputs(folder: Path, capsys: Capture, words: str, message: str) -> None:
-    """An error about the output names it, unlike LLVM's."""
     assert run_wrapper("bin/tool", words.split(), {}) == 1
     assert capsys.readouterr().err == f"bin/tool: error: {message}\n"
 
@@ -265,7 +263,6 @@ def test_broken_offload_binary(folder: Path, capsys: Capture) -> None:
 
 
 def test_output_on_standard_output(folder: Path) -> None:
-    """-o - is standard output, and - among the inputs standard input."""
     command = [sys.executable, "-m", "offload_tool", "wrapper", "--kind=openmp", "-", "-o", "-"]
     done = subprocess.run(command, input=b"by pipe", capture_output=True, check=True)
     assert done.stdout.startswith(b"BC\xc0\xde")
@@ -274,7 +271,6 @@ def test_output_on_standard_output(folder: Path) -> None:
 
 
 def test_objects_by_name(folder: Path) -> None:
-    """An output named .o is an object, with the options of either tool."""
     assert run_wrapper("tool", ["--kind=hip", "image", "-o", "a.o"], {}) == 0
     assert run_wrapper("tool", ["-target", "x86_64-linux-gnu", "image", "-o", "b.o"], {}) == 0
     assert {(folder / n).read_bytes()[:4] for n in ("a.o", "b.o")} == {b"\x7fELF"}
@@ -356,7 +352,6 @@ def test_llvm_23(folder: Path, llvm: Tool, kind: str, tool: str) -> None:
 def test_modules_of_llvm_23(
     tmp_path: Path, llvm23: Tool, kind: str, triple: str, capfdbinary
 ) -> None:
-    """With --llvm=23, the modules equal those of LLVM 23's program."""
     bench = make_bench(tmp_path, llvm23, capfdbinary, "", "--llvm=23")
     bench.write("image", b"image")
     for more in ((), ("--relocatable",)):
@@ -387,7 +382,6 @@ def test_whose_objects_the_module_is_for(
 
 
 def test_offload_arch_for_each_image(folder: Path, capsys: Capture) -> None:
-    """Fewer target IDs than images are rejected."""
     words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image image"
     assert run_wrapper("tool", words.split(), {}) == 1
     message = "expected one target ID for each of 2 images, found 1"

@@ -78,7 +78,6 @@ def test_lost_kernels(tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:
-    """What clang 18 asks for has no CUID in its name."""
     text = "extern char __hip_fatbin[]; void __hipRegisterFatBinary(void *);\n"
     text += "void __device_stub__k(void) { __hipRegisterFatBinary(__hip_fatbin); }\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
@@ -86,7 +85,6 @@ def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_several_objects(tmp_path: Path, llvm: Tool) -> None:
-    """What several objects say is what any of them says."""
     old = compiled(tmp_path, llvm, KERNEL, *HIP, "--no-offload-new-driver")
     new = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
     assert old | new == HipHostCode(hashes=X, has_entries=True, cuids=X)

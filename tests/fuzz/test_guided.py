@@ -26,7 +26,6 @@ def test_what_was_reached() -> None:
 
 
 def test_other_errors_are_findings() -> None:
-    """What is no error of this package ends the run."""
 
     def broken(data: bytes) -> None:
         raise IndexError(data)

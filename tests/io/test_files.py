@@ -86,7 +86,6 @@ def test_input_from_a_pipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "."], ids=["missing", "folder"])
 def test_unreadable_input(tmp_path: Path, name: str) -> None:
-    """An input that cannot be read is named in the error."""
     with pytest.raises(FileError, match=str(tmp_path)):
         InputFile(tmp_path / name)
 
@@ -136,7 +135,6 @@ def test_killed_process_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_failure_among_several_outputs(tmp_path: Path) -> None:
-    """When one of several outputs cannot be made, none is."""
     names = [tmp_path / "one", tmp_path / "no-folder" / "two"]
     with pytest.raises(FileError, match="no-folder"), replace_all(names):
         pass
@@ -167,7 +165,6 @@ def test_device_as_output() -> None:
 
 
 def test_copy_ranges(tmp_path: Path) -> None:
-    """A range of an input is copied at the output's position."""
     path = tmp_path / "in"
     path.write_bytes(bytes(range(256)) * 5000)
     with InputFile(path) as source, replace_file(tmp_path / "out") as out:
@@ -263,7 +260,6 @@ def test_equal_content_behind_a_link(tmp_path: Path) -> None:
 
 
 def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
-    """Each of several outputs is compared by itself."""
     names = ["same", "changed", "new"]
     (tmp_path / "same").write_bytes(b"same")
     (tmp_path / "changed").write_bytes(b"CHANGED")
@@ -277,7 +273,6 @@ def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
 
 
 def test_comparing_takes_no_memory_for_the_content(tmp_path: Path) -> None:
-    """The old file is not read into memory as a whole."""
     script = (
         "import resource\n"
         "from offload_tool.io import replace_file\n"
@@ -316,7 +311,6 @@ def test_no_room_for_one_of_several(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_error_names_the_output_that_failed(tmp_path: Path) -> None:
-    """Among several outputs, an error names the one that could not be written."""
     outputs = [tmp_path / "one", Path("/dev/full"), tmp_path / "two"]
     with pytest.raises(FileError, match="'/dev/full': No space left"), replace_all(outputs) as made:
         made[1].write(b"x")
@@ -383,7 +377,6 @@ def test_small_ranges_in_any_order(pieces: list[tuple[int, int, int]]) -> None:
 
 
 def test_small_ranges_are_read_many_at_a_time(tmp_path: Path, monkeypatch: Any) -> None:
-    """Of ranges that follow each other closely, not each is a system call."""
     content = random.Random(3).randbytes(400_000)
     (tmp_path / "in").write_bytes(content)
     calls: list[int] = []
@@ -411,7 +404,6 @@ def test_a_file_that_is_shorter_than_it_was(tmp_path: Path, size: int) -> None:
 
 
 def test_a_file_that_cannot_be_mapped(tmp_path: Path) -> None:
-    """What the system says is the error's cause."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
         with pytest.raises(FileError, match=str(tmp_path)):

@@ -50,7 +50,6 @@ CHOICES = {
 @pytest.mark.llvm
 @pytest.mark.parametrize("names", CHOICES.values(), ids=CHOICES.keys())
 def test_same_bytes_as_llvm_ar(tmp_path: Path, objects: Path, llvm: Tool, names: list[str]) -> None:
-    """llvm-ar writes the same archive from the same files."""
     paths = [objects / name for name in names]
     create_archive([(path.name, path) for path in paths], tmp_path / "ours.a")
     run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)

@@ -79,7 +79,6 @@ def run_llvm(llvm: Tool, options: list[str], ids: list[BundleEntryID], files: li
 
 
 def test_most_specific_compatible_entry(tmp_path: Path) -> None:
-    """A target gets its exact entry, else the most specific compatible one."""
     for name in ("off", "on", "sramecc"):
         (tmp_path / name).write_text(name)
     items = [
@@ -112,7 +111,6 @@ def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> N
 
 
 def test_corrupt_bundle(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
-    """A truncated bundle is rejected, and no output is written."""
     bundle_files(list(inputs.items()), tmp_path / "bundle")
     data = (tmp_path / "bundle").read_bytes()
     (tmp_path / "bundle").write_bytes(data[:-1])
@@ -143,7 +141,6 @@ def test_refused_compositions(
 
 
 def test_missing_input(tmp_path: Path) -> None:
-    """The error names a missing input, and no output is written."""
     with pytest.raises(FileError, match=r"nowhere': No such file"):
         bundle_files([(HOST, None), (gpu("gfx906"), tmp_path / "nowhere")], tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()

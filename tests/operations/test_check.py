@@ -145,14 +145,12 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_nothing(tmp_path: Path) -> None:
-    """A folder without libraries is a fault."""
     assert [*check_libraries([tmp_path], [])] == [
         Fault(str(tmp_path), "there are no device images")
     ]
 
 
 def test_broken(tmp_path: Path) -> None:
-    """Unreadable files are reported, and all others are checked."""
     images = {"gfx906": code("k")[:-9], "gfx90a": code("k"), "gfx908": b"BC\xc0\xde"}
     make_bundle(tmp_path / "b", images)
     problems: list[OffloadError] = []

@@ -172,7 +172,6 @@ def test_ptx(tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
-    """A build without any image is reported."""
     notes: list[str] = []
     assert compare_builds(tmp_path, tmp_path, notes=notes.append).is_equal
     assert notes == [f"'{tmp_path}': there are no device images"] * 2
@@ -191,7 +190,6 @@ def test_no_kernels_and_broken(tmp_path: Path) -> None:
 
 
 def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel is read if the files are equal; with one different byte, all are."""
     read: list[object] = []
     monkeypatch.setattr(
         "offload_tool.operations.diff.kernels_of", lambda *given, **_: read.append(given)

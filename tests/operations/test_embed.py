@@ -69,7 +69,6 @@ def test_nobody_asks(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_entries_in_bitcode(tmp_path: Path, llvm: Tool) -> None:
-    """Bitcode of -flto has entries where it defines their symbols."""
     for name in (".offloading.entry.x", "x"):
         (tmp_path / "x.ll").write_text(
             f'target triple = "{TRIPLE}"\n@"{name}" = weak global i8 0\n'

@@ -98,7 +98,6 @@ def test_folder_in_the_way(tmp_path: Path) -> None:
 
 
 def test_broken_later(tmp_path: Path) -> None:
-    """If a later container is broken, nothing is written."""
     data = make_bundle(tmp_path / "b", IMAGES).read_bytes()
     (tmp_path / "two").write_bytes(data + data[:-1])
     with pytest.raises(FormatError):

@@ -94,7 +94,6 @@ def test_compressed(tmp_path: Path) -> None:
 
 
 def test_compressed_text(tmp_path: Path) -> None:
-    """Compressed data can be a text bundle."""
     images = {HOST: b"h", "gfx906": b"dd"}
     path = make_bundle(tmp_path / "b", images, file_type="s", compression=Compression())
     assert [(i.target_id, i.size) for i in list_images(path)] == [("", 1), ("gfx906", 2)]
@@ -102,7 +101,6 @@ def test_compressed_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make_host", [make_elf, make_coff])
 def test_object_bundle(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
-    """In an object bundle, the host entry stands for the object itself."""
     host = make_host()
     path = make_bundle(tmp_path / "b.o", {HOST: host, "gfx906": b"code"}, file_type="o")
     first, second = list_images(path)
@@ -124,7 +122,6 @@ def test_archive(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_nested_archive(tmp_path: Path, bundle: Path) -> None:
-    """Images in an archive in an archive are found."""
     path = archive(tmp_path / "outer.a", archive(tmp_path / "inner.a", bundle))
     assert {i.member for i in list_images(path)} == {"inner.a(bundle)"}
     assert targets(path) == TARGETS
@@ -137,7 +134,6 @@ def test_thin_archive(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_nested_thin_archives(tmp_path: Path, bundle: Path) -> None:
-    """Thin archives in archives, thin or not, are read as `packager` reads them."""
     (tmp_path / "sub").mkdir()
     bundle.rename(tmp_path / "sub" / "bundle")
     thin_archive(tmp_path / "sub" / "inner.a", ["bundle"])
@@ -168,7 +164,6 @@ def test_too_deep_in_thin_archives(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_a_missing_member(tmp_path: Path) -> None:
-    """The error names a member's missing file."""
     path = archive(tmp_path / "outer.a", thin_archive(tmp_path / "thin.a", ["gone.o"]))
     with pytest.raises(FileError, match=r"gone.o': No such file"):
         list_images(path)
@@ -194,7 +189,6 @@ def test_wheel(tmp_path: Path, bundle: Path, method: int) -> None:
 
 
 def test_packed_zip_in_zip(tmp_path: Path, bundle: Path) -> None:
-    """Images in a zip file in a zip file are found."""
     with zipfile.ZipFile(tmp_path / "inner.zip", "w", zipfile.ZIP_DEFLATED) as inner:
         inner.write(bundle, "b")
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -222,7 +216,6 @@ def test_folder(tmp_path: Path, bundle: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
 def test_broken_among_others(tmp_path: Path, bundle: Path, packed: bool) -> None:
-    """A broken file is reported, and all others are listed."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a").write_bytes(bundle.read_bytes()[:-1])
@@ -376,7 +369,6 @@ def test_host_object_without_its_fat_binary(tmp_path: Path) -> None:
     ids=["empty", "script", "cut-elf", "archive", "cut-bundle"],
 )
 def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
-    """A file without images, or with broken ones, is rejected by name."""
     path = tmp_path / "file"
     path.write_bytes(content)
     broken = content.startswith((b"\x7fELF", b"__CLANG"))
@@ -386,6 +378,5 @@ def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """The error names a missing file."""
     with pytest.raises(FileError, match="nowhere"):
         list_images(tmp_path / "nowhere")

@@ -118,7 +118,6 @@ def test_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [plain, compressed], ids=["range", "compressed"])
 def test_changed_file(tmp_path: Path, make: object) -> None:
-    """A file replaced after listing is rejected."""
     path = make(tmp_path / "b")  # type: ignore[operator]
     images = list_images(path)
     make_bundle(path, {"gfx1100": b"x"}, compression=Compression())

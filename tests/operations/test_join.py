@@ -76,7 +76,6 @@ def test_there_and_back(
 
 
 def test_archives_from_elsewhere(library: Path, tmp_path: Path) -> None:
-    """Archives can be given; without any, the missing ones are reported."""
     split_file(library, tmp_path / "apart")
     shutil.move(tmp_path / "apart/.kpack", tmp_path / "archives")
     with pytest.raises(FormatError, match=r"expected code for 'library#0' in \.kpack/library_@GFX"):

@@ -47,7 +47,6 @@ def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
 
 
 def test_marker_file(tmp_path: Path) -> None:
-    """A marker is read back from its file."""
     write_marker(MARKER, tmp_path / "marker")
     assert read_marker(memoryview((tmp_path / "marker").read_bytes()))[0] == MARKER
 
@@ -109,7 +108,6 @@ def test_interface(tmp_path: Path) -> None:
 
 
 def test_interface_of_broken_code(tmp_path: Path) -> None:
-    """Truncated metadata is rejected."""
     path = tmp_path / "code"
     path.write_bytes(code_object(metadata([KERNEL])[:-3]))
     with pytest.raises(OffloadError, match="metadata"):

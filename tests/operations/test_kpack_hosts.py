@@ -119,7 +119,6 @@ def test_of_another_build(library: Path) -> None:
 
 
 def test_broken_archive(library: Path) -> None:
-    """A broken archive is skipped, as by the loader, and reported."""
     path = library.parent.parent / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
     assert "a kpack archive is skipped: " in faults(library)[0]
@@ -127,7 +126,6 @@ def test_broken_archive(library: Path) -> None:
 
 
 def test_through_links(library: Path, tmp_path: Path) -> None:
-    """Archives are searched relative to the target of a link."""
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere/link.so"
     link.symlink_to(os.path.relpath(library, link.parent))
@@ -191,7 +189,6 @@ def test_wheels_together(library: Path, tmp_path: Path) -> None:
 
 
 def test_wheels_of_a_folder(library: Path, tmp_path: Path) -> None:
-    """Wheels in a checked folder count as installed together."""
     (tmp_path / "dist").mkdir()
     zipped(tmp_path / "dist/host.whl", tmp_path, "lib/*")
     assert len(faults(tmp_path / "dist")) == 2
@@ -209,7 +206,6 @@ def test_wheels_see_no_files(library: Path, tmp_path: Path) -> None:
 
 
 def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
-    """A broken archive in a wheel is skipped, and reported by name."""
     path = tmp_path / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*90a*")
@@ -223,7 +219,6 @@ def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
 
 
 def test_broken_wrappers(library: Path) -> None:
-    """A wrapper that points to no marker is rejected with its offset."""
     data = library.read_bytes()
     at = data.index(b"\x82\xb2kpack_search_paths")
     library.write_bytes(data[:at] + b"\x07" + data[at + 1 :])

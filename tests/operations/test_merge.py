@@ -63,7 +63,6 @@ def test_bundles(
 
 
 def test_without_host(tmp_path: Path) -> None:
-    """Bundles without host entries are merged as well."""
     first = make_bundle(tmp_path / "1", part(None, "gfx906", "gfx90a:xnack+"))
     second = make_bundle(tmp_path / "2", part(None, "gfx1030", "gfx90a:xnack-"))
     expected = make_bundle(tmp_path / "e", part(None, *TARGETS))
@@ -117,7 +116,6 @@ def test_archives(tmp_path: Path) -> None:
 
 
 def test_members_of_one_name(tmp_path: Path) -> None:
-    """Members of one name are matched by their order."""
     paths = []
     for target in ("gfx906", "gfx1030"):
         contents = [
@@ -135,7 +133,6 @@ def test_members_of_one_name(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
-    """Merging offload binaries returns the package of all images."""
 
     def make(name: str, *targets: str) -> Path:
         rows = []
@@ -221,7 +218,6 @@ def test_contents_that_disagree(
 
 
 def test_kinds_of_files(tmp_path: Path) -> None:
-    """Files of different kinds are not merged."""
     bundle = make_bundle(tmp_path / "bundle", part(b"", "gfx906"))
     packed = make_bundle(tmp_path / "packed", part(b"", "gfx1030"), compression=Compression())
     text = make_bundle(tmp_path / "text", part(b"", "gfx1030"), file_type="s")

@@ -327,7 +327,6 @@ def _images(folder: Path) -> list[PackagedImage]:
 
 
 def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
-    """If one binary is broken, no image is written, not even earlier ones."""
     good = package(tmp_path / "p", (b"one", "a")).read_bytes()
     (tmp_path / "broken").write_bytes(good + good[:-1])
     (tmp_path / "out").mkdir()

@@ -145,7 +145,6 @@ def test_pipes_get_nothing_of_what_is_damaged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", [None, 19])
 def test_table_longer_than_what_comes_out_first(tmp_path: Path, level: int | None) -> None:
-    """What is not in the first bytes that come out is read all the same."""
     names = [f"hipv4-amdgcn-amd-amdhsa--gfx906{'x' * 60_000}{number}" for number in range(30)]
     make_bundle(
         tmp_path / "in", dict.fromkeys(names, b"code"), compression=Compression(level=level)
@@ -157,7 +156,6 @@ def test_table_longer_than_what_comes_out_first(tmp_path: Path, level: int | Non
 
 
 def test_whole_bundle_for_a_host_without_an_entry(tmp_path: Path) -> None:
-    """If no target has an entry, the host gets the decompressed bundle."""
     data = bytes(bundle([b"", b"x" * (17 << 20)]))
     data = data.replace(b"host-", b"hips-", 1)  # no host
     (tmp_path / "in").write_bytes(compressed(data))

@@ -138,7 +138,6 @@ def test_tables_agree(bundle: Path, rows: list[Row]) -> None:
 
 @given(_IMAGES, st.randoms(use_true_random=False))
 def test_order_of_files(bundle: Path, rows: list[Row], random: Random) -> None:
-    """A report does not depend on the order of the images."""
     images = made(bundle, rows)
     shuffled = list(images)
     random.shuffle(shuffled)
@@ -181,7 +180,6 @@ def test_fold(bundle: Path, rows: list[Row], limit: int) -> None:
 
 
 def test_nothing() -> None:
-    """Without images, a report has zeros."""
     report = summarise([])
     assert (report.images, report.size, report.stored, report.targets) == (0, 0, 0, ())
 

@@ -124,7 +124,6 @@ def test_thinned_before(library: Path, tmp_path: Path) -> None:
 
 
 def test_split_twice(library: Path, tmp_path: Path) -> None:
-    """A split file has no device code."""
     split_file(library, tmp_path / "out")
     with pytest.raises(NoContainerError, match="expected device code"):
         split_file(tmp_path / "out/library", tmp_path / "again")
@@ -141,7 +140,6 @@ def test_name_that_is_no_text(library: Path, tmp_path: Path) -> None:
 
 
 def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) -> None:
-    """With relocatable device code, all wrappers share one bundle, and one index."""
     clang = llvm("clang")
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "-fPIC", "-fgpu-rdc", "--offload-arch=gfx942"]
     command = [clang, *flags, "-c", hip_objects / "k1.hip", hip_objects / "k2.hip"]

@@ -117,7 +117,6 @@ def test_unpacked_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
-    """A link at the archives' path is not followed."""
     shutil.copytree(libraries, tmp_path / "in", symlinks=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "in/.kpack").symlink_to(tmp_path / "elsewhere")
@@ -198,7 +197,6 @@ def test_options(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    """Two runs write the same wheels."""
     for name in ("one", "two"):
         split_file(wheel, tmp_path / name)
     for path in (tmp_path / "one").iterdir():

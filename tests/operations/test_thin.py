@@ -95,14 +95,12 @@ def test_text_around_a_bundle(tmp_path: Path, file_type: str) -> None:
 
 
 def test_object_bundle(tmp_path: Path) -> None:
-    """An object bundle loses its other sections."""
     path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_elf()}, file_type="o")
     expected = make_bundle(tmp_path / "e.o", {**KEPT, HOST: make_elf()}, file_type="o")
     assert thin(path).read_bytes() == expected.read_bytes()
 
 
 def test_coff_object_bundle(tmp_path: Path) -> None:
-    """A COFF object bundle loses its other sections."""
     path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_coff()}, file_type="o")
     out = thin(path)
     host, image = list_images(out)
@@ -121,7 +119,6 @@ def test_version_1(tmp_path: Path) -> None:
 
 
 def test_several_bundles(tmp_path: Path) -> None:
-    """Bundles in one file keep their order and alignment."""
     plain = make_bundle(tmp_path / "p", IMAGES).read_bytes()
     packed = make_bundle(tmp_path / "c", IMAGES, compression=Compression()).read_bytes()
     path = tmp_path / "all"
@@ -165,7 +162,6 @@ def test_no_entries_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("devices", [["gfx1100"], ["gfx906", "gfx90a"]])
 def test_no_image(tmp_path: Path, devices: list[str]) -> None:
-    """A device without any image is an error, and nothing is written."""
     path = make_bundle(tmp_path / "b", IMAGES)
     with pytest.raises(NoImageError, match=f"no image for {devices[-1]}; images found: hipv4"):
         thin(path, *devices)
@@ -204,7 +200,6 @@ def test_archives_too_deep(tmp_path: Path) -> None:
 
 
 def test_nested_archive(tmp_path: Path) -> None:
-    """An archive in an archive is thinned too."""
     inner = archive(tmp_path / "inner.a", make_bundle(tmp_path / "b", IMAGES))
     out = thin(archive(tmp_path / "outer.a", inner))
     assert [(i.member, i.target_id) for i in list_images(out)] == [
@@ -328,7 +323,6 @@ def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
 
 @pytest.mark.llvm
 def test_bitcode(tmp_path: Path, llvm: Tool) -> None:
-    """Bitcode that embeds images is rejected as bitcode."""
     image, package = tmp_path / "image", tmp_path / "package"
     image.write_bytes(b"code")
     rows = [
@@ -345,7 +339,6 @@ def test_bitcode(tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
-    """A section with content other than bundles is rejected."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     bundle.write_bytes(bundle.read_bytes() + bytes(100) + b"who needs this?")
     embedded(tmp_path / "x.o", bundle)
@@ -422,7 +415,6 @@ def test_linked(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["library-lld", "library-bfd", "program-lld"])
 def test_compressed_in_a_program(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Compressed bundles stay compressed, and are loaded unchanged."""
     path = link(build, llvm("clang"), tmp_path / name, name, "z")
     out = tmp_path / f"{name}-thin"
     thin_file(path, out, keep=[Device.parse("gfx90a:xnack+")])
@@ -640,7 +632,6 @@ def test_embedded_object(tmp_path: Path) -> None:
 
 
 def test_cut_elf_files(tmp_path: Path) -> None:
-    """Every truncation of an object is rejected, without any other exception."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     embedded(tmp_path / "x.o", bundle)
     data = (tmp_path / "x.o").read_bytes()

@@ -197,7 +197,6 @@ def test_openmp_served_by_hip(
 
 @pytest.mark.llvm
 def test_thin_archive(tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd) -> None:
-    """Members of a thin archive are read from their files."""
     members = tmp_path / "members"
     members.mkdir()
     data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
@@ -316,7 +315,6 @@ GOOD = binary((HOST, b""), (GPU + "gfx906", ELF))
 def test_large_archives_are_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written by several threads, the archives are those that one writes."""
     count = 40
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
     sizes = (5, 70_000, 200_000)  # gathered, and copied by the kernel
@@ -596,7 +594,6 @@ def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
-    """With -verbose, skipped members are named; without it, nothing is printed."""
     hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is not a bundle", "good.o": GOOD})
     words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
     words.append(f"-output={tmp_path / 'out.a'}")

@@ -84,7 +84,6 @@ def test_same_bytes_after_another_host(tmp_path: Path, image: Path) -> None:
 
 
 def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
-    """The output's name selects its form, unless the argument does."""
     for name, as_object, magic in (
         ("a.o", None, b"\x7fELF"),
         ("a.obj", None, b"\x7fELF"),
@@ -175,7 +174,6 @@ def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
 
 
 def test_default_triple(tmp_path: Path, image: Path) -> None:
-    """Without a triple, the module is for this machine."""
     assert default_triple().startswith(platform.machine())
     wrap_images([image], tmp_path / "x.bc", kind="hip")
     assert default_triple().encode() in (tmp_path / "x.bc").read_bytes()
@@ -257,7 +255,6 @@ def test_output_over_an_image(tmp_path: Path, image: Path) -> None:
 
 
 def test_without_llvmlite(tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without llvmlite, the error says what to install."""
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     llvmlite._load.cache_clear()
     with pytest.raises(UsageError, match=r"needs llvmlite .*; pip install llvmlite"):
@@ -290,6 +287,5 @@ def test_largest_image_in_bitcode(
 def test_default_triple_of_machines(
     machine: str, triple: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The default triple has Debian's spelling on each machine."""
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert default_triple() == triple

@@ -130,13 +130,11 @@ def test_overlapping_images(tmp_path: Path, capsys: Capture) -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("0", 0), ("12", 12), ("3K", 3072), ("2 GiB", 2 << 30)])
 def test_sizes(text: str, size: int) -> None:
-    """Limits are numbers, or sizes with the usual units."""
     assert Limits.of({"OFFLOAD_MAX_UNPACKED": text}).unpacked == size
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5G", "1E", "G"])
 def test_no_sizes(tmp_path: Path, text: str) -> None:
-    """Other values are rejected by the variable's name."""
     with pytest.raises(UsageError, match="OFFLOAD_MAX_WRITTEN"):
         Limits.of({"OFFLOAD_MAX_WRITTEN": text})
     done = run("list", tmp_path, OFFLOAD_MAX_WRITTEN=text)
@@ -145,7 +143,6 @@ def test_no_sizes(tmp_path: Path, text: str) -> None:
 
 
 def test_holes_bring_nothing(tmp_path: Path) -> None:
-    """A sparse file gets no allowance for its holes."""
     with (tmp_path / "x").open("wb") as file:
         file.write(b"x")
         file.truncate(1 << 40)

@@ -112,7 +112,6 @@ def test_escapes() -> None:
 
 
 def test_a_line_break_in_a_triple(folder: Path, capsys: Capture) -> None:
-    """A triple with a line break does not reach a module."""
     words = ["wrapper", "--kind=openmp", "--triple=x86_64\nevil", "-o", str(folder / "o.bc")]
     assert main([*words, str(folder / "b")]) == 1
     assert "not printable" in capsys.readouterr().err
@@ -158,7 +157,6 @@ def test_set_user_id_does_not_stay(tmp_path: Path) -> None:
 
 
 def test_a_read_only_file(tmp_path: Path) -> None:
-    """A read-only file is not replaced, whatever the user."""
     path = tmp_path / "out"
     path.write_bytes(b"old")
     path.chmod(0o444)
@@ -168,7 +166,6 @@ def test_a_read_only_file(tmp_path: Path) -> None:
 
 
 def test_a_loop_of_links(folder: Path, capsys: Capture) -> None:
-    """An output that is a link to itself is an error."""
     (folder / "loop").symlink_to("loop")
     assert main(["archive", "-o", str(folder / "loop"), str(folder / "b")]) == 1
     assert "symbolic links" in capsys.readouterr().err
@@ -176,7 +173,6 @@ def test_a_loop_of_links(folder: Path, capsys: Capture) -> None:
 
 
 def test_truncated_bitcode(tmp_path: Path, capsys: Capture) -> None:
-    """Truncated bitcode is an error of the packager, as in LLVM."""
     data = (HERE / "seeds" / "module.bc").read_bytes()
     for size in (4, 8, 100, 500, 1500, len(data) - 12):
         (tmp_path / "x.bc").write_bytes(data[:size])
@@ -284,7 +280,6 @@ def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Non
 
 
 def test_an_input_is_not_its_own_stream(tmp_path: Path) -> None:
-    """An open pipe is a valid input."""
     reading, writing = os.pipe()
     os.write(writing, b"x")
     os.close(writing)

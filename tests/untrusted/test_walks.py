@@ -73,7 +73,6 @@ def test_whatever_happens_in_a_file(
 
 
 def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: Capture) -> None:
-    """A broken member is reported; those around it are listed."""
     data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
     (tmp_path / "x.a").write_bytes(data)
     ids, lines = listed(capsys, str(tmp_path / "x.a"))
@@ -83,7 +82,6 @@ def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
-    """The images of members around a broken one are written; the status is 1."""
     data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
     (tmp_path / "x.a").write_bytes(data)
     assert main(["extract", str(tmp_path / "x.a"), "-o", str(tmp_path / "out")]) == 1
@@ -245,7 +243,6 @@ def test_a_code_object_is_an_image(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_a_code_object_of_an_unknown_processor(tmp_path: Path, capsys: Capture) -> None:
-    """An unknown processor is shown by its number, in a folder too."""
     data = bytearray(make_seeds()["code object"])
     data[48] = 0xFE
     (tmp_path / "k.co").write_bytes(data)
@@ -312,7 +309,6 @@ def test_all_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> No
 
 
 def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: Capture) -> None:
-    """Programs that contain the magics as constants lead to no note."""
     magics = b"__CLANG_OFFLOAD_BUNDLE__\0CCOB\0\x10\xff\x10\xad\0\x50\xed\x55\xba\0\x7fELF\x02\x01"
     data = make_elf(extra={b".rodata": magics + bytes(64), b".hip_fatbin": BUNDLE})
     (tmp_path / "x").write_bytes(data)

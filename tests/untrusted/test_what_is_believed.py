@@ -78,7 +78,6 @@ def shared(tmp_path: Path) -> Path:
 
 
 def test_the_table_and_the_tests_agree() -> None:
-    """Each row of the table has a test, and each test a row."""
     table = DOCUMENT.read_text().partition("## What is read that")[2].partition("\n\n`tests")[0]
     rows = re.findall(r"^\| ([a-z][^|]*?) \|", table, re.MULTILINE)
     rows.remove("what")
@@ -108,7 +107,6 @@ def test_member_of_a_zip_file(tmp_path: Path) -> None:
 
 
 def test_member_of_a_thin_archive(tmp_path: Path) -> None:
-    """A member elsewhere is rejected."""
     (tmp_path / "secret").write_bytes(BUNDLE)
     (tmp_path / "in").mkdir()
     (tmp_path / "in/link").symlink_to("../secret")
@@ -118,7 +116,6 @@ def test_member_of_a_thin_archive(tmp_path: Path) -> None:
 
 
 def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
-    """An archive elsewhere is rejected; a broken one is skipped with a note."""
     program = tmp_path / "in/program"
     program.parent.mkdir()
     program.write_bytes(marked_program((KpackMarker("k", ("../a.kpack",)), 0), relocated=True))
@@ -305,7 +302,6 @@ def test_folder_of_dist_init(shared: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"a" * 5000, b"\xff"])
 def test_token_file(content: bytes, tmp_path: Path) -> None:
-    """A file without a single token on one line is rejected."""
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(UsageError, match="does not hold a token alone"):
         read_token(tmp_path / "token")

@@ -93,6 +93,5 @@ def test_any_broken_byte(position: int, value: int) -> None:
 
 
 def test_not_bitcode() -> None:
-    """What does not begin with bitcode's magic is refused."""
     with pytest.raises(FormatError, match="expected bitcode, found b'"):
         read_bitstream(b"\x7fELF....")

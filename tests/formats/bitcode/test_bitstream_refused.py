@@ -120,7 +120,6 @@ def test_contents_of_blocks(content: Stream, message: str) -> None:
 
 
 def test_block_behind_the_end() -> None:
-    """A block that ends before the place that it claims is refused."""
     refused(Stream().fixed(END, WIDTH), "it may be cut short", size=2)
 
 
@@ -130,7 +129,6 @@ def refused(content: Stream, message: str, **options: int) -> None:
 
 
 def test_something_besides_blocks() -> None:
-    """At the top there is nothing but blocks."""
     for number in (END, DEFINE, UNABBREVIATED):
         with pytest.raises(FormatError, match="expected a block in bitcode"):
             read_bitstream(b"BC\xc0\xde" + bytes([number, 0, 0, 0]))
@@ -146,7 +144,6 @@ def test_width_of_abbreviation_ids(width: int) -> None:
 
 
 def test_blocks_one_inside_the_other() -> None:
-    """Sixteen blocks one inside the other are read; one more is refused."""
     for depth in (16, 17):
         block = Block(9, WIDTH)
         for _ in range(depth - 1):
@@ -169,7 +166,6 @@ def test_encodings(operand: tuple[int, int]) -> None:
 
 
 def test_operands_of_no_bits() -> None:
-    """An operand of no bits is zero."""
     content = definition((LITERAL, 5), (FIXED, 0), (VBR, 0)).fixed(4, WIDTH).fixed(END, WIDTH)
     (block,) = read_bitstream(stream(content))
     assert block.items[1] == Record(4, 5, [0, 0])
@@ -199,7 +195,6 @@ def written(*items: Record | Definition | Elements) -> bytes:
 
 
 def test_numbers_that_do_not_fit() -> None:
-    """A number that its abbreviation has no room for is refused, not cut."""
     shape = Definition(((LITERAL, 1), (FIXED, 3)))
     (block,) = read_bitstream(written(shape, Record(4, 1, [7])))
     assert block.items[1] == Record(4, 1, [7])

@@ -157,7 +157,6 @@ def test_a_wrapper_of_others() -> None:
 
 
 def test_a_module_of_others() -> None:
-    """A module that was not made for these images is refused."""
     with pytest.raises(FormatError, match="expected 2 images"):
         plan_bitcode_with_images(module([5]), [5, 6])
     with pytest.raises(FormatError, match="expected 1 images in LLVM's bitcode, found 0"):
@@ -166,7 +165,6 @@ def test_a_module_of_others() -> None:
 
 @pytest.mark.parametrize("size", [0, 3, 4, 19, 20])
 def test_no_module(size: int) -> None:
-    """What is shorter than a module is refused, in a wrapper or not."""
     with pytest.raises(FormatError, match=r"expected (bitcode|one block 8 .* found 0)"):
         plan_bitcode_with_images(module([5])[: min(size, 4)], [5])
     with pytest.raises(FormatError, match="expected bitcode"):

@@ -146,7 +146,6 @@ def planned(sizes: list[int], alignment: int) -> Bundle:
 
 @given(st.lists(SIZES, min_size=1, max_size=3), st.sampled_from([1, 2, 8, 256, 4096, 1 << 16]))
 def test_same_layout(many: list[list[int]], alignment: int) -> None:
-    """What is found gives the same layouts, of all bundles."""
     found = find_alignment([planned(sizes, alignment) for sizes in many])
     for sizes in many:
         assert planned(sizes, found) == planned(sizes, alignment)
@@ -154,7 +153,6 @@ def test_same_layout(many: list[list[int]], alignment: int) -> None:
 
 @given(SIZES)
 def test_fat_binaries(sizes: list[int]) -> None:
-    """The alignment of fat binaries is preferred."""
     assert find_alignment([planned(sizes, 4096)]) == 4096
 
 

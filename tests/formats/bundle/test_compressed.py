@@ -310,7 +310,6 @@ def test_llvm_reads_every_method(bundler: Bundler, tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_llvm_skips_frames_too(bundler: Bundler, tmp_path: Path) -> None:
-    """A payload with skippable frames is a bundle to LLVM as it is to us."""
     bundler(*images(tmp_path), "-output=plain")
     plain = (tmp_path / "plain").read_bytes()
     payload = skippable(b"CCOB\3\0\1\0" * 9) + zstandard.compress(plain) + skippable(b"x")

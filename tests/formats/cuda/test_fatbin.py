@@ -81,7 +81,6 @@ def test_broken(at: int, value: bytes, message: str) -> None:
 
 @given(st.integers(0, len(cuda_fatbin()) - 1))
 def test_cut_short(size: int) -> None:
-    """Every beginning of a fat binary is refused."""
     with pytest.raises(FormatError):
         read_cuda_fatbin(memoryview(cuda_fatbin()[:size]))
 
@@ -197,7 +196,6 @@ def test_shortened(text: bytes, short: bytes, as_12: bytes) -> None:
 
 
 def test_ptx_version() -> None:
-    """The version is that of the line, not of a comment."""
     assert ptx_version(b"// .version 1.0\n\n  .version 8.10\n") == (8, 10)
     with pytest.raises(FormatError, match=r"'\.version', found b'hello'"):
         ptx_version(b"hello")

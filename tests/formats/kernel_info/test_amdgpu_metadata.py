@@ -116,7 +116,6 @@ def test_broken(description: bytes, slow: bool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_cut_short() -> None:
-    """No beginning of a note is taken for all of it."""
     whole = metadata([KERNEL, KERNEL])
     for size in range(len(whole)):
         with pytest.raises(FormatError):

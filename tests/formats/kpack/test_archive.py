@@ -164,7 +164,6 @@ def test_large_code_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_frames_of_another_archive(tmp_path: Path) -> None:
-    """A frame of another archive is taken as it is, with its metadata."""
     source = InputFile.from_data("x", memoryview(PACKED))
     first = read_kpack(source.data).images[0]
     metadata = mp({"target": "hipv4-amdgcn-amd-amdhsa--gfx942"})
@@ -348,7 +347,6 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_archives_are_refused(name: str) -> None:
-    """A broken archive is refused by what is wrong with it, where it is."""
     make, message = BROKEN[name]
     with pytest.raises(FormatError, match=f"(?s)^'demo.kpack', offset .*{message}"):
         read(make())

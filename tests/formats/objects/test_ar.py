@@ -158,7 +158,6 @@ def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("name", [b"", b"a\nb", b"a\0b"])
 def test_members_that_cannot_be_added(name: bytes) -> None:
-    """What the format cannot hold is refused when it is added."""
     source = InputFile.from_data("m", memoryview(b""))
     with pytest.raises(UsageError, match="is empty or has NUL or a line end"):
         GrowingArchive().add(name, source, 0, 0, None)
@@ -394,7 +393,6 @@ def test_gnu_ar_archives(contents: Contents, gnu_ar: str, tmp_path: Path) -> Non
 def test_thin_archives(
     tool: str, objects: dict[str, bytes], llvm: Tool, gnu_ar: str, tmp_path: Path
 ) -> None:
-    """A thin archive's members are files, relative to the archive's folder."""
     folder = tmp_path / "lib"
     contents = [("a.o", objects["elf"]), (LONG, objects["text"]), ("b", objects["empty"])]
     paths = lay_out(contents, folder)
@@ -421,7 +419,6 @@ def test_thin_archive_of_an_archive(gnu_ar: str, tmp_path: Path) -> None:
 
 
 def test_thin_archive_of_an_archive_with_an_odd_name() -> None:
-    """The refusal shows a name that is no UTF-8, as other messages do."""
     header = b"/0:\xe0\xff".ljust(48) + b"4".ljust(10) + b"`\n"
     with pytest.raises(UnsupportedError, match="a member of another archive") as caught:
         read(b"!<thin>\n" + header)
@@ -469,7 +466,6 @@ def test_import_library(import_library: bytes) -> None:
 def test_imports_in_a_static_library(
     import_library: bytes, llvm: Tool, objects: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """A static library into which an import library was merged is read."""
     (tmp_path / "dll.lib").write_bytes(import_library)
     (tmp_path / "own.obj").write_bytes(objects["coff"])
     made = tmp_path / "merged.lib"

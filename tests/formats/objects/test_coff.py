@@ -60,7 +60,6 @@ def test_llvm_bytes(
     llvm: Tool,
     tmp_path: Path,
 ) -> None:
-    """Both directions give llvm-objcopy's bytes."""
     (tmp_path / f"a.{suffix}").write_text(source)
     host = tmp_path / "a.o"
     run_tool(

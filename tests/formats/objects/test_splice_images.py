@@ -82,7 +82,6 @@ def test_images_of_the_older_generation() -> None:
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64", "i686"])
 @pytest.mark.parametrize("generation", [22, 15])
 def test_coff_hosts(arch: str, generation: Generation) -> None:
-    """On Windows, too, the sections hold the images."""
     data, _ = build("openmp", f"{arch}-pc-windows-msvc", IMAGES, generation)
     name = b".llvm.offloading" if generation == 22 else b".rdata"
     sections = read_coff_sections(memoryview(data))
@@ -141,6 +140,5 @@ def test_too_large_for_32_bits() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(64), b"\x64\x86" + b"\xff" * 60])
 def test_no_object(data: bytes) -> None:
-    """What is not an object is refused."""
     with pytest.raises(FormatError):
         plan_object_with_images(data, [1])

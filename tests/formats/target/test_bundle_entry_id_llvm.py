@@ -221,7 +221,6 @@ def apple_on_windows_gnu(entry: str) -> bool:
 
 
 def test_architectures_serve_each_other_as_in_llvm(bundler):
-    """Every pair of architecture names is decided as LLVM decides it."""
     bases = ("arm", "armeb", "thumb", "arm64", "arm64_32", "aarch64_be")
     arms = [f"{base}v{version}" for base in bases for version in ARM_VERSIONS]
     arms += [f"{base}v{version}eb" for base in ("arm", "arm64") for version in ARM_VERSIONS]

@@ -143,7 +143,6 @@ def test_completions() -> None:
 
 
 def test_no_processor_is_covered_twice() -> None:
-    """Each processor has one generic processor at most, as a device asks for one."""
     covered = [name for row in GENERICS for name in row.covers]
     assert len(covered) == len(set(covered))
     assert generic_processor("gfx908") is None
@@ -229,7 +228,6 @@ def test_cuda_loads_the_nearest(device: str, loaded: str, others: str) -> None:
     ],
 )
 def test_reasons_of_cuda(code: str, device: str, reason: str) -> None:
-    """What does not serve a device has a reason."""
     assert find_fit(cuda(code), cuda(device)) is None
     assert why_not(cuda(code), cuda(device)) == reason
 

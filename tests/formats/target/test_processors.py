@@ -23,7 +23,6 @@ FEATURES = ("sramecc", "xnack")
 
 
 def test_alternative_names_find_the_primary_row():
-    """An alternative name finds the row of its primary name."""
     assert find_processor("polaris11") is find_processor("gfx803") is PROCESSORS["gfx803"]
 
 
@@ -103,14 +102,12 @@ def clang(request) -> Clang:
 
 @pytest.mark.llvm
 def test_clang_lists_the_same_amdgpu_names(clang: Clang):
-    """The AMD rows and their alternative names are clang's list of processors."""
     ours = {name for row in clang.rows for name in (row.name, *row.alternative_names)}
     assert ours == clang.cpus("amdgcn-amd-amdhsa") - {"generic", "generic-hsa"}
 
 
 @pytest.mark.llvm
 def test_clang_lists_the_same_nvptx_names(llvm: Tool):
-    """The NVIDIA rows are clang's list of processors."""
     ours = {row.name for row in PROCESSORS.values() if row.family == "nvptx"}
     assert ours == Clang(llvm("clang"), 22).cpus("nvptx64")
 

@@ -140,6 +140,5 @@ def test_the_first_different_field_is_named(first, second, reason):
 
 @given(TRIPLE, TRIPLE)
 def test_compatibility_is_symmetric_and_every_triple_serves_itself(first, second):
-    """The rule has no direction."""
     assert triples.is_compatible(first, first)
     assert triples.is_compatible(first, second) == triples.is_compatible(second, first)

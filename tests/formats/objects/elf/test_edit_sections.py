@@ -117,7 +117,6 @@ def test_symbols_in_removed_sections(
 
 @pytest.mark.llvm
 def test_empty_symbol_table(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
-    """A library's symbol table without symbols goes with its names, as there."""
     (tmp_path / "a.c").write_text(C_SOURCE)
     clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-fPIC", "-c")
     run_tool(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
