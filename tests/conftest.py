@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +31,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
+
+Tool = Callable[[str], str]
+"""Finds a program of LLVM by its plain name, as the fixtures `llvm` and `llvm23` do."""
+Capture = pytest.CaptureFixture[str]
+"""What the command line says: the fixtures `capsys` and `capfd`."""
 
 # Reproducible in CI: the same examples in every run, no deadline on a shared machine.
 settings.register_profile(
@@ -96,7 +103,7 @@ def identity(path: Path) -> tuple[int, ...]:
     return (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
     """Fail in CI, where everything is installed; skip with a reason on a user's machine."""
     if os.environ.get("CI"):
         pytest.fail(f"{what} is missing, and CI must have it")
@@ -108,8 +115,25 @@ def program(name: str) -> str:
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
         missing(name)
-        raise AssertionError  # missing() does not return
     return found
+
+
+def try_tool(
+    *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that may fail; return its status and what it prints."""
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", check=False
+    )
+
+
+def run_tool(
+    *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
+) -> str:
+    """Run a program that must succeed; return what it prints."""
+    done = try_tool(*command, cwd=cwd, env=env)
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}: {done.stderr}"
+    return done.stdout
 
 
 def found_toolchain() -> Toolchain:
@@ -138,7 +162,7 @@ def clang() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llvm() -> Callable[[str], str]:
+def llvm() -> Tool:
     """Return the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
 
     OFFLOAD_TEST_LLVM names a folder with tools of another LLVM to be used in their place.
@@ -153,14 +177,13 @@ def llvm() -> Callable[[str], str]:
         found = shutil.which(f"/usr/lib/llvm-22/bin/{tool}") or shutil.which(f"{tool}-22")
         if found is None:
             missing(f"LLVM 22's {tool}")
-            raise AssertionError  # missing() does not return
         return found
 
     return find
 
 
 @pytest.fixture(scope="session")
-def llvm23() -> Callable[[str], str]:
+def llvm23() -> Tool:
     """Return the path of an LLVM 23 tool: of Debian's package, or in OFFLOAD_TEST_LLVM23.
 
     Few machines have any of them, and the wheel that CI installs has some, so what is missing
@@ -199,6 +222,5 @@ def nvidia() -> Callable[[str], Path]:
                 for found in sorted(Path(folder).glob(f"{place}/{name}"), reverse=True):
                     return found
         missing(f"NVIDIA's {name}")
-        raise AssertionError  # missing() does not return
 
     return find

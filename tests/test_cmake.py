@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool import list_images
-from tests.conftest import ROOT, program
+from tests.conftest import ROOT, Tool, program
 from tests.launch.compiles import ccache, environment, misses
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"]
@@ -50,7 +49,7 @@ def configure(project: Path, generator: str, clang: str, launcher: str, *more: s
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
-def test_build(generator: str, project: Path, llvm: Callable[[str], str]) -> None:
+def test_build(generator: str, project: Path, llvm: Tool) -> None:
     """The object is that of a build without, and only what changed is compiled again.
 
     A header that one target reads is seen; one more target compiles that target only.
@@ -88,7 +87,7 @@ def test_build(generator: str, project: Path, llvm: Callable[[str], str]) -> Non
 
 
 @pytest.mark.llvm
-def test_jobserver_of_ninja(project: Path, llvm: Callable[[str], str]) -> None:
+def test_jobserver_of_ninja(project: Path, llvm: Tool) -> None:
     """Ninja hands the tokens of make's jobserver on: passes take them."""
     configure(project, "Ninja", llvm("clang++"), LAUNCHER)
     (project / "Makefile").write_text("all:\n\t+ninja -C build -v\n")

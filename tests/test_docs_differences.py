@@ -20,7 +20,6 @@ def named_tests() -> set[tuple[str, str]]:
 
 
 def test_rows_name_tests_that_there_are() -> None:
-    """Every row of the table has a test of that name."""
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     assert all("::test_" in row or row.endswith("| test |") for row in rows)
     for file, test in named_tests():
@@ -28,7 +27,6 @@ def test_rows_name_tests_that_there_are() -> None:
 
 
 def test_every_difference_is_in_the_table() -> None:
-    """A test that shows a difference is named in a row."""
     for file in ("cli/test_bundler.py", "cli/test_packager.py", "cli/test_wrapper.py"):
         text = (ROOT / "tests" / file).read_text()
         part = re.split(r"\n# -+ where we differ.*\n", text)[1]

@@ -85,7 +85,6 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
     nvidia: Callable[[str], Path],
 ) -> None:
-    """A page's files and commands give what it prints."""
     needed_by_a_page(page.stem)
     if page.stem == "cuda":
         monkeypatch.setenv("CUDA_PATH", str(nvidia("ptxas").parents[1]))
@@ -102,7 +101,6 @@ def test_page(
 
 
 def test_every_page_is_in_the_index() -> None:
-    """Each how-to is in the index's table, and in its table of contents."""
     index = (HOWTOS / "index.md").read_text()
     names = {page.stem for page in HOWTOS.glob("*.md")} - {"index"}
     assert {*re.findall(r"\((\w[\w-]*)\.md\)", index)} == names

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_tool
 from tests.test_meson import PAGE, ROWS, compiles_since, counting_environment, program
 
 BLOCKS = re.findall(r"^```(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -58,7 +57,7 @@ def test_ninja_rule(tmp_path: Path) -> None:
     environment = counting_environment(tmp_path)
 
     def build() -> list[str]:
-        subprocess.run([program("ninja")], cwd=tmp_path, env=environment, check=True)
+        run_tool(program("ninja"), cwd=tmp_path, env=environment)
         return compiles_since(tmp_path)
 
     assert build() == ["k gfx90a:xnack+", "k host"]

@@ -51,7 +51,6 @@ def test_examples_build(tmp_path: Path) -> None:
 
 
 def test_variables_are_documented_with_their_defaults() -> None:
-    """Every OFFLOAD_* variable is in the table, with the default that it has."""
     rows = dict(re.findall(r"^\| `(OFFLOAD_\w+)` \|.*\| ([^|]*) \|$", PAGE, re.MULTILINE))
     own = {name: value for name, value in readers._DEFAULTS.items() if name.startswith("OFFLOAD_")}
     assert own.keys() == rows.keys()
@@ -64,6 +63,5 @@ def test_variables_are_documented_with_their_defaults() -> None:
 
 @pytest.mark.parametrize("name", ["OFFLOAD_ARCHS", "OFFLOAD_FLAG", "OFFLOAD_XYZ"])
 def test_unknown_variables_are_errors(tmp_path: Path, name: str) -> None:
-    """A misspelled variable is an error that says which one may be meant."""
     with pytest.raises(readers.UsageError, match="unknown construction variable"):
         readers.check_names(["OFFLOAD_ARCH", "CC", name])

@@ -19,6 +19,7 @@ from offload_tool.errors import UsageError, shortage
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.codec import BackgroundHash, ZstdStream
 from offload_tool.io import InputFile
+from tests.conftest import run_tool
 
 MEMORY, FILES = "this needs more memory than there is", "this needs more open files"
 HOST, GPU = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
@@ -59,7 +60,6 @@ def test_forms(error: Exception, line: str | None) -> None:
 
 
 def test_reasons_in_a_circle() -> None:
-    """An error that comes from itself has an end."""
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert shortage(one) is None
@@ -85,7 +85,6 @@ def test_hash_without_a_thread() -> None:
 
 
 def test_unpacking_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What libzstd has no memory for is not called damaged."""
 
     class Poor:
         def __init__(self, **_: object) -> None:
@@ -163,7 +162,7 @@ def test_little_memory(tmp_path: Path) -> None:
                 assert "foresaw" not in done.stderr
                 assert not (tmp_path / "out").exists()
         if words[0] == "bundler" and "-compress" in words:  # the others need it
-            subprocess.run([sys.executable, "-m", "offload_tool", *words], cwd=tmp_path, check=True)
+            run_tool(sys.executable, "-m", "offload_tool", *words, cwd=tmp_path)
     assert told
     with InputFile(tmp_path / "bundle") as bundle:
         assert bytes(bundle.data[:4]) == b"CCOB"

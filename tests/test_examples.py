@@ -15,7 +15,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, run_tool, try_tool
 from tests.scons.conftest import flagged_clang
 from tests.zygote import run_scons
 
@@ -46,25 +46,21 @@ def test_saxpy(tmp_path: Path, compiler: str) -> None:
     environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler, tmp_path)}
     environment.pop("ROCM_PATH", None)
     command = [sys.executable, "-m", "SCons"]
-    first = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    first = try_tool(*command, cwd=tmp_path, env=environment)
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.count("offload: using clang") == 1
     lines = first.stdout.splitlines()
     assert [line for line in lines if line.startswith("HIP [") and "/saxpy/" in line] == [
         f"HIP [{target or 'host'}] examples/saxpy/saxpy.hip" for target in TARGETS
     ]
-    second = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    assert "`.' is up to date" in second.stdout
+    second = run_tool(*command, cwd=tmp_path, env=environment)
+    assert "`.' is up to date" in second
 
     program = tmp_path / "build" / "saxpy" / "saxpy"
     assert [image.target_id for image in list_images(program)] == TARGETS
-    ran = subprocess.run([program], capture_output=True, text=True, check=True)
-    assert ran.stdout.count("stand-in HIP runtime: fat binary registered") == 1
-    assert "kernel registered: _Z5saxpyifPKfPf" in ran.stdout
+    ran = run_tool(program)
+    assert ran.count("stand-in HIP runtime: fat binary registered") == 1
+    assert "kernel registered: _Z5saxpyifPKfPf" in ran
 
 
 def copied(name: str, folder: Path, compiler: str) -> tuple[Path, Callable[[], list[str]]]:
@@ -107,7 +103,7 @@ def test_rdc_library(tmp_path: Path, compiler: str) -> None:
 
     program = folder / "app" / "app"
     assert [image.target_id for image in list_images(program)] == TARGETS
-    ran = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    ran = run_tool(program)
     assert ran.count("fat binary registered") == 1
     assert "kernel registered: _Z7measurePKfPf" in ran
     # The host asks for the library's static variable by the name that it has in every image.
@@ -156,7 +152,7 @@ def test_cuda_add(tmp_path: Path, compiler: str) -> None:
         "compute_75",
         "compute_80",
     ]
-    ran = subprocess.run([folder / "add"], capture_output=True, text=True, check=True).stdout
+    ran = run_tool(folder / "add")
     assert ran.count("stand-in CUDA runtime: fat binary registered") == 1
     assert ran.count("  PTX for sm_") == 2
     assert ran.count("  cubin for sm_") == len(processors) - 2  # where ptxas is found
@@ -172,8 +168,8 @@ def test_cuda_add_with_its_runtime(tmp_path: Path) -> None:
     folder = tmp_path / "cuda_add"
     shutil.copytree(ROOT / "examples/cuda_add", folder)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit)}
-    subprocess.run([sys.executable, "-m", "SCons", "-Q"], cwd=folder, env=environment, check=True)
-    ran = subprocess.run([folder / "add"], capture_output=True, text=True, check=True).stdout
+    run_tool(sys.executable, "-m", "SCons", "-Q", cwd=folder, env=environment)
+    ran = run_tool(folder / "add")
     assert "stand-in" not in ran
     assert "add: no CUDA device" in ran or "add: 0 of 100000 values wrong, no error" in ran
 
@@ -188,9 +184,7 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
         "CUDA_PATH": str(tmp_path / "none"),
     }
     command = [sys.executable, "-m", "SCons", "-Q"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = try_tool(*command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     built = tmp_path / "build"
     for program in ("saxpy/saxpy", "rdc_library/app/app", "cuda_add/add"):
@@ -220,11 +214,11 @@ def test_kpack_library(tmp_path: Path, compiler: str) -> None:
     for name in ("bin/measure", "lib/libmeasure.so"):
         images = list_images(tree / name)
         assert sorted({image.target_id for image in images}) == gpus
-    ran = subprocess.run([tree / "bin/measure"], capture_output=True, text=True, check=True).stdout
+    ran = run_tool(tree / "bin/measure")
     installed = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--find-links"]
     pip += [folder / "wheels", "--target", installed, "measure[device-gfx942]"]
-    subprocess.run(pip, check=True, capture_output=True)
+    run_tool(*pip)
     images = list_images(installed / "measure/lib/libmeasure.so")
     assert {image.target_id for image in images} == {"gfx942"}
     for source in ("scale", "sum", "app"):

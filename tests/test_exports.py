@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import offload_tool
+from tests.conftest import run_tool, try_tool
 
 
 def test_every_name_is_what_its_module_has() -> None:
-    """Each exported name is the very object of the module that makes it."""
     for name in offload_tool.__all__:
         module = importlib.import_module(f"offload_tool.{offload_tool._HOMES[name]}")
         assert getattr(offload_tool, name) is getattr(module, name)
@@ -40,13 +39,11 @@ def test_archives_are_offered() -> None:
 
 
 def test_unknown_name() -> None:
-    """A name that is not offered is an AttributeError, as of any module."""
     with pytest.raises(AttributeError, match="module 'offload_tool' has no attribute 'nothing'"):
         _ = offload_tool.nothing
 
 
 def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
-    """Mypy refuses a name that is not there, and knows the type of one that is."""
     script = tmp_path / "user.py"
     script.write_text(
         "from offload_tool import bundle_file\n"
@@ -54,19 +51,13 @@ def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
         "offload_tool.unbundle()\n"
         "reveal_type(offload_tool.list_entry_ids('x'))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = try_tool(sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, script)
     assert 'Module "offload_tool" has no attribute "bundle_file"' in done.stdout
     assert 'Module has no attribute "unbundle"' in done.stdout
     assert "list[str]" in done.stdout.replace("builtins.", "")
 
 
 def test_import_loads_little() -> None:
-    """Importing the package loads none of its parts."""
     code = "import sys, offload_tool\nprint(sorted(m for m in sys.modules if 'offload_tool.' in m))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n"
+    done = run_tool(sys.executable, "-c", code)
+    assert done == "[]\n"

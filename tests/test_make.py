@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from tests.conftest import ROOT, program
+from tests.conftest import ROOT, program, run_tool
 from tests.test_meson import compiles_since, counting_environment
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
@@ -84,8 +84,8 @@ def test_program(built: Project) -> None:
     """The program holds the images of all targets, and registers them."""
     found = list_images(built.build_folder / "saxpy")
     assert [image.target_id for image in found] == ["", *TARGETS]
-    ran = subprocess.run([built.build_folder / "saxpy"], capture_output=True, text=True, check=True)
-    assert ran.stdout.count("fat binary registered") == 1
+    ran = run_tool(built.build_folder / "saxpy")
+    assert ran.count("fat binary registered") == 1
 
 
 def test_header_of_one_target(built: Project) -> None:

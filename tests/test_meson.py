@@ -44,7 +44,6 @@ def counting_environment(folder: Path) -> dict[str, str]:
     cxx = next(filter(None, map(shutil.which, ("c++", "clang++-22", "clang++"))), None)
     if cxx is None:
         missing("a C++ compiler")
-        raise AssertionError
     count = folder / "count"
     count.write_text(f'#!/bin/sh\necho "$*" >>"{folder}/compiles.log"\nexec "$@"\n')
     count.chmod(0o755)

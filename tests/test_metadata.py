@@ -27,7 +27,6 @@ def test_pythons() -> None:
 
 
 def test_scons() -> None:
-    """The policy names the versions of SCons that are required."""
     assert "scons>=4.6,<5" in PROJECT["dependencies"]
     assert "| SCons | 4.6 and later, before 5;" in POLICY
 
@@ -39,7 +38,6 @@ def test_version() -> None:
 
 
 def test_format_version() -> None:
-    """The changelog tells the FORMAT_VERSION of the newest section."""
     settings = (ROOT / "offload_tool/scons/readers.py").read_text()
     number = re.search(r"^FORMAT_VERSION = (\d+)$", settings, re.MULTILINE)
     newest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
@@ -55,7 +53,6 @@ def test_addresses() -> None:
 
 
 def test_promised_names() -> None:
-    """What the policy calls public, there is."""
     for page in re.findall(r"\]\((\w[\w-]*\.md)\)", POLICY):
         assert (ROOT / "docs" / page).is_file(), page
     assert offload_tool.__all__

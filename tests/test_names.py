@@ -38,7 +38,6 @@ def names_in(tree: ast.Module) -> set[str]:
 
 
 def test_classes_have_names_of_their_own() -> None:
-    """No two classes of the package have one name, private ones included."""
     counts = Counter(
         node.name
         for path in SOURCES

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from offload_tool.operations.list_images import list_images
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, run_tool, try_tool
 
 RUNTIME = Path("/usr/lib/llvm-22/lib/libomptarget.so")
 
@@ -27,14 +26,7 @@ def test_openmp_dot_runs_on_a_device(tmp_path: Path) -> None:
     }
 
     def scons() -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "SCons", "-Q", "-j2"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = try_tool(sys.executable, "-m", "SCons", "-Q", "-j2", cwd=folder, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -43,10 +35,8 @@ def test_openmp_dot_runs_on_a_device(tmp_path: Path) -> None:
         assert f"OPENMP [{name}] dot.c" in first
     assert "is up to date" in scons()
     assert [i.target_id for i in list_images(folder / "dot.gfx90a.co.offload")] == ["gfx90a"]
-    ran = subprocess.run(
-        [folder / "dot"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert "computed on a device" in ran.stdout
+    ran = run_tool(folder / "dot", env=environment)
+    assert "computed on a device" in ran
 
     # An editor's atomic save: equal content, another inode, other names of target regions.
     shutil.copy(folder / "dot.c", folder / "new.c")
@@ -55,7 +45,5 @@ def test_openmp_dot_runs_on_a_device(tmp_path: Path) -> None:
     for name in ("host", "gfx906", "gfx90a", "x86_64-pc-linux-gnu"):
         assert f"OPENMP [{name}] dot.c" in saved
         assert f"OPENMP [{name}] device.c" not in saved
-    again = subprocess.run(
-        [folder / "dot"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert again.stdout == ran.stdout
+    again = run_tool(folder / "dot", env=environment)
+    assert again == ran

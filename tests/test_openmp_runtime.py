@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from offload_tool.formats.offload_binary import (
     plan_offload_binary,
     plan_shared_offload_binary,
 )
-from tests.conftest import missing
+from tests.conftest import Tool, missing, run_tool
 from tests.formats.compressed import compressed_offload_binary
 
 TRIPLE = "x86_64-pc-linux-gnu"
@@ -60,7 +59,7 @@ class Program:
     libraries: Path
 
     def compile(self, *arguments: str) -> None:
-        subprocess.run([self.clang, *arguments], cwd=self.folder, check=True)
+        run_tool(self.clang, *arguments, cwd=self.folder)
 
     def run(self, *objects: str) -> subprocess.CompletedProcess[str]:
         """Link the objects with LLVM's runtime; run the program, which must offload."""
@@ -77,7 +76,7 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Program:
+def program(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Program:
     clang = llvm("clang")
     libraries = Path(clang).resolve().parent.parent / "lib"
     if platform.machine() != "x86_64":

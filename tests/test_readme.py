@@ -28,14 +28,12 @@ def test_two_commands_do_all_the_set_up() -> None:
 
 
 def test_one_version() -> None:
-    """``bundler --version`` tells the version of the package."""
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
     assert f"offload-tool bundler {version[1]} " in BUNDLER_COMMAND_LINE.version
 
 
 def test_public_names_exist() -> None:
-    """Every public name of the package can be imported, and others cannot."""
     for name in offload_tool.__all__:
         assert getattr(offload_tool, name).__name__ == name
     assert not hasattr(offload_tool, "no_such_name")
@@ -43,7 +41,6 @@ def test_public_names_exist() -> None:
 
 
 def test_every_command_is_in_the_table() -> None:
-    """The table of commands has every command."""
     page = (ROOT / "docs/commands.md").read_text()
     rows = "\n".join(re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE))
     shown = whole_parser().format_help().partition("  COMMAND\n")[2]

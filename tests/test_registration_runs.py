@@ -5,14 +5,13 @@ The runtime is a stand-in that prints what it is told; no GPU is needed.
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool import wrap_images
 from offload_tool.formats.registration_ir import RegisteredKind
+from tests.conftest import Tool, run_tool
 
 SOURCE = """
 #define __global__ __attribute__((global))
@@ -77,7 +76,7 @@ LANGUAGES = {
 )
 def test_registration_of_kernels_and_variables(
     tmp_path: Path,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     kind: RegisteredKind,
     magic: str,
     before_main: list[str],
@@ -96,9 +95,9 @@ def test_registration_of_kernels_and_variables(
         ["-c", "runtime.c"],
         [f"-fuse-ld={linker}", "host.o", "registration.o", "runtime.o", "-o", "program"],
     ):
-        subprocess.run([llvm("clang"), *command], cwd=tmp_path, check=True)
-    done = subprocess.run([tmp_path / "program"], capture_output=True, check=True, text=True)
-    lines = done.stdout.splitlines()
+        run_tool(llvm("clang"), *command, cwd=tmp_path)
+    done = run_tool(tmp_path / "program")
+    lines = done.splitlines()
     assert lines[0] == f"fat binary {magic} 1 device code"
     assert sorted(lines[1:4]) == [
         "function _Z6kernelPd _Z6kernelPd 1 1",

@@ -17,7 +17,7 @@ import pytest
 
 from offload_tool import BundleEntryID, Device, bundle_files, list_images, match_images
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, run_tool
 from tests.scons.conftest import flagged_clang
 
 FATBIN = 0x10  # AMD_COMGR_DATA_KIND_FATBIN
@@ -38,7 +38,6 @@ def library(name: str) -> str:
     found = ctypes.util.find_library(name)
     if found is None:
         missing(f"lib{name}")
-        raise AssertionError
     return found
 
 
@@ -184,15 +183,9 @@ def test_hip_runtime_registers_relocatable_code(tmp_path: Path, driver: str) -> 
         environment["OFFLOAD_CLANG"] = str(flagged_clang(tmp_path))
     (tmp_path / "counter.c").write_text(COUNTER)
     counter = [*find_toolchain().cc, "-shared", "-fPIC", "counter.c", "-o", "counter.so", "-ldl"]
-    subprocess.run(counter, cwd=tmp_path, check=True)
+    run_tool(*counter, cwd=tmp_path)
     folder = tmp_path / "rdc_library"
-    subprocess.run(
-        [sys.executable, "-m", "SCons", "-Q"],
-        cwd=folder,
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
+    run_tool(sys.executable, "-m", "SCons", "-Q", cwd=folder, env=environment)
     ran = subprocess.run(
         [folder / "app" / "app"],
         env=os.environ | {"LD_PRELOAD": str(tmp_path / "counter.so")},
@@ -212,13 +205,7 @@ def test_hip_runtime_takes_the_program(tmp_path: Path) -> None:
     for path in (ROOT / "examples" / "saxpy").iterdir():
         (tmp_path / "saxpy" / path.name).write_bytes(path.read_bytes())
     environment = os.environ | {"ROCM_PATH": str(rocm), "PYTHONPATH": str(ROOT)}
-    subprocess.run(
-        [sys.executable, "-m", "SCons", "-Q"],
-        cwd=tmp_path / "saxpy",
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
+    run_tool(sys.executable, "-m", "SCons", "-Q", cwd=tmp_path / "saxpy", env=environment)
     ran = subprocess.run(
         [tmp_path / "saxpy" / "saxpy"], capture_output=True, text=True, check=True, timeout=60
     )

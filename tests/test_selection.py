@@ -26,7 +26,6 @@ def test_chosen() -> None:
 
 
 def test_rule_without_tests() -> None:
-    """A rule of a file or test that is gone is named."""
     gone = without_tests(TESTS)
     assert "tests/scons/test_rdc.py" in gone
     assert "tests/scons/test_rebuild_table.py::test_table_is_complete" in gone

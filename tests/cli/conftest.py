@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from offload_tool.clang import driver
 from offload_tool.cli import main
-from offload_tool.errors import CompilerError
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from tests.cli.browsing import Browser, headless_chromium
-from tests.conftest import missing
+from tests.conftest import found_toolchain
 from tests.scripts import script
 
 KERNEL = """\
@@ -38,6 +40,15 @@ def run(*words: object) -> int:
         return int(str(end.code or 0))
 
 
+def schema_judge(*words: str) -> jsonschema.Draft202012Validator:
+    """Return a validator by the schema that a command prints, which is valid itself."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run(*words) == 0
+    judge = jsonschema.Draft202012Validator(json.loads(out.getvalue()))
+    judge.check_schema(judge.schema)
+    return judge
+
+
 def state(path: str) -> tuple[int, int]:
     """Return the inode and the modification time of a file."""
     found = Path(path).stat()
@@ -58,11 +69,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def compiler() -> Toolchain:
     """Return the compiler of this machine."""
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
+    return found_toolchain()
 
 
 @pytest.fixture
@@ -93,10 +100,7 @@ def stand_in(
             f'*) exec {real} "$@" ;; esac\nreal={real}\n{text}',
         )
         monkeypatch.setenv("OFFLOAD_CLANG", path)
-        for cached in (
-            select._find,
-            driver.output_of,
-        ):  # a command line runs in a new process
+        for cached in (select._find, driver.output_of):  # a command line runs in a new process
             cached.cache_clear()
 
     return make

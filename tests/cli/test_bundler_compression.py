@@ -50,34 +50,8 @@ def compress_with_llvm(llvm, folder: Path, *options: str, **environ: str) -> lis
 
 
 def test_variables_not_set() -> None:
-    """Without the variables, version 3 and the default level are used."""
     assert compressed_format_version({}) == (3, None)
     assert compression_level({}) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("value", "version", "warning"),
-    [
-        ("2", 2, None),
-        ("03", 3, None),
-        ("4", 3, ": 4. Valid values are 2 or 3. Using default version 3."),
-        ("65536", 3, ": 65536. Using default version 3."),
-        ("", 3, ": . Using default version 3."),
-    ],
-)
-def test_version_variable(value: str, version: int, warning: str | None) -> None:
-    """The variable selects version 2 or 3; other values lead to a warning, and version 3."""
-    expected = warning and f"Warning: Invalid value for {VERSION}{warning}"
-    assert compressed_format_version({VERSION: value}) == (version, expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "level"), [("-5", -5), ("007", 7), ("+3", None), ("9" * 30, None)]
-)
-def test_level_variable(value: str, level: int | None) -> None:
-    """The variable selects any 32-bit level; other values lead to a warning, and the default."""
-    warning = f"Warning: Invalid value for {LEVEL}: {value}. Ignoring it."
-    assert compression_level({LEVEL: value}) == (level, warning if level is None else None)
 
 
 @pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
@@ -99,7 +73,6 @@ def test_ignored_variables(ignore: str, version: int, level: int | None) -> None
     ids=lambda value: repr(value[:12]),
 )
 def test_variables_as_llvm(llvm, tmp_path: Path, name: str, value: str) -> None:
-    """Any value of a variable has the same effect, and warning, in LLVM."""
     lines = compress_with_llvm(llvm, tmp_path, **{name: value})
     version, wrong_version = compressed_format_version({name: value})
     level, wrong_level = compression_level({name: value})
@@ -160,7 +133,6 @@ def reports_of_decompression(llvm, folder: Path, data: bytes) -> list[list[str]]
 @pytest.mark.llvm
 @pytest.mark.parametrize(("version", "method"), [(1, ZLIB), (1, 1), (2, 1), (3, ZLIB), (3, 1)])
 def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, method: int) -> None:
-    """The report on a bundle of any version and method is LLVM's."""
     data = compressed(b"small\0" * 5000, version, method)
     ours, theirs = reports_of_decompression(llvm, tmp_path, data)
     assert ours == theirs
@@ -169,7 +141,6 @@ def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, met
 @pytest.mark.llvm22
 @pytest.mark.llvm
 def test_hash_with_leading_zeros_as_llvm(llvm, tmp_path: Path) -> None:
-    """A hash with a small value has the same padding as LLVM's."""
     every = (compressed(b"%d" % number) for number in range(2000))
     packed = next(data for data in every if data[31] == 0)
     ours, theirs = reports_of_decompression(llvm, tmp_path, packed)

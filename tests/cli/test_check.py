@@ -12,7 +12,7 @@ from offload_tool.cli.check import read_rules
 from offload_tool.errors import UsageError
 from offload_tool.operations.check import Rule
 from offload_tool.operations.match import Device
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Capture
 from tests.operations.fatbins import make_bundle
 from tests.operations.test_check import code
 
@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines(here: Path, capsys: Capture) -> None:
     """A fault is a line; targets may be given together, separately, and with blanks."""
     assert main(["check", "lib", "--targets", "gfx906,gfx90a", "--same-kernels"]) == 1
     said = capsys.readouterr()
@@ -41,7 +41,7 @@ def test_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "lib", "--max-size", "1G", "--no-spills"]) == 0
 
 
-def test_wrong_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words(here: Path, capsys: Capture) -> None:
     """Errors name invalid target IDs and sizes."""
     assert main(["check", "lib", "--targets", "gfx906:wrong+"]) == 1
     assert "wrong" in capsys.readouterr().err
@@ -52,7 +52,7 @@ def test_wrong_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--max-size: expected a number or a size such as 512M" in capsys.readouterr().err
 
 
-def test_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules(here: Path, capsys: Capture) -> None:
     """Each rule applies to the libraries that it names; options are one rule for all."""
     Path("rules").write_text(
         '[[rule]]\npaths = ["a.so"]\ntargets = ["gfx90a"]\n'
@@ -66,7 +66,6 @@ def test_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_example(tmp_path: Path) -> None:
-    """The rules in the documentation are parsed as documented."""
     text = (ROOT / "docs" / "checking.md").read_text()
     (tmp_path / "r").write_text(text.partition("```toml\n")[2].partition("```")[0])
     gfx90a, gfx942 = map(Device.parse, ("gfx90a", "gfx942"))

@@ -27,7 +27,7 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run, state
 from tests.cli.loaded import loaded_modules
-from tests.conftest import missing
+from tests.conftest import Capture, Tool, missing, program, run_tool
 from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
@@ -104,7 +104,6 @@ def test_depfile(folder: Path) -> None:
 
 
 def test_stamp_is_what_the_rule_is_for(folder: Path) -> None:
-    """With --stamp, the depfile's rule is for the empty stamp."""
     assert run(*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS) == 0
     assert Path("k.d").read_text().startswith("k.stamp:")
     assert Path("k.stamp").read_bytes() == b""
@@ -131,7 +130,7 @@ def odd_names(folder: Path) -> str:
 
 def test_odd_names_for_make(odd_names: str) -> None:
     """Make reads unusual names in a depfile correctly: a change of each file rebuilds OUT."""
-    make = program_path("make")
+    make = program("make")
     Path("Makefile").write_text("include k.d\n%.co:\n\ttouch '$@'\n")
 
     def is_up_to_date() -> bool:
@@ -144,17 +143,17 @@ def test_odd_names_for_make(odd_names: str) -> None:
 
 def test_odd_names_for_ninja(odd_names: str) -> None:
     """Ninja reads unusual names in a depfile correctly: a change of each file rebuilds OUT."""
-    ninja = program_path("ninja")
+    ninja = program("ninja")
     goal = odd_names.replace("$", "$$").replace(" ", "$ ")
     Path("build.ninja").write_text(
         f"rule touch\n  command = touch '{odd_names.replace('$', '$$')}'\n  depfile = k.d\n"
         f"build {goal}: touch\n"
     )
-    subprocess.run([ninja], check=True, capture_output=True)
+    run_tool(ninja)
 
     def is_up_to_date() -> bool:
-        done = subprocess.run([ninja, "-n"], capture_output=True, text=True, check=True)
-        return "no work to do" in done.stdout
+        done = run_tool(ninja, "-n")
+        return "no work to do" in done
 
     _assert_followed(odd_names, is_up_to_date)
 
@@ -170,15 +169,7 @@ def _assert_followed(output: str, is_up_to_date: Callable[[], bool]) -> None:
         os.utime(name, (made - 10, made - 10))
 
 
-def program_path(program: str) -> str:
-    found = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
-    if found is None:
-        missing(program)
-    assert found is not None
-    return found
-
-
-def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:
     """A name that a depfile cannot hold is an error, and there is no output."""
     Path("a\nb.hip").write_text(KERNEL)
     before = names()
@@ -229,9 +220,8 @@ def test_line_break_in_a_name(folder: Path, capfd: pytest.CaptureFixture[str]) -
     ],
 )
 def test_wrong_usage(
-    folder: Path, capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+    folder: Path, capfd: Capture, words: list[str], status: int, message: str
 ) -> None:
-    """Every error is one line, and nothing is written."""
     Path("k.txt").touch()
     before = names()
     assert run(*words, *FLAGS) == status
@@ -256,7 +246,7 @@ def test_wrong_usage(
 def test_wrong_environment(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     variable: str,
     value: str,
     status: int,
@@ -270,7 +260,7 @@ def test_wrong_environment(
     assert names() == {"k.hip"}
 
 
-def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compiler_error(folder: Path, capfd: Capture) -> None:
     """The compiler's message and status are passed on; the old output is removed."""
     words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
     assert run(*words) == 0
@@ -279,28 +269,6 @@ def test_compiler_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None
     said = capfd.readouterr().err
     assert "k.hip:4:1: error:" in said
     assert "offload-tool" not in said
-    assert names() == {"k.hip"}
-
-
-@pytest.mark.parametrize(
-    ("ending", "status", "message"),
-    [
-        ("echo odd >&2; exit 7", 7, "odd\n"),
-        ("kill -9 $$", 137, "was ended by signal 9\n"),
-    ],
-)
-def test_exit_status(
-    folder: Path,
-    stand_in: Callable[[str], None],
-    capfd: pytest.CaptureFixture[str],
-    ending: str,
-    status: int,
-    message: str,
-) -> None:
-    """The command returns the compiler's exit status, and removes its output."""
-    stand_in(f'"$real" "$@"; {ending}')
-    assert run(*GFX906, "--depfile", "k.d", *FLAGS) == status
-    assert capfd.readouterr().err.endswith(message)
     assert names() == {"k.hip"}
 
 
@@ -320,7 +288,7 @@ def test_exit_status(
 def test_wrong_result(
     folder: Path,
     stand_in: Callable[[str], None],
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     words: list[str],
     text: str,
     message: str,
@@ -334,7 +302,6 @@ def test_wrong_result(
 
 
 def test_blanks_around_a_target_id(folder: Path) -> None:
-    """Blanks and commas around the one target ID are ignored, as in OFFLOAD_ARCH."""
     assert run(*GFX906[:-1], " gfx906,", *FLAGS) == 0
     assert processor("k.co") == 0x2F
 
@@ -373,7 +340,7 @@ def test_rdc(folder: Path) -> None:
     assert processor("all.co") == 0x2F
 
 
-def test_rdc_link_error(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_rdc_link_error(folder: Path, capfd: Capture) -> None:
     """The linker's messages are passed on, and there is no output."""
     Path("k.hip").write_text("__attribute__((device)) int twice(int);\n" + KERNEL)
     assert run("compile", "k.hip", "-o", "k.bc", "--target-id", "gfx906", "--rdc", *FLAGS) == 0
@@ -412,7 +379,7 @@ def test_openmp_by_the_name_for_cxx(
     assert run(*words) == 0
 
 
-def test_openmp_entry_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_openmp_entry_names(folder: Path, capfd: Capture) -> None:
     """If the source is replaced after its host IR was made, the result is an error."""
     Path("r.c").write_text(REGION)
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
@@ -442,8 +409,7 @@ def test_openmp_with_ccache(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
             assert run("compile", "r.c", *words, "--host-ir", "r.bc", "--", *flags) == 0
 
     def hits() -> int:
-        command = [str(ccache), "--print-stats"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        said = run_tool(str(ccache), "--print-stats")
         counted = dict(line.split("\t") for line in said.splitlines())
         return int(counted["direct_cache_hit"]) + int(counted["preprocessed_cache_hit"])
 
@@ -493,7 +459,7 @@ def test_broken_memory(
 
 
 def test_flags_that_mend(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     """Headers that compile with the flags alone are no error; a warning names other headers."""
     header = f"{HEADER}#ifndef MENDED\n#error lacking\n#endif\n"
@@ -549,7 +515,7 @@ def test_launcher(launcher: Callable[[str], Path], words: list[str], compiler: T
     assert not any("launcher" in name for name in read_depfile(Path("k.d")))
 
 
-def test_launcher_fails(launcher: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_launcher_fails(launcher: Callable[[str], Path], capfd: Capture) -> None:
     """A device compile that failed in the launcher runs once locally, with a message."""
     log = launcher("echo node lost >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
@@ -578,7 +544,7 @@ def cluster(
     tmp_path: Path,
     folder: Path,
     compiler: Toolchain,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[str], Path]]:
     """Return a function that sets OFFLOAD_DIST, with a script as sccache, and returns its log."""
@@ -627,7 +593,7 @@ def test_cluster(cluster: Callable[[str], Path], tmp_path: Path) -> None:
 
 
 def test_device_libraries_are_named(
-    cluster: Callable[[str], Path], tmp_path: Path, llvm: Callable[[str], str]
+    cluster: Callable[[str], Path], tmp_path: Path, llvm: Tool
 ) -> None:
     """The device libraries' folder is named to sccache, which ships and hashes them."""
     from tests.sccache_dist.conftest import Rocm
@@ -639,7 +605,7 @@ def test_device_libraries_are_named(
     assert f" {rocm.libraries} " in log.read_text()
 
 
-def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_cluster_fails(cluster: Callable[[str], Path], capfd: Capture) -> None:
     """A compile that failed in the cluster runs once locally, with a message in one line."""
     log = cluster("echo dead >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
@@ -651,9 +617,7 @@ def test_cluster_fails(cluster: Callable[[str], Path], capfd: pytest.CaptureFixt
     assert len(log.read_text().splitlines()) == 1
 
 
-def test_error_in_the_source_on_a_cluster(
-    cluster: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_error_in_the_source_on_a_cluster(cluster: Callable[[str], Path], capfd: Capture) -> None:
     """The local compiler reports an error in the source once; no output remains."""
     cluster('"$@"; exit 254')
     Path("k.hip").write_text(KERNEL + "this is not C++\n")
@@ -697,7 +661,7 @@ def test_unusable_cluster(
     stand_in: Callable[[str], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     wrong: str,
     status: int,
     message: str,

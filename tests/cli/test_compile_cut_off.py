@@ -11,6 +11,7 @@ import pytest
 from offload_tool.run import cut_off, driverless
 from tests.cli.conftest import run, state
 from tests.cli.test_compile import GFX906
+from tests.conftest import Capture
 
 SOURCE = """\
 #include "h.h"
@@ -111,9 +112,7 @@ def test_files_of_the_assembler(compiled: Callable[..., int]) -> None:
     assert compiled() == TWO_STAGES
 
 
-def test_precompiled_header(
-    compiled: Callable[..., int], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_precompiled_header(compiled: Callable[..., int], capfd: Capture) -> None:
     """A pass with a PCH is compared with the last such pass, even if the PCH was rebuilt."""
     pch = ("compile", "k.hip", "-o", "k.pch", "--target-id", "gfx906", "--emit-pch")
     source = SOURCE.replace('"h.h"', "<h.h>")

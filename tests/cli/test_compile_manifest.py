@@ -19,6 +19,7 @@ from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION
+from tests.conftest import Tool
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
@@ -182,7 +183,6 @@ def test_words_after_the_compiler(
     compiler: Toolchain,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Arguments after the compiler in OFFLOAD_CLANG are part of it."""
     if compiler.origin.startswith("embedded"):
         pytest.skip("needs a clang of its own")
     for word in ("-DW=1", "-DW=2"):
@@ -235,7 +235,6 @@ def test_saved_during_the_compile(
     folder: Path,
     moment: str,
 ) -> None:
-    """A header saved during a compile is never recorded as compiled."""
     saving = script(folder.parent / "saving", f'new="{TWO.strip()}"\n{moment}')
     counting = os.environ["OFFLOAD_LAUNCHER"]
     monkeypatch.setenv("OFFLOAD_LAUNCHER", saving)
@@ -408,7 +407,6 @@ def test_killed(folder: Path) -> None:
 
 
 def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
-    """The next call restores the output that a killed call renamed."""
     assert compiles(*WORDS, *FOLDERS)
     before = state("k.co")
     Path("k.co").rename(".k.co.old")
@@ -424,7 +422,7 @@ def test_library_of_the_compiler(
     compiles: Callable[..., bool],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    llvm: Callable[[str], str],
+    llvm: Tool,
 ) -> None:
     """After its library is replaced, or found in an earlier folder, the compiler runs again."""
     real = llvm("clang")
@@ -447,7 +445,7 @@ def test_linker_that_appears(
     compiles: Callable[..., bool],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     *,
     is_there: bool,
 ) -> None:

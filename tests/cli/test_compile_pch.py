@@ -17,6 +17,7 @@ from offload_tool.io.file_digests import CHANGED
 from offload_tool.pch import pch
 from tests.cli.conftest import run
 from tests.cli.test_compile_manifest import SETTLED
+from tests.conftest import Capture
 from tests.scripts import script
 
 LAUNCH = """\
@@ -106,7 +107,7 @@ def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> di
 
 
 def assert_same(
-    capfd: pytest.CaptureFixture[str], side: str, *flags: str, source: str = "k.hip", why: str = ""
+    capfd: Capture, side: str, *flags: str, source: str = "k.hip", why: str = ""
 ) -> None:
     """Compare with the compile without; `why` is the message if the PCH is not used."""
     capfd.readouterr()
@@ -120,7 +121,7 @@ def assert_same(
 
 @pytest.mark.parametrize("side", SIDES)
 def test_same_with_and_without(
-    project: Path, capfd: pytest.CaptureFixture[str], side: str, monkeypatch: pytest.MonkeyPatch
+    project: Path, capfd: Capture, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Output, depfile and manifest have the same bytes, for each source and each flag."""
     for flag in ("-O2", "-Os", "-std=c++20", "-ffp-contract=off"):
@@ -142,7 +143,7 @@ def test_same_with_and_without(
     assert used == [""]  # the PCH was used
 
 
-def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_changes_of_headers(project: Path, capfd: Capture) -> None:
     """No change of a header is missed, and an irrelevant change does not disable the PCH.
 
     Headers are edited, keeping size and time; touched; added earlier on the path; added where
@@ -169,7 +170,7 @@ def test_changes_of_headers(project: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_header_that_changes_while_it_compiles(
-    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A header saved after the check of the PCH is detected: clang rejects the PCH."""
     assert emit("device") == 0
@@ -188,7 +189,7 @@ def test_header_that_changes_while_it_compiles(
     assert found["output"] == compiled("device")["output"]
 
 
-def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_flags_that_may_not(project: Path, capfd: Capture) -> None:
     """A compile without a PCH reports the reason, both for --emit-pch and for --pch."""
     level = "no optimization (-O0): add -O1 or more"
     for flag, why in (("-g", "debug information (-g)"), ("-O0", level)):
@@ -198,7 +199,7 @@ def test_flags_that_may_not(project: Path, capfd: pytest.CaptureFixture[str]) ->
         assert_same(capfd, "device", *FLAGS, flag, why=why)
 
 
-def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_pch_of_something_else(project: Path, capfd: Capture) -> None:
     """A PCH of other flags, target or leading includes is not used; nor is a missing one.
 
     Clang itself would accept it if only a macro of a library differed.
@@ -220,7 +221,7 @@ def test_pch_of_something_else(project: Path, capfd: pytest.CaptureFixture[str])
     assert_same(capfd, "host", source="first.hip", why=different)
 
 
-def test_damaged_pch(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damaged_pch(project: Path, capfd: Capture) -> None:
     """A truncated or foreign file instead of the PCH is not used."""
     stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
@@ -230,7 +231,7 @@ def test_damaged_pch(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert_same(capfd, "device", why=stale)
 
 
-def test_messages(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages(project: Path, capfd: Capture) -> None:
     """Warnings are the same as without: those of a header, and those of a source."""
     flags = [*FLAGS, "-Wall"]
     assert emit("device", *flags) == 0
@@ -247,7 +248,7 @@ def test_messages(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert_same(capfd, "device", *flags, why=why)
 
 
-def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_explicit_instantiation(project: Path, capfd: Capture) -> None:
     """A header whose kernels would change their order with a PCH is rejected."""
     text = HEADER + "template __global__ void templated<int>(int*);\n"
     Path("second/header.h").write_text(text)
@@ -264,9 +265,7 @@ def test_explicit_instantiation(project: Path, capfd: pytest.CaptureFixture[str]
         ("int global = 5;", "global"),
     ],
 )
-def test_what_headers_emit(
-    text: str, name: str, project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_headers_emit(text: str, name: str, project: Path, capfd: Capture) -> None:
     """Definitions in each host object, which a PCH would move, prevent it; device code does not."""
     Path("second/header.h").write_text(f"{HEADER}{text}\n")
     for side in SIDES:
@@ -277,7 +276,7 @@ def test_what_headers_emit(
         assert_same(capfd, side, why=why)
 
 
-def test_errors(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors(project: Path, capfd: Capture) -> None:
     """For a header that does not compile, the compiler reports the error; for usage, we do."""
     Path("second/header.h").write_text("#error wrong\n")
     assert emit("device") == 1
@@ -302,7 +301,6 @@ def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.Monkey
 
 
 def test_depfile_of_pch(project: Path) -> None:
-    """The rule of a PCH names its source and its headers."""
     words = ["compile", "k.hip", "-o", "device.pch", *SIDES["device"], "--emit-pch"]
     assert run(*words, "--depfile", "device.d", *FLAGS) == 0
     text = Path("device.d").read_text()
@@ -310,9 +308,7 @@ def test_depfile_of_pch(project: Path) -> None:
     assert all(f" {name} \\\n" in text for name in ("k.hip", "second/header.h", "second/launch.h"))
 
 
-def test_launcher(
-    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launcher(project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher gets the plain command of a compiler of the same name."""
     log = project.parent / "log"
     count = script(project.parent / "count", f'echo "$*" >>"{log}"\nexec "$@"')
@@ -329,9 +325,7 @@ def test_launcher(
     assert capfd.readouterr().err == expected
 
 
-def rebuilt(
-    capfd: pytest.CaptureFixture[str], side: str, header: str, why: str, *flags: str
-) -> None:
+def rebuilt(capfd: Capture, side: str, header: str, why: str, *flags: str) -> None:
     """Compile with such a header, with a PCH and without; `why` is the expected message."""
     Path("second/header.h").write_text(f"{HEADER}{header}\n")
     capfd.readouterr()
@@ -353,9 +347,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("text", LOST)
-def test_device_variables_of_host_code(
-    text: str, project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_device_variables_of_host_code(text: str, project: Path, capfd: Capture) -> None:
     """A PCH that would lose a device variable used by host code is rejected, by its symbol."""
     side, symbol = LOST[text]
     lines = ["inline void use(const void*) {}", *sorted(text.split("\n"), reverse=True)]
@@ -379,9 +371,7 @@ const char* host_pretty() { return of_lambda(); }
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("spelled", ["second", "./second", "first/../second", "second/."])
-def test_names_of_headers(
-    side: str, spelled: str, project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_headers(side: str, spelled: str, project: Path, capfd: Capture) -> None:
     """Headers keep the names by which they were found, and get no absolute ones."""
     Path("k.hip").write_text(BEGIN + SOURCE + USER)
     flags = [flag.replace("-Isecond", f"-I{spelled}") for flag in FLAGS]
@@ -391,7 +381,7 @@ def test_names_of_headers(
     assert f"{spelled}/header.h".encode() in Path("out").read_bytes()
 
 
-def test_names_that_differ(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_names_that_differ(project: Path, capfd: Capture) -> None:
     """A folder with two spellings allows no PCH."""
     Path("k.hip").write_text(BEGIN + SOURCE + USER)
     Path("second/more.h").write_text("#pragma once\n")
@@ -406,14 +396,14 @@ def test_names_that_differ(project: Path, capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_names_that_are_not_understood(
-    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the compiler uses unexpected file names, there is no PCH."""
     monkeypatch.setattr(pch, "_folder", lambda _: "/other")
     rebuilt(capfd, "device", "", "'second/launch.h' has another name in it")
 
 
-def test_absolute_names_of_the_source(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_absolute_names_of_the_source(project: Path, capfd: Capture) -> None:
     """A file that the source includes by an absolute name keeps it: the PCH is not used for it."""
     Path("second/more.h").write_text("inline const char* more() { return __FILE__; }\n")
     text = f'{BEGIN}{SOURCE}#include "{project}/second/more.h"\nauto use_more = more;\n'
@@ -426,7 +416,7 @@ def test_absolute_names_of_the_source(project: Path, capfd: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("side", SIDES)
 def test_state_that_a_probe_shows(
-    side: str, project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    side: str, project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """State that clang loses, and no rule covers, is detected by compiling a probe."""
     monkeypatch.setattr(pch, "reason_of_headers", lambda *_: "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, Capture, missing, run_tool
 
 COMPLETE = """\
 . ./script
@@ -42,19 +42,17 @@ def script(shell: str, folder: Path) -> Path:
 def test_bash(tmp_path: Path, line: str, offered: set[str]) -> None:
     """Bash completes commands and options, including those of the drop-ins."""
     script("bash", tmp_path)
-    command = ["bash", "-c", COMPLETE, "bash", *line.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == offered
+    done = run_tool("bash", "-c", COMPLETE, "bash", *line.split(), cwd=tmp_path)
+    assert set(done.split()) == offered
 
 
 def test_zsh(tmp_path: Path) -> None:
-    """Zsh can parse its script."""
     if shutil.which("zsh") is None:
         missing("zsh")
-    subprocess.run(["zsh", "-n", script("zsh", tmp_path)], check=True)
+    run_tool("zsh", "-n", script("zsh", tmp_path))
 
 
-def test_command_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_that_is_gone(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["completion", "bash"])
     assert ended.value.code == 2

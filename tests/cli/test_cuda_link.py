@@ -6,7 +6,6 @@ NVIDIA's toolkit is not needed: stand-ins replace its programs.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from offload_tool.clang.depfile import read_depfile
 from offload_tool.cli import main
 from offload_tool.operations.list_images import list_images
 from offload_tool.toolchain.probe import Toolchain
+from tests.conftest import Capture, run_tool
 from tests.scons.nvidia import NVLINK, PTXAS, RUNTIME
 from tests.scons.relocatable import one, started, two
 
@@ -63,8 +63,7 @@ def test_program(sources: Path, compiler: Toolchain) -> None:
     assert main(["embed", *cubins, *names, "-o", "prog.cuda.o", *hosts]) == 0
     Path("main.c").write_text("int main(void) { return 0; }\n")
     Path("runtime.c").write_text(RUNTIME)
-    objects = ["one.o", "two.o", "prog.cuda.o", "main.c", "runtime.c"]
-    subprocess.run([*compiler.cc, *objects, "-o", "prog"], check=True)
+    run_tool(*compiler.cc, "one.o", "two.o", "prog.cuda.o", "main.c", "runtime.c", "-o", "prog")
     lines = started(sources / "prog")
     assert lines[0] == "registered sm_80 sm_90"
     names = [re.sub(r"counter__static__\w+", "counter", name) for name in lines[1:-2]]
@@ -72,7 +71,7 @@ def test_program(sources: Path, compiler: Toolchain) -> None:
     assert [image.target_id for image in list_images("prog")] == list(TARGETS)
 
 
-def test_link(sources: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_link(sources: Path, capfd: Capture) -> None:
     """A link writes a depfile, is skipped if nothing changed, and reports errors."""
     compile_all()
     assert link("sm_80", "--depfile", "prog.d") == 0
@@ -102,9 +101,7 @@ def test_flags_for_the_assembler(sources: Path) -> None:
     assert " -O2 " in Path("ptxas.log").read_text()
 
 
-def test_no_assembler(
-    sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_assembler(sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
     """PTX without ptxas is rejected by name, and so is a machine without a linker."""
     compile_all()
     monkeypatch.setenv("OFFLOAD_PTXAS", "none")
@@ -136,14 +133,14 @@ def test_embed_refuses(
     compiler: Toolchain,
     words: list[str],
     message: str,
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
 ) -> None:
     """Objects that cannot be registered, and unlinked cubins, are rejected; nothing is written."""
     compile_one = ["compile", "one.cu", "--rdc", "-o"]
     assert main([*compile_one, "one.o", "--host", *FLAGS]) == 0
     assert main([*compile_one, "one.ptx", "--target-id", "sm_80", *FLAGS]) == 0
     Path("plain.c").write_text("int x;\n")
-    subprocess.run([*compiler.cc, "-c", "plain.c"], check=True)
+    run_tool(*compiler.cc, "-c", "plain.c")
     assert main(["compile", "--link", "one.ptx", "-o", "a.cubin", "--target-id", "sm_80"]) == 0
     cubin = Path("a.cubin").read_bytes()
     Path("a.o").write_bytes(cubin[:16] + b"\1\0" + cubin[18:])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
+from tests.cli.conftest import schema_judge
+from tests.conftest import Capture
 from tests.operations.fatbins import make_bundle
 from tests.operations.test_diff import code
 
@@ -24,7 +23,7 @@ def builds(tmp_path: Path) -> list[str]:
     return [str(old), str(new)]
 
 
-def test_tables(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables(builds: list[str], capsys: Capture) -> None:
     """Targets come first, then kernels; for two files, there is no column for libraries."""
     assert main(["diff", *builds]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -36,14 +35,9 @@ def test_tables(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "nothing changed\n"
 
 
-def test_json(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The output of --json conforms to its schema."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
-        main(["diff", "--schema"])
-    schema = json.loads(out.getvalue())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["$defs"]["kernel"]["required"] == list(Kernel._fields)
-    judge = jsonschema.Draft202012Validator(schema)
+def test_json(builds: list[str], capsys: Capture) -> None:
+    judge = schema_judge("diff", "--schema")
+    assert judge.schema["$defs"]["kernel"]["required"] == list(Kernel._fields)
     assert main(["diff", "--json", *builds]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [error.message for error in judge.iter_errors(found)] == []
@@ -57,8 +51,7 @@ def test_json(builds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])
-def test_no_percent(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A tolerance that is not a percentage is wrong usage."""
+def test_no_percent(text: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["diff", f"--tolerance={text}", "a", "b"])
     assert ended.value.code == 2

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from offload_tool import list_images
-from offload_tool.errors import CompilerError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.operations.embed import read_host_files, write_cuda_fatbin
-from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run
-from tests.conftest import missing
+from tests.conftest import Capture, found_toolchain, run_tool
 
 HIP = KERNEL.replace("VALUE", "1")
 HOST_ENTRY = ["-targets=host-x86_64-unknown-linux-gnu-", "-input=/dev/null"]
@@ -35,26 +31,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def toolchain() -> Toolchain:
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
-
-
 def compile_host(source: str, text: str, *options: str) -> None:
-    toolchain()
+    found_toolchain()
     Path(source).write_text(text)
     assert run("compile", source, "-o", "host.o", "--host", *options) == 0
 
 
 def defined_symbols(path: str, llvm_nm: str) -> str:
-    return subprocess.run([llvm_nm, path], capture_output=True, text=True, check=True).stdout
+    return run_tool(llvm_nm, path)
 
 
 def test_cuid_and_host_object_agree() -> None:
-    """The objects for a CUID and for the host object of that CUID are equal."""
     compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
     assert run("embed", "k.hipfb", "-o", "b.o", "--host-object", "host.o") == 0
@@ -69,7 +56,7 @@ def test_it_defines_what_the_host_object_wants(llvm) -> None:
     assert sorted(read_host_files(["host.o"]).hashes) == [cuid_hash("13")]
     assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
     assert f" __hip_fatbin_{cuid_hash('13')}\n" in defined_symbols("a.o", llvm("llvm-nm"))
-    subprocess.run([llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o"], check=True)
+    run_tool(llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o")
     assert sorted(read_host_files(["all.o"]).hashes) == []
 
 
@@ -106,19 +93,18 @@ def test_relocatable_code_of_either_driver_is_registered(driver: str) -> None:
     assert run("embed", "k.hipfb", "-o", "a.o", *hosts) == 0
     assert Path("a.o").stat().st_mtime == 1
     Path("runtime.c").write_text(RUNTIME)
-    link = [*find_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog"]
-    subprocess.run(link, check=True)
-    done = subprocess.run(["./prog"], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+    run_tool(*found_toolchain().cc, "first.o", "second.o", "a.o", "runtime.c", "-o", "prog")
+    done = run_tool("./prog")
+    lines = done.splitlines()
     assert lines[0] == "__CLANG_OFFLOAD_BUNDLE__"
     assert sorted(lines[1:]) == ["_Z5firstPi", "_Z6secondPi"]
     assert [image.target_id for image in list_images("prog")] == ["", "gfx906"]
 
 
-def test_kernels_that_nobody_registers(capfd: pytest.CaptureFixture[str]) -> None:
+def test_kernels_that_nobody_registers(capfd: Capture) -> None:
     """A host object with a kernel, but without a way to register it, is rejected by name."""
     Path("lost.c").write_text("void _Z5__device_stub__k(void) {}\n")
-    subprocess.run([*toolchain().cc, "-c", "lost.c"], check=True)
+    run_tool(*found_toolchain().cc, "-c", "lost.c")
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
     assert "no code registers the kernel _Z5__device_stub__k" in capfd.readouterr().err
     assert not Path("a.o").exists()
@@ -153,7 +139,6 @@ def test_several_host_objects() -> None:
 
 
 def test_compressed_bundle() -> None:
-    """A compressed bundle is embedded unchanged."""
     made = ["bundler", "-type=o", "-compress", *HOST_ENTRY, f"-targets={GFX906}", "-input=image"]
     assert run(*made, "-output=k.ccob") == 0
     assert run("embed", "k.ccob", "-o", "a.o", "--cuid", "13") == 0
@@ -161,7 +146,6 @@ def test_compressed_bundle() -> None:
 
 
 def test_host_triple() -> None:
-    """--host-triple selects the architecture of the object."""
     words = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
     machines = {"x86_64-unknown-linux-gnu": 62, "aarch64-unknown-linux-gnu": 183}
     for triple, machine in machines.items():
@@ -217,9 +201,7 @@ def test_offload_binary() -> None:
         (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", "mars-linux"], 1, "mars"),
     ],
 )
-def test_wrong_usage(
-    capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
-) -> None:
+def test_wrong_usage(capfd: Capture, words: list[str], status: int, message: str) -> None:
     """The last line reports the error, and nothing is written."""
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
     write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")

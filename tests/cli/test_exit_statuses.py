@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli.parser import whole_parser
-from tests.cli.conftest import run
-from tests.conftest import ROOT
+from tests.cli.conftest import names, run
+from tests.conftest import ROOT, Capture
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 from tests.sccache_dist.test_config import Scheduler, scheduler, toolchain  # noqa: F401
@@ -25,16 +26,7 @@ from tests.scripts import script
 COMMANDS = [
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     *("repack", "target", "why"),
-    *(
-        "embed",
-        "archive",
-        "dist",
-        "dist init",
-        "dist status",
-        "dist stop",
-        "compile",
-        "launch",
-    ),
+    *("embed", "archive", "dist", "dist init", "dist status", "dist stop", "compile", "launch"),
 ]
 DROP_INS = ["bundler", "packager", "wrapper"]
 FLAGS = ("--", "-nogpuinc", "-nogpulib")
@@ -66,19 +58,82 @@ ERRORS = {
 }
 """Errors in well-formed command lines."""
 
-Row = tuple[str, str]
-CASES: dict[Row, Callable[..., None]] = {}
+ROWS = [
+    # command, status, words, what standard output and standard error say
+    ("`list`", "1", "list mixed", "gfx906", "broken"),
+    ("`list --target`", "1", "list good --target gfx908", "^$", "no image"),
+    ("`match`", "0", "match good gfx906:xnack+", "", "^$"),
+    ("`match`", "1", "match good gfx908", "no image", ""),
+    ("`match`", "1", "match empty gfx906", "", ""),
+    ("`target` with a device", "0", "target gfx906 gfx906:xnack+", "loads", "^$"),
+    ("`target` with a device", "1", "target gfx906 gfx908", "does not load", "^$"),
+    ("`check`", "0", "check good --targets gfx906", "^$", "^$"),
+    ("`check`", "1", "check good --targets gfx906,gfx908", "^good: no image for gfx908; .*\n$", ""),
+    ("`check`", "1", "check mixed --targets gfx906", "", "broken"),
+    ("`diff`", "0", "diff gfx90a.co gfx90a.co", "", "^$"),
+    ("`diff`", "1", "diff gfx90a.co sm_90a.cubin", "removed", ""),
+    ("`diff`", "1", "diff mixed mixed", "", "broken"),
+    ("`extract`", "1", "extract mixed -o out", r"^out/.*gfx906\n$", "broken"),
+    ("`report`", "1", "report mixed -o page.html", "", "mixed/broken"),
+]
+COMPILES = [
+    # command, status, what stands in for the compiler, target ID, the end of what is said
+    ("`compile`", "the compiler's", '"$real" "$@"; echo odd >&2; exit 7', "gfx906", 7, "odd\n"),
+    ("`compile`", "128 + N", '"$real" "$@"; kill -9 $$', "gfx906", 137, "ended by signal 9\n"),
+    ("`compile`", "1", "exit 0", "gfx906", 1, ""),
+    ("`compile`", "2", 'exec "$real" "$@"', "gfx906,gfx908", 2, ""),
+]
+CASES = [
+    *(row[:2] for row in (*ROWS, *COMPILES) if row[:2] != ("`target` with a device", "0")),
+]
 
 
 def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the row of the table that a test runs."""
+    """Note the row of the table that a test runs."""
+    CASES.append((command, status))
+    return lambda test: test
 
-    def note(test: Callable[..., None]) -> Callable[..., None]:
-        assert (command, status) not in CASES
-        CASES[command, status] = test
-        return test
 
-    return note
+def test_every_row_is_run() -> None:
+    table = re.findall(
+        r"^\| (.+?) \| (.+?) \| .+ \|$", (ROOT / "docs/exit-statuses.md").read_text(), re.MULTILINE
+    )
+    assert table.pop(0) == ("command", "status")
+    assert sorted(table) == sorted({*CASES})
+
+
+@pytest.mark.parametrize(("command", "status", "words", "out", "err"), ROWS)
+def test_status(
+    here: Path, capfd: Capture, command: str, status: str, words: str, out: str, err: str
+) -> None:
+    """Each command has the status of its row; broken files among others are reported."""
+    assert run(*words.split()) == int(status)
+    said = capfd.readouterr()
+    assert re.search(out, said.out)
+    assert re.search(err, said.err)
+    if "out" in words:
+        assert [path.read_bytes() for path in Path("out").iterdir()] == [b"code"]
+    if "page" in words:
+        assert "mixed/broken" in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(("command", "status", "text", "target", "expected", "said"), COMPILES)
+def test_compile(
+    folder: Path,
+    stand_in: Callable[[str], None],
+    capfd: Capture,
+    command: str,
+    status: str,
+    text: str,
+    target: str,
+    expected: int,
+    said: str,
+) -> None:
+    """An error of the compiler, a wrong result, and two target IDs for one output."""
+    stand_in(text)
+    assert run(*GFX906[:-1], target, "--depfile", "k.d", *FLAGS) == expected
+    assert capfd.readouterr().err.endswith(said)
+    assert names() == {"k.hip"}
 
 
 @pytest.fixture
@@ -87,23 +142,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "here"
     (folder / "mixed").mkdir(parents=True)
     monkeypatch.chdir(folder)
+    (folder / "empty").mkdir()
+    for name in ("gfx90a.co", "sm_90a.cubin"):
+        shutil.copy(HERE / "seeds" / name, folder)
     make_bundle(folder / "good", {"gfx906": b"code"})
     make_bundle(folder / "mixed/good", {"gfx906": b"code"})
     (folder / "mixed/broken").write_bytes((folder / "good").read_bytes()[:-1])
     return folder
 
 
-def test_every_row_is_run() -> None:
-    """The tests run exactly the rows of the table."""
-    table = re.findall(
-        r"^\| (.+?) \| (.+?) \| .+ \|$", (ROOT / "docs/exit-statuses.md").read_text(), re.MULTILINE
-    )
-    assert table.pop(0) == ("command", "status")
-    assert sorted(table) == sorted(CASES)
-
-
 def test_every_command_is_here() -> None:
-    """The list has all commands."""
     (commands,) = (action for action in whole_parser()._actions if action.choices)
     known = {words.split()[0] for words in (*COMMANDS, *DROP_INS)}
     assert known | {"doctor"} == set(commands.choices or ())
@@ -112,19 +160,16 @@ def test_every_command_is_here() -> None:
 
 @case("every command", "0")
 @pytest.mark.parametrize("command", [*COMMANDS, *DROP_INS])
-def test_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The command prints its help."""
+def test_help(command: str, capfd: Capture) -> None:
     assert run(*command.split(), "--help") == 0
     assert capfd.readouterr().err == ""
     assert run("--version") == 0
+    assert "offload-tool " in capfd.readouterr().out
 
 
 @case("every command", "1")
 @pytest.mark.parametrize("command", ERRORS)
-def test_error(
-    command: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error is one line, and no output is written."""
+def test_error(command: str, here: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert run(*command.split(), *ERRORS[command]) == 1
     said = capfd.readouterr()
@@ -136,14 +181,12 @@ def test_error(
 @case("every command, drop-ins aside", "2")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_usage(command: str, here: Path) -> None:
-    """An unknown option, and no arguments, are wrong usage."""
     assert run(*command.split(), "--bogus") == 2
     assert run(*command.split()) == 2
 
 
 @case("every command, in a pipe", "1")
 def test_closed_pipe(here: Path) -> None:
-    """A closed pipe is an error without a message."""
     reader, writer = os.pipe()
     os.close(reader)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -159,140 +202,28 @@ def test_closed_pipe(here: Path) -> None:
     os.close(writer)
 
 
-@case("`list`", "1")
-def test_list(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A broken file among others is reported last."""
-    assert run("list", "mixed") == 1
-    said = capfd.readouterr()
-    assert "gfx906" in said.out
-    assert "broken" in said.err
-
-
-@case("`list --target`", "1")
-def test_list_target(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A device without an image is an error."""
-    assert run("list", "good", "--target", "gfx908") == 1
-    assert capfd.readouterr().out == ""
-
-
-@case("`match`", "0")
-def test_match(here: Path) -> None:
-    """The file has an image for the device."""
-    assert run("match", "good", "gfx906:xnack+") == 0
-
-
-@case("`target` with a device", "1")
-def test_target() -> None:
-    """The device does not load such code."""
-    assert run("target", "gfx906", "gfx906:xnack+") == 0
-    assert run("target", "gfx906", "gfx908") == 1
-
-
 @case("`doctor`", "1")
-def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No language has a compiler; the command has no arguments to reject."""
+def test_doctor(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    """No language has a compiler, as each line says; the command has no arguments to reject."""
     monkeypatch.setenv("OFFLOAD_CLANG", "/no/clang")
     assert run("doctor") == 1
+    assert capfd.readouterr().out.count("which is not an executable file") == 3
     assert run("doctor", "--bogus") == 2
 
 
-@case("`match`", "1")
-def test_no_match(here: Path) -> None:
-    """The file has no image, or no container."""
-    assert run("match", "good", "gfx908") == 1
-    Path("empty").mkdir()
-    assert run("match", "empty", "gfx906") == 1
-
-
-@case("`check`", "0")
-def test_check(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each target has an image."""
-    assert run("check", "good", "--targets", "gfx906") == 0
-    assert capfd.readouterr().out == ""
-
-
-@case("`check`", "1")
-def test_faults(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A target has no image, or a file is broken."""
-    assert run("check", "good", "--targets", "gfx906,gfx908") == 1
-    assert capfd.readouterr().out == "good: no image for gfx908; there are gfx906\n"
-    assert run("check", "mixed", "--targets", "gfx906") == 1
-    assert "broken" in capfd.readouterr().err
-
-
-@case("`diff`", "0")
-def test_diff(here: Path) -> None:
-    """A build equals itself."""
-    seed = str(HERE / "seeds" / "gfx90a.co")
-    assert run("diff", seed, seed) == 0
-
-
-@case("`diff`", "1")
-def test_changes(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A target was removed, or a file is broken."""
-    seed = str(HERE / "seeds" / "gfx90a.co")
-    cubin = str(HERE / "seeds" / "sm_90a.cubin")
-    assert run("diff", seed, cubin) == 1
-    assert "removed" in capfd.readouterr().out
-    assert run("diff", "mixed", "mixed") == 1
-    assert "broken" in capfd.readouterr().err
-
-
-@case("`extract`", "1")
-def test_extract(here: Path) -> None:
-    """Readable images are extracted."""
-    assert run("extract", "mixed", "-o", "out") == 1
-    assert [path.read_bytes() for path in Path("out").iterdir()] == [b"code"]
-
-
-@case("`report`", "1")
-def test_report(here: Path) -> None:
-    """The page names broken files."""
-    pytest.importorskip("plotly")
-    assert run("report", "mixed", "-o", "page.html") == 1
-    assert "mixed/broken" in Path("page.html").read_text()
-
-
-@case("`compile`", "the compiler's")
-def test_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """The command returns the compiler's status, without an output."""
-    stand_in('"$real" "$@"; exit 7')
-    assert run(*GFX906, *FLAGS) == 7
-    assert not Path("k.co").exists()
-
-
-@case("`compile`", "1")
-def test_wrong_result(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """The compiler reports success without the right output."""
-    stand_in("exit 0")
-    assert run(*GFX906, *FLAGS) == 1
-
-
-@case("`compile`", "2")
-def test_compile_usage(folder: Path) -> None:
-    """Two target IDs for one output are wrong usage."""
-    assert run(*GFX906[:-1], "gfx906,gfx908", *FLAGS) == 2
-
-
 @case("`launch`", "the compiler's")
-def test_launched_compiler_error(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """The command returns the compiler's status."""
+def test_launched_compiler_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42"], check=False
     )
     assert done.returncode == 42
 
 
-@case("`compile`", "128 + N")
-def test_signals(folder: Path, stand_in: Callable[[str], None]) -> None:
-    """The command or the compiler receives a signal."""
-    stand_in("kill -9 $$")
-    assert run(*GFX906, *FLAGS) == 128 + signal.SIGKILL
+def test_signals(folder: Path) -> None:
     environment = {
         **os.environ,
         "OFFLOAD_LAUNCHER": script(folder.parent / "slow", "touch begun; exec sleep 60"),
     }
-    environment.pop("OFFLOAD_CLANG")
     command = [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS]
     with subprocess.Popen(command, env=environment) as process:
         for _ in range(3000):
@@ -305,17 +236,15 @@ def test_signals(folder: Path, stand_in: Callable[[str], None]) -> None:
 
 @case("`dist status`", "0")
 def test_dist_status(dist_folder: Path) -> None:  # noqa: F811
-    """The cluster answers."""
     assert run("dist", "status", dist_folder) == 0
 
 
 @case("`dist status`", "1")
 def test_no_servers(
     dist_folder: Path,  # noqa: F811
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The scheduler has no servers."""
     monkeypatch.setattr(Scheduler, "status", b'{"num_servers":0,"num_cpus":0,"in_progress":0}')
     assert run("dist", "status", dist_folder) == 1
     assert "has no servers" in capfd.readouterr().out
@@ -323,12 +252,10 @@ def test_no_servers(
 
 @case("`dist stop`", "0")
 def test_dist_stop(dist_folder: Path) -> None:  # noqa: F811
-    """No server was running."""
     assert run("dist", "stop", dist_folder) == 0
 
 
 @case("`bundler`, `packager`, `wrapper`", "1")
 @pytest.mark.parametrize("command", DROP_INS)
 def test_drop_ins(command: str, here: Path) -> None:
-    """Wrong usage of a drop-in is status 1, too."""
     assert run(command, "--bogus") == 1

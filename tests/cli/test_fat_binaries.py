@@ -9,6 +9,7 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.cli import main
+from tests.conftest import Capture
 from tests.operations.fatbins import HOST, make_bundle
 
 ID = "hipv4-amdgcn-amd-amdhsa--"
@@ -29,8 +30,7 @@ def fallbacks(tmp_path: Path) -> Path:
     return make_bundle(tmp_path / "f", images | spirv)
 
 
-def test_extract(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Extract prints the written files, one on each line."""
+def test_extract(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     assert main(["extract", str(bundle), "-o", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -38,7 +38,7 @@ def test_extract(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [Path(line).read_bytes() for line in lines] == [b"one", b"three"]
 
 
-def test_extract_targets(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extract_targets(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     """--target writes the images that the device would load; --json lists the written files."""
     out = tmp_path / "out"
     assert (
@@ -63,7 +63,7 @@ def test_extract_targets(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
-def test_extract_missing(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extract_missing(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     """A target without an image leads to one line on stderr, and nothing is written."""
     out = tmp_path / "out"
     assert main(["extract", str(bundle), "--target", "gfx1030", "-o", str(out)]) == 1
@@ -76,7 +76,7 @@ def test_extract_missing(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert not out.exists()
 
 
-def test_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_match(bundle: Path, capsys: Capture) -> None:
     """Match prints the images that the device would load, with status 0."""
     assert main(["match", str(bundle), "gfx90a:xnack+"]) == 0
     assert capsys.readouterr().out == (
@@ -84,7 +84,7 @@ def test_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_match_fallbacks(fallbacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_match_fallbacks(fallbacks: Path, capsys: Capture) -> None:
     """Match explains generic code and SPIR-V, and lists loads of other devices of that ID."""
     spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv (spirv: the runtime compiles it for"
     for device, expected in {
@@ -99,9 +99,7 @@ def test_match_fallbacks(fallbacks: Path, capsys: pytest.CaptureFixture[str]) ->
         assert capsys.readouterr().out == f"{fallbacks}, bundle 0: {expected}\n"
 
 
-def test_extract_fallbacks(
-    fallbacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_extract_fallbacks(fallbacks: Path, tmp_path: Path, capsys: Capture) -> None:
     """Extract warns on stderr of a device without native code; paths stay on stdout."""
     command = ["extract", str(fallbacks), "--target", "gfx950", "--target", "gfx942:xnack+"]
     assert main([*command, "-o", str(tmp_path / "out")]) == 0
@@ -116,9 +114,7 @@ def test_extract_fallbacks(
     )
 
 
-def test_thin_fallbacks(
-    fallbacks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_thin_fallbacks(fallbacks: Path, tmp_path: Path, capsys: Capture) -> None:
     """Thin warns of a device to keep without native code."""
     out = tmp_path / "out"
     assert main(["thin", str(fallbacks), "--keep", "gfx90a", "gfx942:xnack+", "-o", str(out)]) == 0
@@ -129,8 +125,7 @@ def test_thin_fallbacks(
     assert [i.target_id for i in list_images(out)] == ["", "gfx942:xnack+", "amdgcnspirv"]
 
 
-def test_no_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without an image, match prints the reasons for each one, with status 1."""
+def test_no_match(bundle: Path, capsys: Capture) -> None:
     assert main(["match", str(bundle), "gfx90a"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{bundle}, bundle 0: no image",
@@ -139,8 +134,7 @@ def test_no_match(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--json prints the same for programs."""
+def test_match_json(bundle: Path, capsys: Capture) -> None:
     assert main(["match", "--json", str(bundle), "gfx906"]) == 0
     assert json.loads(capsys.readouterr().out) == [
         {
@@ -159,9 +153,7 @@ def test_match_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["match", "extract", "thin"])
-def test_no_device(
-    command: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_device(command: str, bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     """A text that is not a target ID is rejected in one line, with advice."""
     options = {
         "match": [str(bundle), "gfx906:xnack"],
@@ -176,7 +168,7 @@ def test_no_device(
     assert not (tmp_path / "x").exists()
 
 
-def test_thin(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thin(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     """Thin prints sizes and numbers of images; --keep accepts several IDs."""
     out = tmp_path / "out"
     before = bundle.stat().st_size
@@ -192,7 +184,7 @@ def test_thin(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert out.read_bytes() == bundle.read_bytes()
 
 
-def test_merge(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merge(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     """Merge writes one file; a target in two files is an error that names both."""
     other = make_bundle(tmp_path / "other", {HOST: b"", "gfx1030": b"more"})
     out = tmp_path / "out"

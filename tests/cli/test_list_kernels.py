@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
 from offload_tool.operations.kernel_table import KEYS_OF_PLACE
+from tests.cli.conftest import schema_judge
+from tests.conftest import Capture
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
 SPILLING = KERNEL | {".name": "_Z1kPi", ".vgpr_spill_count": 7, ".agpr_count": 4}
 KEYS = [*KEYS_OF_PLACE, "kernel", "demangled", *Kernel._fields[1:]]
-
-
-def schema(option: str) -> dict[str, Any]:
-    """Return the output of an option."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
-        main(["list", option])
-    assert ended.value.code == 0
-    given: dict[str, Any] = json.loads(out.getvalue())
-    return given
 
 
 @pytest.fixture
@@ -41,7 +30,7 @@ def bundle(tmp_path: Path) -> Path:
     return make_bundle(tmp_path / "b", images)
 
 
-def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table(bundle: Path, capsys: Capture) -> None:
     """A row has a kernel's resource needs, waves, and name; columns without values are left out."""
     assert main(["list", "--kernels", str(bundle)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -57,7 +46,7 @@ def test_table(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "  3 kernels in 2 device images; 1 kernel with spilled registers"
 
 
-def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(bundle: Path, capsys: Capture) -> None:
     """--json has one object for each kernel, with the documented keys, in order."""
     assert main(["list", "--kernels", "--json", "--demangle", str(bundle)]) == 0
     text = capsys.readouterr().out
@@ -86,16 +75,14 @@ def test_json(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema(bundle: Path, capsys: Capture) -> None:
     """The output conforms to its schema, which has the same keys, and the list's descriptions."""
-    given = schema("--kernels-schema")
-    jsonschema.Draft202012Validator.check_schema(given)
-    rows, images = given["items"], schema("--schema")["items"]
+    judge = schema_judge("list", "--kernels-schema")
+    rows, images = judge.schema["items"], schema_judge("list", "--schema").schema["items"]
     assert list(rows["properties"]) == rows["required"] == KEYS
     for key in KEYS_OF_PLACE:
         assert rows["properties"][key] == images["properties"][key]
     cubin = HERE / "seeds" / "sm_90a.cubin"
-    judge = jsonschema.Draft202012Validator(given)
     for words in ([bundle], [cubin], [bundle, cubin, "--demangle"]):
         assert main(["list", "--kernels", "--json", *map(str, words)]) == 0
         kernels = json.loads(capsys.readouterr().out)
@@ -105,7 +92,7 @@ def test_schema(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert not judge.is_valid([kernels[0] | wrong]), wrong
 
 
-def test_no_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_kernels(tmp_path: Path, capsys: Capture) -> None:
     """An image without kernels is not an error: an empty list, an empty table."""
     path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([]))})
     assert main(["list", "--kernels", "--json", str(path)]) == 0
@@ -115,9 +102,7 @@ def test_no_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])
-def test_broken(
-    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str], extra: list[str]
-) -> None:
+def test_broken(tmp_path: Path, bundle: Path, capsys: Capture, extra: list[str]) -> None:
     """Broken metadata is one line and status 1; the kernels of all other images are listed."""
     broken = make_bundle(tmp_path / "x", {"gfx908": code_object(b"?"), "gfx90a": b"BC\xc0\xde"})
     assert main(["list", "--kernels", *extra, str(broken), str(bundle)]) == 1
@@ -132,7 +117,7 @@ def test_broken(
     )
 
 
-def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_name(tmp_path: Path, capsys: Capture) -> None:
     """Control characters in a kernel's name are escaped in tables; JSON has the original name."""
     evil = KERNEL | {".name": "\x1b[2J\n[bold]k"}
     path = make_bundle(tmp_path / "b", {"gfx906": code_object(metadata([evil]))})
@@ -142,7 +127,6 @@ def test_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out)[0]["kernel"] == evil[".name"]
 
 
-def test_demangle_alone(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--demangle without --kernels has no effect, and leads to an error."""
+def test_demangle_alone(bundle: Path, capsys: Capture) -> None:
     assert main(["list", "--demangle", str(bundle)]) == 1
     assert "give it with --kernels" in capsys.readouterr().err

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator
@@ -21,13 +19,14 @@ from offload_tool.formats.kpack.archive import ZSTD
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.formats.target.compatibility import EXACT, PTX, RULES
+from tests.cli.conftest import schema_judge
+from tests.conftest import Capture
 from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import HERE as FUZZ
-from tests.operations.archives import thin_archive
+from tests.operations.archives import archive, thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
-from tests.operations.test_finding import archive
 from tests.operations.test_kpack_archives import write as write_kpack_archive
 
 IMAGES = {HOST: b"", "gfx9-4-generic": code("generic"), "gfx90a:xnack+": code("gfx90a", 77)}
@@ -36,27 +35,22 @@ LINES = {HOST: b"h\n", "gfx906": b"d\n"}
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
-    """Return the output of ``--schema``."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
-        main(["list", "--schema"])
-    assert ended.value.code == 0
-    given: dict[str, Any] = json.loads(out.getvalue())
-    jsonschema.Draft202012Validator.check_schema(given)
-    return given
+def judge() -> jsonschema.Draft202012Validator:
+    """Return a validator by the output of ``--schema``."""
+    return schema_judge("list", "--schema")
+
+
+List = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def listed(
-    capsys: pytest.CaptureFixture[str], schema: dict[str, Any]
-) -> Callable[..., list[dict[str, Any]]]:
+def listed(capsys: Capture, judge: jsonschema.Draft202012Validator) -> List:
     """Return a function that lists a file as JSON, validated by the schema."""
 
     def run(*words: str | Path) -> list[dict[str, Any]]:
         assert main(["list", "--json", *map(str, words)]) == 0
         images: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         assert images
-        judge = jsonschema.Draft202012Validator(schema)
         assert [error.message for error in judge.iter_errors(images)] == []
         return images
 
@@ -157,15 +151,11 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_files(
-    tmp_path: Path, make: Callable[[Path], Path], listed: Callable[..., list[dict[str, Any]]]
-) -> None:
-    """The list of each kind of file conforms to the schema."""
+def test_files(tmp_path: Path, make: Callable[[Path], Path], listed: List) -> None:
     listed(make(tmp_path))
 
 
-def test_devices(tmp_path: Path, listed: Callable[..., list[dict[str, Any]]]) -> None:
-    """With devices, the list conforms to the schema, too."""
+def test_devices(tmp_path: Path, listed: List) -> None:
     path = make_bundle(
         tmp_path / "b", IMAGES | {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"x", "gfx906": b"y"}
     )
@@ -177,21 +167,20 @@ def test_devices(tmp_path: Path, listed: Callable[..., list[dict[str, Any]]]) ->
 
 
 def test_every_container_is_listed_here(
-    tmp_path: Path, schema: dict[str, Any], listed: Callable[..., list[dict[str, Any]]]
+    tmp_path: Path, judge: jsonschema.Draft202012Validator, listed: List
 ) -> None:
-    """The files above cover all containers in the schema."""
     seen = set()
     for name, make in MAKERS.items():
         (tmp_path / name).mkdir()
         seen |= {image["container"] for image in listed(make(tmp_path / name))}
-    assert seen == set(schema["items"]["properties"]["container"]["enum"])
+    assert seen == set(judge.schema["items"]["properties"]["container"]["enum"])
 
 
-def test_keys_and_words_are_the_code_s(schema: dict[str, Any]) -> None:
+def test_keys_and_words_are_the_code_s(judge: jsonschema.Draft202012Validator) -> None:
     """The schema has the fields of `DeviceImage`, and the code's names of values."""
-    properties = schema["items"]["properties"]
+    properties = judge.schema["items"]["properties"]
     assert list(properties) == [*DeviceImage.__match_args__]
-    assert schema["items"]["required"] == list(properties)
+    assert judge.schema["items"]["required"] == list(properties)
     new = [
         name
         for name in CUDA_IMAGE_KINDS.values()
@@ -231,10 +220,9 @@ def _damaged(image: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_anything_else_is_refused(
-    tmp_path: Path, schema: dict[str, Any], listed: Callable[..., list[dict[str, Any]]]
+    tmp_path: Path, judge: jsonschema.Draft202012Validator, listed: List
 ) -> None:
     """Missing and new keys, and invalid values, do not conform."""
-    judge = jsonschema.Draft202012Validator(schema)
     (image, *_) = listed(_bundle(tmp_path))
     assert judge.is_valid([copy.deepcopy(image)])
     for wrong in _damaged(image):

@@ -6,7 +6,7 @@ import os
 import random
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from offload_tool.cli.llvm.option_parser import (
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
 from offload_tool.cli.llvm.wrapper import WRAPPER_COMMAND_LINE
 from offload_tool.errors import UsageError
+from tests.conftest import Capture, Tool
 
 TOOL = "/some/where/clang-offload-bundler"
 
@@ -305,7 +306,7 @@ def refused_by_parser(done: Done, tool: str) -> bool:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", lines(REFUSED))
-def test_refused_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_refused_as_llvm_does(line: str, llvm: Tool, tmp_path: Path) -> None:
     """A wrong command line leads to LLVM's message on standard error, byte for byte."""
     tool = llvm("clang-offload-bundler")
     arguments = shlex.split(line)
@@ -316,7 +317,7 @@ def test_refused_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: P
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", lines(ACCEPTED))
-def test_accepted_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_accepted_as_llvm_does(line: str, llvm: Tool, tmp_path: Path) -> None:
     """Arguments that LLVM's parser accepts are accepted; later checks report their errors."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
@@ -326,9 +327,7 @@ def test_accepted_as_llvm_does(line: str, llvm: Callable[[str], str], tmp_path: 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", lines(INFORMATION))
-def test_help_as_llvm_gives_it(
-    line: str, llvm: Callable[[str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_help_as_llvm_gives_it(line: str, llvm: Tool, tmp_path: Path, capfd: Capture) -> None:
     """Help texts are equal byte for byte, and so is the preceding text on standard error."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
@@ -350,9 +349,7 @@ def response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", WITH_RESPONSE_FILES)
-def test_response_files_as_llvm_reads_them(
-    line: str, llvm: Callable[[str], str], response_files: Path
-) -> None:
+def test_response_files_as_llvm_reads_them(line: str, llvm: Tool, response_files: Path) -> None:
     """Response files are expanded as by LLVM: quoting, nesting, encodings, missing files."""
     tool = llvm("clang-offload-bundler")
     arguments = [*shlex.split(line), "--end", "--end"]  # always has an error
@@ -366,7 +363,7 @@ def test_response_files_as_llvm_reads_them(
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("line", BROKEN_RESPONSE_FILES)
-def test_broken_response_files(line: str, llvm: Callable[[str], str], response_files: Path) -> None:
+def test_broken_response_files(line: str, llvm: Tool, response_files: Path) -> None:
     """A broken response file leads to LLVM's message; unlike LLVM, nothing runs after it."""
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), response_files)
@@ -380,9 +377,7 @@ def test_broken_response_files(line: str, llvm: Callable[[str], str], response_f
     ("name", "line"),
     [(name, line) for name, table in OTHER_REFUSED.items() for line in lines(table)],
 )
-def test_other_tools_refuse(
-    name: str, line: str, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_other_tools_refuse(name: str, line: str, llvm: Tool, tmp_path: Path) -> None:
     """Enums, positional arguments and one-letter options with values are rejected as by LLVM."""
     tool = llvm(name)
     done = run(tool, shlex.split(line), tmp_path)
@@ -393,9 +388,7 @@ def test_other_tools_refuse(
 @pytest.mark.llvm
 @pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list", "--help-list-hidden"])
 @pytest.mark.parametrize("name", OTHER_TOOLS)
-def test_other_tools_help(
-    name: str, option: str, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_other_tools_help(name: str, option: str, llvm: Tool, tmp_path: Path) -> None:
     """The layout of help texts is right for enums, short options and positional arguments."""
     tool = llvm(name)
     assert parse(tool, OTHER_TOOLS[name], [option]) == Information(
@@ -417,7 +410,7 @@ def misspelled(names: Sequence[str], generator: random.Random) -> str:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["clang-offload-bundler", *OTHER_TOOLS])
-def test_suggestions(name: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_suggestions(name: str, llvm: Tool, tmp_path: Path) -> None:
     """The suggestion for any misspelling is LLVM's, even if two options are equally near."""
     tool = llvm(name)
     command_line = {**OTHER_TOOLS, "clang-offload-bundler": BUNDLER_COMMAND_LINE}[name]
@@ -445,7 +438,7 @@ FRAGMENTS = [
 @given(arguments=st.lists(st.sampled_from(FRAGMENTS), max_size=6))
 def test_combinations(
     arguments: list[str],
-    llvm: Callable[[str], str],
+    llvm: Tool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Any combination of arguments is accepted or rejected as by LLVM, with the same message."""
@@ -479,7 +472,6 @@ def test_bundler_arguments() -> None:
 
 
 def test_what_was_not_given() -> None:
-    """A missing option has the caller's default."""
     values = parse(TOOL, BUNDLER_COMMAND_LINE, ["-type="])
     assert isinstance(values, Values)
     assert values.text("type") == ""

@@ -9,13 +9,14 @@ import shlex
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from offload_tool.cli.llvm.packager import run_packager
 from tests.cli.side_by_side import Bench, Result
+from tests.conftest import Tool, run_tool
 
 KINDS = ["openmp", "cuda", "hip", "sycl", "none"]
 TRIPLES = ["amdgcn-amd-amdhsa", "nvptx64-nvidia-cuda", "amdhsa", "x86_64-pc-linux-gnu", "", "a=b"]
@@ -72,7 +73,7 @@ def is_same_message(ours: str, theirs: str, tool: str) -> bool:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> PackagerBench:
+def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> PackagerBench:
     """Return both programs, and files in the parent of their working directory."""
     made = PackagerBench(run_packager, tmp_path, llvm("llvm-offload-binary"), capfdbinary, "out")
     for name, content in contents().items():
@@ -103,7 +104,7 @@ def compiled(bench: PackagerBench) -> list[str]:
         "code.bc": ["--target=nvptx64-nvidia-cuda", "-emit-llvm"],
         "host": [],
     }.items():
-        subprocess.run([clang, "-c", *flags, source, "-o", bench.folder / name], check=True)
+        run_tool(clang, "-c", *flags, source, "-o", bench.folder / name)
         bench.write(name, (bench.folder / name).read_bytes())
     bitcode = (b"BC", b"\xde\xc0")  # LLVM's messages about broken bitcode differ
     others = [name for name, content in contents().items() if content[:2] not in bitcode]
@@ -168,7 +169,6 @@ def random_filter(source: random.Random) -> str:
 
 @pytest.mark.llvm
 def test_packages_are_llvms(bench: PackagerBench) -> None:
-    """Any list of images with any keys is packaged into LLVM's bytes."""
     assert differ_in_packaging(bench, 5, 150) > 900
 
 
@@ -309,7 +309,6 @@ def test_deprecated_name(name: str, arguments: list[str], bench: PackagerBench) 
 
 @pytest.mark.llvm
 def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``-`` is standard input, for the package and for images."""
     results = []
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for side in ("theirs", "ours"):
@@ -343,7 +342,6 @@ def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
 
 
 def test_unknown_kind_is_warned_of(alone: PackagerBench) -> None:
-    """An unknown kind is stored as none, as by LLVM, but with a warning."""
     result = alone.ours("-o", "p", "--image=file=../a.o,triple=t,kind=hipv4")
     assert result.status == 0
     assert result.errors == (
@@ -366,7 +364,6 @@ def test_no_match_is_warned_of(alone: PackagerBench) -> None:
 
 
 def test_errors_name_the_file(alone: PackagerBench) -> None:
-    """The error names a missing image."""
     result = alone.ours("-o", "p", "--image=file=../a.o", "--image=file=../none,triple=t")
     assert result.status == 1
     assert result.errors == "packager: error: '../none': No such file or directory\n"
@@ -419,7 +416,7 @@ def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
     command = [program, "-o", "p", "--image=file=a.o,triple=t,arch=x"]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
     assert (b"is deprecated" in done.stderr) == (name == "clang-offload-packager")
-    subprocess.run([program, "p", "--image="], cwd=tmp_path, env=environ, check=True)
+    run_tool(program, "p", "--image=", cwd=tmp_path, env=environ)
     assert (tmp_path / "p-t-x.0.o").read_bytes() == b"image"
 
 

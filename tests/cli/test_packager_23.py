@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import shlex
 import struct
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,12 +18,13 @@ from tests.cli.test_packager import (
     random_filter,
     random_image,
 )
+from tests.conftest import Tool, run_tool
 
 pytestmark = pytest.mark.llvm
 
 
 @pytest.fixture
-def bench(tmp_path: Path, llvm23: Callable[[str], str], capfdbinary) -> PackagerBench:
+def bench(tmp_path: Path, llvm23: Tool, capfdbinary) -> PackagerBench:
     """Return both programs, and files in the parent of their working directory."""
     made = PackagerBench(run_packager, tmp_path, llvm23("llvm-offload-binary"), capfdbinary, "out")
     made.ours_alone = ["--llvm=23"]
@@ -77,7 +76,7 @@ def test_extraction_is_llvms(bench: PackagerBench) -> None:
 
 
 @pytest.fixture
-def packages(bench: PackagerBench, llvm: Callable[[str], str]) -> PackagerBench:
+def packages(bench: PackagerBench, llvm: Tool) -> PackagerBench:
     """Return packages of all kinds: of LLVM 22, consecutive, nested, in archives."""
     rows = [
         "--image=file=../f7,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip",
@@ -88,8 +87,7 @@ def packages(bench: PackagerBench, llvm: Callable[[str], str]) -> PackagerBench:
     bench.write("package", data)
     bench.write("twice", data * 2)
     older = bench.folder / "older"
-    command = [llvm("llvm-offload-binary"), "-o", older, *rows]
-    subprocess.run(command, cwd=bench.folder / "theirs/out", check=True)
+    run_tool(llvm("llvm-offload-binary"), "-o", older, *rows, cwd=bench.folder / "theirs/out")
     bench.write("older", older.read_bytes())
     bench.write("mixed", older.read_bytes() + data)
     bench.write("nested", package(bench, rows[0], "--image=file=../mixed,triple=outer"))
@@ -100,11 +98,9 @@ def packages(bench: PackagerBench, llvm: Callable[[str], str]) -> PackagerBench:
         (folder / f"{name}.c").write_text(f"int {name};\n")
         embed = ["-Xclang", f"-fembed-offload-object={folder / 'ours' / name}"]
         output = folder / f"{name}.o"
-        command = [llvm("clang"), "-c", *embed, f"{folder / name}.c", "-o", output]
-        subprocess.run(command, check=True)
+        run_tool(llvm("clang"), "-c", *embed, f"{folder / name}.c", "-o", output)
         bench.write(f"{name}.o", output.read_bytes())
-    command = [llvm("llvm-ar"), "rc", "lib.a", "package.o", "older.o"]
-    subprocess.run(command, cwd=folder, check=True)
+    run_tool(llvm("llvm-ar"), "rc", "lib.a", "package.o", "older.o", cwd=folder)
     bench.write("lib.a", (folder / "lib.a").read_bytes())
     return bench
 

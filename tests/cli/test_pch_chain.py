@@ -10,7 +10,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ import pytest
 from offload_tool.pch import pch
 from tests.cli.test_compile_manifest import SETTLED
 from tests.cli.test_compile_pch import LAUNCH, SIDES, assert_same, compiled, emit
-from tests.conftest import missing
+from tests.conftest import Capture, missing, run_tool
 
 DIFFERENT = (
     "different leading includes: it must begin with those of the precompiled header, '{}' is"
@@ -196,7 +195,7 @@ def write(files: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_table(
     folder: Path,
-    capfd: pytest.CaptureFixture[str],
+    capfd: Capture,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     side: str,
@@ -223,14 +222,12 @@ def test_table(
 
 
 def hits() -> int:
-    done = subprocess.run(["ccache", "--print-stats"], capture_output=True, text=True, check=True)
-    found = dict(line.split("\t")[:2] for line in done.stdout.splitlines())
+    done = run_tool("ccache", "--print-stats")
+    found = dict(line.split("\t")[:2] for line in done.splitlines())
     return int(found["direct_cache_hit"]) + int(found["preprocessed_cache_hit"])
 
 
-def test_cache_of_compiles(
-    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_of_compiles(folder: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler cache hits with a PCH, of a chain too, also after an edit was undone."""
     if shutil.which("ccache") is None:
         missing("ccache")
@@ -298,7 +295,7 @@ def _include(rng: random.Random, includer: str, of: Sequence[str]) -> str:
     return f'#include "{os.path.relpath(name, Path(includer).parent)}"\n'
 
 
-def _outcomes(rng: random.Random, capfd: pytest.CaptureFixture[str]) -> Counter[str]:
+def _outcomes(rng: random.Random, capfd: Capture) -> Counter[str]:
     """Compile two sources of a random project with the PCH of a third, and without."""
     files, flags = random_project(rng)
     write(files)
@@ -326,13 +323,13 @@ def _outcomes(rng: random.Random, capfd: pytest.CaptureFixture[str]) -> Counter[
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_projects(folder: Path, capfd: pytest.CaptureFixture[str], seed: int) -> None:
+def test_random_projects(folder: Path, capfd: Capture, seed: int) -> None:
     """Sources of random headers have equal outputs, depfiles and manifests, or a reason."""
     assert _outcomes(random.Random(seed), capfd)["different"] == 0
 
 
 def test_random_projects_would_differ(
-    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the checks, some of these projects differ; with them, some PCHs are used."""
     assert _outcomes(random.Random(USED), capfd)["same"] == 3

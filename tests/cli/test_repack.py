@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files, list_entry_ids
 from offload_tool.cli import main
 from offload_tool.operations.bundle import Compression
+from tests.conftest import Capture, Tool, run_tool
 
 IDS = (
     "host-x86_64-unknown-linux-gnu-",
@@ -37,15 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "options",
     [[], ["--align=1"], ["--compress=zstd"], ["--compress=zlib", "--level=9", "--version=2"]],
 )
-def test_entries_stay(
-    folder: Path, llvm: Callable[[str], str], source: str, options: list[str]
-) -> None:
+def test_entries_stay(folder: Path, llvm: Tool, source: str, options: list[str]) -> None:
     """In every form, the entries keep their IDs, order and bytes."""
     assert main(["repack", source, "-o", "out", *options]) == 0
     assert list_entry_ids("out", file_type="bc") == list(IDS)
     words = ["-type=bc", "-unbundle", "-input=out", f"-targets={','.join(IDS[:2])}"]
-    command = [llvm("clang-offload-bundler"), *words, "-output=u0", "-output=u1"]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang-offload-bundler"), *words, "-output=u0", "-output=u1")
     for number in range(2):
         assert (folder / f"u{number}").read_bytes() == (folder / f"in{number}").read_bytes()
     data = (folder / "out").read_bytes()
@@ -65,7 +61,7 @@ def test_in_place_and_untouched(folder: Path) -> None:
     assert Path("v3").stat().st_ino == before
 
 
-def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(folder: Path, capsys: Capture) -> None:
     """Files without a bundle, or with several, and meaningless options are rejected."""
     (folder / "two").write_bytes((folder / "plain").read_bytes() * 2)
     for words, message in (

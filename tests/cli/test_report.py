@@ -14,31 +14,25 @@ from typing import Any
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files, report
+from offload_tool import report
 from offload_tool.cli import main
 from offload_tool.operations.bundle import Compression
 from offload_tool.report import sizes
 from tests.cli.browsing import Browser, Parsed
+from tests.conftest import Capture
+from tests.operations.fatbins import HOST, make_bundle
 
 TARGETS = {"gfx90a": 60_000, "gfx1100": 30_000, "gfx1201:xnack-": 9_000}
 HOSTILE_TARGET = "<b>&amp;</b><script>document.title='hacked'</script>"
 HOSTILE_MEMBER = "<img src=x onerror=\"document.title='hacked'\"> & \u202e%{label}.o"
 
 
-def make_bundle(
+def sized_bundle(
     path: Path, targets: dict[str, int], compression: Compression | None = None
 ) -> Path:
     """Write a bundle of images of these sizes, with an empty host entry."""
-    host = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-    items: list[tuple[BundleEntryID, Path | None]] = [(host, None)]
-    for index, (target, size) in enumerate(targets.items()):
-        image = path.with_name(f"{path.name}.{index}.image")
-        image.write_bytes(bytes(size))
-        items.append((BundleEntryID("hipv4", "amdgcn-amd-amdhsa-", target), image))
-    bundle_files(items, path, compression=compression)
-    for index in range(len(targets)):
-        path.with_name(f"{path.name}.{index}.image").unlink()
-    return path
+    images = {HOST: b"", **{target: bytes(size) for target, size in targets.items()}}
+    return make_bundle(path, images, alignment=1, compression=compression)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +44,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "in"
     folder.mkdir()
     halves = {target: size // 2 for target, size in TARGETS.items()}
-    make_bundle(folder / "plain.hipfb", halves)
-    packed = make_bundle(folder / "packed", halves, Compression()).read_bytes()
-    hostile = make_bundle(folder / "hostile", {HOSTILE_TARGET: 1000}).read_bytes()
+    sized_bundle(folder / "plain.hipfb", halves)
+    packed = sized_bundle(folder / "packed", halves, Compression()).read_bytes()
+    hostile = sized_bundle(folder / "hostile", {HOSTILE_TARGET: 1000}).read_bytes()
     with zipfile.ZipFile(folder / "x.zip", "w") as archive:
         archive.writestr("lib/packed.hipfb", packed)
         archive.writestr(HOSTILE_MEMBER, hostile)
@@ -138,8 +132,7 @@ def test_equal_bytes(page: Path, inputs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "other.html").read_bytes() == page.read_bytes()
 
 
-def test_broken_file(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A broken file is an error, and the old page stays."""
+def test_broken_file(inputs: Path, tmp_path: Path, capsys: Capture) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes((inputs / "plain.hipfb").read_bytes()[:-1])
     old = tmp_path / "r.html"
@@ -151,9 +144,7 @@ def test_broken_file(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert old.read_text() == "old"
 
 
-def test_broken_file_in_a_folder(
-    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_file_in_a_folder(inputs: Path, tmp_path: Path, capsys: Capture) -> None:
     """A broken file in a folder is named on the page of the others, with exit status 1."""
     data = (inputs / "plain.hipfb").read_bytes()
     (tmp_path / "in").mkdir()
@@ -175,7 +166,7 @@ def test_without_plotly(
     inputs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
 ) -> None:
     """Without the optional library, the error says what to install, and no page is written."""
     monkeypatch.setitem(sys.modules, "plotly", None)
@@ -187,8 +178,7 @@ def test_without_plotly(
 
 
 def test_no_device_code(tmp_path: Path) -> None:
-    """For a bundle without device code, the page says so, and has no picture."""
-    make_bundle(tmp_path / "b", {"gfx90a": 0})
+    sized_bundle(tmp_path / "b", {"gfx90a": 0})
     page = tmp_path / "r.html"
     assert main(["report", str(tmp_path / "b"), "-o", str(page)]) == 0
     text = page.read_text()

@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, quote
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli import main
 from tests.cli.browsing import Browser, Parsed
-from tests.conftest import missing
+from tests.conftest import Capture, missing
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
+from tests.operations.fatbins import HOST, make_bundle
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><!--\u202egnp.exe\u2066"
 LONG = "_Z" + "x" * 1_000_000
@@ -37,17 +37,8 @@ def kernel(name: str, **needs: int) -> dict[str, object]:
 
 def bundle(path: Path, kernels: dict[str, list[dict[str, object]]]) -> Path:
     """Write a bundle with a code object of these kernels for each target ID."""
-    host = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
-    items: list[tuple[BundleEntryID, Path | None]] = [(host, None)]
-    for index, (target, rows) in enumerate(kernels.items()):
-        image = path.with_name(f"{path.name}.{index}")
-        image.write_bytes(code_object(metadata(rows)))
-        items.append((BundleEntryID("hipv4", "amdgcn-amd-amdhsa-", target), image))
-    bundle_files(items, path)
-    for _, image in items[1:]:
-        if image is not None:
-            image.unlink()
-    return path
+    images = {target: code_object(metadata(rows)) for target, rows in kernels.items()}
+    return make_bundle(path, {HOST: b"", **images}, alignment=1)
 
 
 def library(path: Path, extra: int = 0) -> Path:
@@ -99,7 +90,7 @@ def expand(column: Any, count: int) -> list[Any]:
     return column if isinstance(column, list) else [column] * count
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def printed(capsys: Capture, *words: str) -> Any:
     """Return the JSON that a command prints."""
     capsys.readouterr()
     main([*words, "--json"])
@@ -138,7 +129,7 @@ def kernels_of(page: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("option", [(), ("--demangle",)], ids=["", "demangled"])
 def test_kernels_are_those_of_list(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+    folder: Path, tmp_path: Path, capsys: Capture, option: tuple[str, ...]
 ) -> None:
     """The page has the kernels of ``list --kernels --json``, with all keys, in its order."""
     page = tmp_path / "page.html"
@@ -153,9 +144,7 @@ def test_kernels_are_those_of_list(
     assert any(row["demangled"] == "k001(float*)" for row in listed) == bool(option)
 
 
-def test_changes_are_those_of_diff(
-    folder: Path, page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changes_are_those_of_diff(folder: Path, page: Path, capsys: Capture) -> None:
     """The page has the changes of ``diff --json``, in its order; targets are in a table."""
     expected = printed(capsys, "diff", str(folder / "old"), str(folder / "new"))
     data, strings = read_data(page, "changes-data"), read_data(page, "strings")
@@ -184,7 +173,7 @@ def test_changes_are_those_of_diff(
     assert {row[2] for row in table} == {"added", "removed"}
 
 
-def test_several_builds(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_builds(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     """Each PATH is paired with an OLD, in order; different numbers of them are an error."""
     new, old, page = folder / "new/lib.hipfb", folder / "old/lib.hipfb", tmp_path / "page.html"
     command = ["report", str(new), str(old), "-o", str(page), "--compare", str(old)]
@@ -208,7 +197,6 @@ def test_several_builds(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_nothing_changed(folder: Path, tmp_path: Path) -> None:
-    """For equal builds, the page says that nothing changed."""
     build = str(folder / "new")
     page = tmp_path / "page.html"
     assert main(["report", build, "--compare", build, "-o", str(page)]) == 0
@@ -253,7 +241,7 @@ def test_long_name(tmp_path: Path) -> None:
     assert names[2] == "z" * 9999
 
 
-def test_broken_metadata(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_metadata(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     """An image with broken metadata keeps its bytes; the page names it, and so does stderr."""
     (tmp_path / "in").mkdir()
     library(tmp_path / "in" / "good")

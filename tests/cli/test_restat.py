@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import run
+from tests.conftest import Capture, Tool, run_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906, GFX908 = (f"hipv4-amdgcn-amd-amdhsa--{name}" for name in ("gfx906", "gfx908"))
@@ -63,7 +62,7 @@ def test_without_it_outputs_are_written(command: str) -> None:
 
 
 @pytest.mark.llvm
-def test_wrapper(llvm: Callable[[str], str]) -> None:
+def test_wrapper(llvm: Tool) -> None:
     """The same holds for modules that register device images."""
     pytest.importorskip("llvmlite")
     words = ["-o", "out.bc", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu", "a"]
@@ -72,7 +71,7 @@ def test_wrapper(llvm: Callable[[str], str]) -> None:
     assert not is_kept("out.bc", "wrapper", *words)
     Path("a").write_text("another content")
     assert not is_kept("out.bc", "wrapper", "--restat", *words)
-    subprocess.run([llvm("llvm-dis"), "out.bc", "-o", os.devnull], check=True)
+    run_tool(llvm("llvm-dis"), "out.bc", "-o", os.devnull)
 
 
 def test_unbundling() -> None:
@@ -90,14 +89,14 @@ def test_unbundling() -> None:
     assert [Path(f"out.{name}").stat().st_mtime == 1 for name in "abc"] == [True, True, False]
 
 
-def test_it_is_no_option_of_the_drop_in(capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_is_no_option_of_the_drop_in(capfd: Capture) -> None:
     """--restat is accepted only before the drop-in's own options, which match LLVM's."""
     assert run("bundler", *COMMANDS["bundler"], "--restat") != 0
     assert "Unknown command line argument '--restat'" in capfd.readouterr().err
     assert not Path("out").exists()
 
 
-def test_errors_leave_the_output(capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_leave_the_output(capfd: Capture) -> None:
     """A failed run with --restat leaves the old output unchanged."""
     Path("out").write_text("old")
     os.utime("out", (1, 1))
@@ -108,12 +107,12 @@ def test_errors_leave_the_output(capfd: pytest.CaptureFixture[str]) -> None:
     assert Path("out").stat().st_mtime == 1
 
 
-def test_archive_is_that_of_llvm_ar(llvm: Callable[[str], str]) -> None:
+def test_archive_is_that_of_llvm_ar(llvm: Tool) -> None:
     """`archive` writes the same as llvm-ar for files named without their folders."""
     Path("sub").mkdir()
     Path("sub/d").write_text("x" * 33)
     assert run("archive", "-o", "ours.a", "a", "sub/d") == 0
-    subprocess.run([llvm("llvm-ar"), "rcsD", "--format=gnu", "theirs.a", "a", "sub/d"], check=True)
+    run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", "theirs.a", "a", "sub/d")
     assert Path("ours.a").read_bytes() == Path("theirs.a").read_bytes()
 
 
@@ -129,9 +128,8 @@ def test_archive_is_that_of_llvm_ar(llvm: Callable[[str], str]) -> None:
     ],
 )
 def test_wrong_usage_of_archive(
-    capfd: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+    capfd: Capture, words: list[str], status: int, message: str
 ) -> None:
-    """Every error is reported, and nothing is written."""
     assert run("archive", *words) == status
     assert message in capfd.readouterr().err.splitlines()[-1]
     assert not Path("out").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from offload_tool.cli.list import KERNELS_LESS_NEEDED
 from offload_tool.cli.tables import Sheet, print_sheet
+from tests.conftest import Capture
 
 ID = "gfx90a:sramecc+:xnack-"
 NUMBERS = ("1,048,576", "65,536", "12,345")
@@ -16,9 +17,7 @@ KERNEL = "void ns::reduce<float, 128>(float const*, float*, std::array<unsigned 
 COLUMNS = ("in", "target ID", "code (bytes)", "LDS", "scratch", "kernel")
 
 
-def printed_at(
-    width: int, table: Sheet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
+def printed_at(width: int, table: Sheet, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> str:
     """Return the output for a terminal of that width, without styles."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
@@ -29,7 +28,7 @@ def printed_at(
 
 @pytest.mark.parametrize("rows", [1, 2001], ids=["ruled", "plain"])
 def test_numbers_and_ids_are_whole(
-    rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rows: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """At each width, numbers and IDs are whole, and a note lists the columns left out."""
     row = ("lib/python3/site-packages/libsomething.so", ID, *NUMBERS, KERNEL)
@@ -49,13 +48,13 @@ def test_numbers_and_ids_are_whole(
     assert len(seen) > 1
 
 
-def test_overflow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overflow(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """The last column overflows a terminal that is narrower than its IDs."""
     table = Sheet("a.so", ("triple", "target ID"), [("x", ID)], less_needed=("triple",))
     assert ID in printed_at(20, table, monkeypatch, capsys)
 
 
-def test_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """In a pipe, rows are whole lines with all columns, whatever COLUMNS is."""
     monkeypatch.setenv("COLUMNS", "40")
     print_sheet(Sheet("a.so", ("in", "kernel"), [("p" * 150, KERNEL)], less_needed=("in",)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.cli.loaded import loaded_modules
+from tests.conftest import run_tool
 
 SLOW = {"argparse", "difflib", "subprocess", "shutil", "tempfile", "importlib.metadata"}
 SLOW |= {"dataclasses", "inspect", "pathlib", "ctypes", "hashlib", "json", "zipfile"}
@@ -19,8 +19,7 @@ def test_front_door() -> None:
     """Until the command is known, only the package itself is imported."""
     program = "import sys; before = {*sys.modules}; import offload_tool.cli; "
     program += "print(*{*sys.modules} - before)"
-    words = [sys.executable, "-I", "-c", program]
-    loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    loaded = run_tool(sys.executable, "-I", "-c", program).split()
     assert sorted(loaded) == ["__future__", "offload_tool", "offload_tool.cli"]
 
 

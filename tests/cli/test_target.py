@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from offload_tool.cli import main
+from tests.conftest import Capture
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ from offload_tool.cli import main
         ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+", ["target ID   gfx90a:xnack+"]),
     ],
 )
-def test_description(text: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_description(text: str, lines: list[str], capsys: Capture) -> None:
     """The command prints the canonical form, and facts about the processor."""
     assert main(["target", text]) == 0
     assert set(lines) <= {*capsys.readouterr().out.splitlines()}
@@ -37,14 +38,13 @@ def test_description(text: str, lines: list[str], capsys: pytest.CaptureFixture[
         ("sm_80", "sm_90", 1),
     ],
 )
-def test_device(code: str, device: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device(code: str, device: str, status: int, capsys: Capture) -> None:
     """The command prints whether a device loads code for a target ID, and why, as `match` does."""
     assert main(["target", code, device]) == status
     verdict = "does not load" if status else "loads"
     assert capsys.readouterr().out.startswith(f"{device} {verdict} code for {code}")
 
 
-def test_no_target_id(capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid target ID is an error that explains the format."""
+def test_no_target_id(capsys: Capture) -> None:
     assert main(["target", "gfx9060"]) == 1
     assert "unknown processor 'gfx9060'" in capsys.readouterr().err

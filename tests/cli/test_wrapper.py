@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from offload_tool.cli.llvm.wrapper import (
 )
 from offload_tool.formats.bitcode.llvmlite import compile_object
 from tests.cli.side_by_side import Bench, Result
-from tests.conftest import missing
+from tests.conftest import Capture, Tool, missing, run_tool
 from tests.formats.registration_modules import disassembled
 
 TRIPLES = [
@@ -69,7 +69,7 @@ class WrapperBench(Bench):
 
 
 def make_bench(
-    folder: Path, tools: Callable[[str], str], capture: Any, tool: str = "", *ours_alone: str
+    folder: Path, tools: Tool, capture: Any, tool: str = "", *ours_alone: str
 ) -> WrapperBench:
     made = WrapperBench(run_wrapper, folder, tool or tools("llvm-offload-wrapper"), capture)
     made.dis = tools("llvm-dis")
@@ -78,12 +78,12 @@ def make_bench(
 
 
 @pytest.fixture
-def bench(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> WrapperBench:
+def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> WrapperBench:
     return make_bench(tmp_path, llvm, capfdbinary)
 
 
 @pytest.fixture
-def older(tmp_path: Path, llvm: Callable[[str], str], capfdbinary) -> WrapperBench:
+def older(tmp_path: Path, llvm: Tool, capfdbinary) -> WrapperBench:
     if not shutil.which(OLDER):
         missing("LLVM 15's clang-offload-wrapper")
     return make_bench(tmp_path, llvm, capfdbinary, OLDER, "--llvm=15")
@@ -103,12 +103,11 @@ def random_image(source: random.Random) -> bytes:
     return source.randbytes(size)
 
 
-def packaged(bench: WrapperBench, llvm: Callable[[str], str], name: str, content: bytes) -> str:
+def packaged(bench: WrapperBench, llvm: Tool, name: str, content: bytes) -> str:
     """Write an offload binary with `content`."""
     bench.write("inner", content)
     image = "--image=file=inner,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp"
-    command = [llvm("llvm-offload-binary"), "-o", name, image]
-    subprocess.run(command, cwd=bench.folder / "theirs", check=True)
+    run_tool(llvm("llvm-offload-binary"), "-o", name, image, cwd=bench.folder / "theirs")
     return bench.write(name, bench.content("theirs", name) or b"")
 
 
@@ -117,7 +116,7 @@ def packaged(bench: WrapperBench, llvm: Callable[[str], str], name: str, content
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(int(os.environ.get("WRAPPER_CASES", "60"))))
-def test_random_modules(bench: WrapperBench, llvm: Callable[[str], str], seed: int) -> None:
+def test_random_modules(bench: WrapperBench, llvm: Tool, seed: int) -> None:
     """The disassembly is LLVM's, for any kind, triple, number, sizes and bytes of images."""
     source = random.Random(seed)
     kind = ("openmp", "cuda", "hip")[seed % 3]
@@ -228,7 +227,6 @@ def test_refusals(request: pytest.FixtureRequest, fixture: str, words: str) -> N
 @pytest.mark.llvm
 @pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list"])
 def test_help(bench: WrapperBench, option: str) -> None:
-    """The help text is LLVM's."""
     assert bench.assert_same([option]).status == 0
 
 
@@ -251,15 +249,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--kind=openmp missing", "'missing': No such file or directory"),
     ],
 )
-def test_messages_about_outputs(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
-) -> None:
-    """An error about the output names it, unlike LLVM's."""
+def test_messages_about_outputs(folder: Path, capsys: Capture, words: str, message: str) -> None:
     assert run_wrapper("bin/tool", words.split(), {}) == 1
     assert capsys.readouterr().err == f"bin/tool: error: {message}\n"
 
 
-def test_broken_offload_binary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_offload_binary(folder: Path, capsys: Capture) -> None:
     """A truncated offload binary is rejected; LLVM refers to bytes outside of it."""
     (folder / "image").write_bytes(bytes.fromhex("10ff10ad01000000"))
     assert run_wrapper("tool", ["--kind=openmp", "image", "-o", "x"], {}) == 1
@@ -268,7 +263,6 @@ def test_broken_offload_binary(folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_output_on_standard_output(folder: Path) -> None:
-    """-o - is standard output, and - among the inputs standard input."""
     command = [sys.executable, "-m", "offload_tool", "wrapper", "--kind=openmp", "-", "-o", "-"]
     done = subprocess.run(command, input=b"by pipe", capture_output=True, check=True)
     assert done.stdout.startswith(b"BC\xc0\xde")
@@ -277,7 +271,6 @@ def test_output_on_standard_output(folder: Path) -> None:
 
 
 def test_objects_by_name(folder: Path) -> None:
-    """An output named .o is an object, with the options of either tool."""
     assert run_wrapper("tool", ["--kind=hip", "image", "-o", "a.o"], {}) == 0
     assert run_wrapper("tool", ["-target", "x86_64-linux-gnu", "image", "-o", "b.o"], {}) == 0
     assert {(folder / n).read_bytes()[:4] for n in ("a.o", "b.o")} == {b"\x7fELF"}
@@ -285,17 +278,16 @@ def test_objects_by_name(folder: Path) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper-22"])
-def test_bitcode_as_llvms(folder: Path, llvm: Callable[[str], str], name: str) -> None:
+def test_bitcode_as_llvms(folder: Path, llvm: Tool, name: str) -> None:
     """Under LLVM's names, an output is bitcode whatever its name, as in LLVM."""
     for output in ("a.o", "a.obj", "a.ll", "a"):
         assert run_wrapper(f"/usr/bin/{name}", ["--kind=hip", "image", "-o", output], {}) == 0
         assert (folder / output).read_bytes()[:4] == b"BC\xc0\xde"
-        theirs = [llvm("llvm-offload-wrapper"), "--kind=hip", "image", "-o", f"theirs-{output}"]
-        subprocess.run(theirs, check=True)
+        run_tool(llvm("llvm-offload-wrapper"), "--kind=hip", "image", "-o", f"theirs-{output}")
         assert (folder / f"theirs-{output}").read_bytes()[:4] == b"BC\xc0\xde"
 
 
-def test_wrong_offload_arch(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_offload_arch(folder: Path, capfd: Capture) -> None:
     """Target IDs are canonical in the module; an invalid one is rejected by name."""
     words = ["-target", "x86_64-linux-gnu", "image", "-o", "x.o", "--offload-arch"]
     for given, canonical in (
@@ -312,7 +304,7 @@ def test_wrong_offload_arch(folder: Path, capfd: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.llvm
-def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
+def test_offload_arch(folder: Path, llvm: Tool) -> None:
     """--offload-arch before each image registers its target ID before the library."""
     (folder / "other").write_bytes(b"another")
     words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image --offload-arch"
@@ -344,7 +336,7 @@ def test_offload_arch(folder: Path, llvm: Callable[[str], str]) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
 @pytest.mark.parametrize("tool", ["llvm-offload-wrapper-23", "offload-tool wrapper"])
-def test_llvm_23(folder: Path, llvm: Callable[[str], str], kind: str, tool: str) -> None:
+def test_llvm_23(folder: Path, llvm: Tool, kind: str, tool: str) -> None:
     """LLVM 23's wrappers are excluded from sanitizers, and relocatable images are separate."""
     option = [] if tool.endswith("23") else ["--llvm=23"]
     words = [f"--kind={kind}", "--relocatable", "image", "-o", "x.bc"]
@@ -358,9 +350,8 @@ def test_llvm_23(folder: Path, llvm: Callable[[str], str], kind: str, tool: str)
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
 def test_modules_of_llvm_23(
-    tmp_path: Path, llvm23: Callable[[str], str], kind: str, triple: str, capfdbinary
+    tmp_path: Path, llvm23: Tool, kind: str, triple: str, capfdbinary
 ) -> None:
-    """With --llvm=23, the modules equal those of LLVM 23's program."""
     bench = make_bench(tmp_path, llvm23, capfdbinary, "", "--llvm=23")
     bench.write("image", b"image")
     for more in ((), ("--relocatable",)):
@@ -380,7 +371,7 @@ def test_modules_of_llvm_23(
     ],
 )
 def test_whose_objects_the_module_is_for(
-    folder: Path, llvm: Callable[[str], str], tool: str, options: list[str], section: str
+    folder: Path, llvm: Tool, tool: str, options: list[str], section: str
 ) -> None:
     """The older tool's modules fit a current clang's objects, unless older ones are requested."""
     words = [*options, "-target", "x86_64-pc-linux-gnu", "image", "-o", "x.bc"]
@@ -390,8 +381,7 @@ def test_whose_objects_the_module_is_for(
     assert ("omp_offloading_entries" in text) is (section == "omp_offloading_entries")
 
 
-def test_offload_arch_for_each_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fewer target IDs than images are rejected."""
+def test_offload_arch_for_each_image(folder: Path, capsys: Capture) -> None:
     words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image image"
     assert run_wrapper("tool", words.split(), {}) == 1
     message = "expected one target ID for each of 2 images, found 1"
@@ -427,5 +417,5 @@ def test_called_by_name(folder: Path, name: str) -> None:
     (folder / name).symlink_to(program)
     older = ["-target", "x86_64-pc-linux-gnu"] * (name[0] == "c")
     options: Sequence[str] = older or ["--kind=cuda"]
-    subprocess.run([folder / name, *options, "image", "-o", "x.bc"], check=True)
+    run_tool(folder / name, *options, "image", "-o", "x.bc")
     assert (folder / "x.bc").read_bytes()[:4] == b"BC\xc0\xde"

@@ -54,13 +54,11 @@ def test_text_is_searched_on_request() -> None:
 
 
 def test_next_content() -> None:
-    """The next byte that is not zero, if there is one."""
     assert next_content(memoryview(b"\0\0a\0"), 1) == 2
     assert next_content(memoryview(b"\0\0a\0"), 3) is None
 
 
 def test_entries_of_a_bundle_in_a_part() -> None:
-    """The entries of a bundle in a part of a file are ranges of the file."""
     layout = plan_bundle([("hip-a", 2), ("hip-b", 1)])
     whole = InputFile.from_data("f", memoryview(b"ab" + layout.header + b"XXY"))
     part = whole.part("f(m)", 2, len(whole) - 2)

@@ -13,8 +13,8 @@ from offload_tool.operations.embed import embed_offload_binary
 from tests.formats.compressed import compressed
 from tests.formats.object_files import make_elf
 from tests.formats.test_offload_binary import binary
+from tests.operations.archives import archive
 from tests.operations.fatbins import HOST, make_bundle
-from tests.operations.test_finding import archive
 
 
 def host(folder: Path) -> Path:

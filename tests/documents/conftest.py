@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Tool
 from tests.scons.conftest import Project, Run, empty_project
 
 HEAD = "env = Environment(tools=['offload'], toolpath=[PyPackageDir('offload_tool.scons')])\n"
@@ -19,7 +19,7 @@ class Beside:
     """A project whose outputs are compared with those of LLVM's programs."""
 
     project: Project
-    llvm: Callable[[str], str]
+    llvm: Tool
 
     @property
     def folder(self) -> Path:
@@ -69,7 +69,7 @@ class Beside:
 
 
 @pytest.fixture
-def beside(tmp_path: Path, llvm: Callable[[str], str]) -> Beside:
+def beside(tmp_path: Path, llvm: Tool) -> Beside:
     """Return a project with files a.in to c.in."""
     made = Beside(empty_project(tmp_path / "project"), llvm)
     for name in "abc":

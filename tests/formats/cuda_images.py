@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from offload_tool.formats.cuda.fatbin import (
     read_cuda_fatbin,
 )
 from offload_tool.formats.cuda.fatbin_payload import decompressed
+from tests.conftest import run_tool
 
 PROCESSORS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")
 PROCESSORS += ("sm_103f", "sm_120", "sm_120a", "sm_121f")
@@ -54,8 +54,7 @@ def cubin(
     source, output = folder / "image.ptx", folder / "image.cubin"
     source.write_bytes(ptx(processor, kernels=kernels))
     flags = ["-c"] if relocatable else []
-    command = [ptxas, *flags, "-m64", f"--gpu-name={processor}", source, "-o", output]
-    subprocess.run(command, check=True, capture_output=True)
+    run_tool(ptxas, *flags, "-m64", f"--gpu-name={processor}", source, "-o", output)
     return output.read_bytes()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.write_plan import FilePlan, Source
+from tests.conftest import run_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
@@ -68,11 +68,6 @@ def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
     return b"".join(header + data for header, (_, data) in rows) + end
 
 
-def run(*command: str | Path) -> None:
-    """Run a program that must succeed."""
-    subprocess.run(command, check=True, capture_output=True)
-
-
 class Objcopy:
     """Does with llvm-objcopy what clang-offload-bundler does, and here the same by `plan`."""
 
@@ -90,7 +85,7 @@ class Objcopy:
             file.write_bytes(content)
             arguments.append(f"--add-section={name.decode()}={file}")
             arguments.append(f"--set-section-flags={name.decode()}=readonly,exclude")
-        run(self.tool, *arguments, "--", host, self.out)
+        run_tool(self.tool, *arguments, "--", host, self.out)
         data = host.read_bytes()
         plan = self.plan(memoryview(data), [(name, len(content)) for name, content in ADDED])
         ours = assemble(plan, data, [content for _, content in ADDED], self.tmp_path)
@@ -101,7 +96,7 @@ class Objcopy:
         """Return the host without sections of bundles, which must be the same by both."""
         (self.tmp_path / "bundled").write_bytes(host)
         command = ("--regex", f"--remove-section={PREFIX}.*", "--")
-        run(self.tool, *command, self.tmp_path / "bundled", self.out)
+        run_tool(self.tool, *command, self.tmp_path / "bundled", self.out)
         plan = self.plan(memoryview(host), removed=is_bundle_section)
         ours = assemble(plan, host, [], self.tmp_path)
         assert ours == self.out.read_bytes()

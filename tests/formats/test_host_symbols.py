@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.formats.host_symbols import HipHostCode, hip_host_code
 from offload_tool.formats.objects.elf.reader import read_elf_tables
+from tests.conftest import Tool, run_tool
 
 KERNEL = """\
 struct dim3 { unsigned x, y, z; };
@@ -23,23 +22,20 @@ X = frozenset([cuid_hash("13")])
 pytestmark = pytest.mark.llvm
 
 
-def compiled(
-    folder: Path, llvm: Callable[[str], str], text: str, *flags: str, tool: str = "clang"
-) -> HipHostCode:
+def compiled(folder: Path, llvm: Tool, text: str, *flags: str, tool: str = "clang") -> HipHostCode:
     (folder / "source").write_text(text)
-    words = [llvm(tool), *flags, "-c", "source", "-o", "host.o"]
-    subprocess.run(words, cwd=folder, check=True)
+    run_tool(llvm(tool), *flags, "-c", "source", "-o", "host.o", cwd=folder)
     return hip_host_code(read_elf_tables(memoryview((folder / "host.o").read_bytes())))
 
 
 @pytest.mark.parametrize("rdc", [[], ["-fgpu-rdc"]], ids=["whole", "relocatable"])
-def test_old_driver(tmp_path: Path, llvm: Callable[[str], str], rdc: list[str]) -> None:
+def test_old_driver(tmp_path: Path, llvm: Tool, rdc: list[str]) -> None:
     """Code of the old offload driver asks for the bundle of its CUID, and has no entries."""
     flags = [*HIP, "--no-offload-new-driver", *rdc]
     assert compiled(tmp_path, llvm, KERNEL, *flags) == HipHostCode(hashes=X, cuids=X)
 
 
-def test_new_driver(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_new_driver(tmp_path: Path, llvm: Tool) -> None:
     """Relocatable code of the new one has entries, and asks for nothing."""
     found = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
     assert found == HipHostCode(has_entries=True, cuids=X)
@@ -47,13 +43,13 @@ def test_new_driver(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize("driver", ["--no-offload-new-driver", "--offload-new-driver"])
-def test_functions_alone(tmp_path: Path, llvm: Callable[[str], str], driver: str) -> None:
+def test_functions_alone(tmp_path: Path, llvm: Tool, driver: str) -> None:
     """A source of device functions says nothing but its CUID, and has lost no kernel."""
     found = compiled(tmp_path, llvm, FUNCTION, *HIP, driver, "-fgpu-rdc")
     assert found == HipHostCode(cuids=X)
 
 
-def test_entries_of_another_kind(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_entries_of_another_kind(tmp_path: Path, llvm: Tool) -> None:
     """OpenMP's entries are in a section of the same name, and are none of HIP's."""
     text = "int main(void) {\n#pragma omp target\n  ;\n}\n"
     flags = ["-x", "c", "-fopenmp", "--offload-arch=gfx906", "--offload-host-only", "-nogpulib"]
@@ -61,7 +57,7 @@ def test_entries_of_another_kind(tmp_path: Path, llvm: Callable[[str], str]) -> 
     assert b"llvm_offload_entries" in (tmp_path / "host.o").read_bytes()
 
 
-def test_cuda_registers_itself(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_cuda_registers_itself(tmp_path: Path, llvm: Tool) -> None:
     """CUDA's kernels have the same stubs, and a constructor of their own."""
     flags = ["-x", "cuda", "--offload-host-only", "-nocudainc", "-nocudalib"]
     text = KERNEL.replace("hipL", "cudaL").replace("__attribute__((global))", "")
@@ -74,23 +70,21 @@ def test_cuda_registers_itself(tmp_path: Path, llvm: Callable[[str], str]) -> No
     assert compiled(tmp_path, llvm, host, *flags, *include, *sdk).lost_kernels == frozenset()
 
 
-def test_lost_kernels(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_lost_kernels(tmp_path: Path, llvm: Tool) -> None:
     """A kernel's stub without anything that registers it is told by its name."""
     text = "void _Z1__device_stub__kPi(int *p) {}\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
     assert found.lost_kernels == {"_Z1__device_stub__kPi"}
 
 
-def test_older_clangs_name(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """What clang 18 asks for has no CUID in its name."""
+def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:
     text = "extern char __hip_fatbin[]; void __hipRegisterFatBinary(void *);\n"
     text += "void __device_stub__k(void) { __hipRegisterFatBinary(__hip_fatbin); }\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
     assert found == HipHostCode(asks_without_cuid=True)
 
 
-def test_several_objects(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """What several objects say is what any of them says."""
+def test_several_objects(tmp_path: Path, llvm: Tool) -> None:
     old = compiled(tmp_path, llvm, KERNEL, *HIP, "--no-offload-new-driver")
     new = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
     assert old | new == HipHostCode(hashes=X, has_entries=True, cuids=X)

@@ -201,7 +201,6 @@ def test_inflated_sizes_that_are_not_true(size: int) -> None:
 
 
 def test_damaged_compressed_binaries() -> None:
-    """Damage in what is compressed is an error with the file and the place."""
     packed = bytearray(compressed_offload_binary(newer(2, ENTRIES)))
     packed[40:44] = b"junk"
     (found,) = iter_offload_binaries(memoryview(packed), path="f")
@@ -369,6 +368,5 @@ def test_order_of_pairs() -> None:
     ],
 )
 def test_what_cannot_be_written(options: dict[str, object]) -> None:
-    """What the format has no room for is refused."""
     with pytest.raises(UsageError):
         binary(**options)

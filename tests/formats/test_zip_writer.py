@@ -120,7 +120,6 @@ def test_many_members(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [20, 32, 36])
 def test_cut_member(kept: int) -> None:
-    """A member that is not where its row says is refused."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as old:
         old.writestr("a", CONTENT)

@@ -6,10 +6,10 @@ import os
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from offload_tool.cli import main
+from tests.conftest import Tool
 from tests.fuzz.commands import Command
 from tests.fuzz.worker import BESIDE
 
@@ -17,7 +17,7 @@ PROGRAMS = {"bundler": "clang-offload-bundler", "packager": "llvm-offload-binary
 _MEMORY, _SECONDS = 4 << 30, 10
 
 
-def compare(data: bytes, command: Command, folder: Path, find: Callable[[str], str]) -> str:
+def compare(data: bytes, command: Command, folder: Path, find: Tool) -> str:
     """Run both; give ``same``, ``different``, or why there is nothing to compare.
 
     ``crash`` and ``hang`` are LLVM's; ``stricter`` is ours where LLVM's program ends with 0,
@@ -54,7 +54,7 @@ def _ours(command: Command, folder: Path) -> int:
         os.chdir(here)
 
 
-def _theirs(command: Command, folder: Path, find: Callable[[str], str]) -> int:
+def _theirs(command: Command, folder: Path, find: Tool) -> int:
     words = [find(PROGRAMS[command.words[0]]), *command.words[1:]]
 
     def limit() -> None:

@@ -6,12 +6,12 @@ import faulthandler
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.cli import main
+from tests.conftest import Tool
 from tests.fuzz.commands import COMMANDS, choose
 from tests.fuzz.llvm import PROGRAMS, compare
 from tests.fuzz.mutations import make_case
@@ -81,7 +81,7 @@ def test_a_crash_and_a_hang_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.llvm
-def test_the_same_as_llvm(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_the_same_as_llvm(tmp_path: Path, llvm: Tool) -> None:
     """Where LLVM's program and ours both take a mutated file, their outputs are the same.
 
     Where a file holds several bundles, ours takes all of them, as documented; LLVM the first.

@@ -7,6 +7,7 @@ import resource
 import pytest
 
 from offload_tool.cli import main
+from tests.conftest import Capture
 from tests.fuzz.guided import REACHED, _readers, inputs, read
 
 
@@ -25,7 +26,6 @@ def test_what_was_reached() -> None:
 
 
 def test_other_errors_are_findings() -> None:
-    """What is no error of this package ends the run."""
 
     def broken(data: bytes) -> None:
         raise IndexError(data)
@@ -34,7 +34,7 @@ def test_other_errors_are_findings() -> None:
         read(b"\0", [broken])
 
 
-def test_an_alignment_of_many_zeros(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_alignment_of_many_zeros(capsys: Capture) -> None:
     """A host object that asks for a gigabyte of zeros is not put together in memory."""
     from tests.fuzz.seeds import HERE
 

@@ -50,7 +50,6 @@ def test_change_with_the_old_time(tmp_path: Path) -> None:
 
 
 def test_replaced_by_another(tmp_path: Path) -> None:
-    """A file that another one was renamed to is seen."""
     path, prints = tmp_path / "f", Fingerprints()
     path.write_text("one")
     (tmp_path / "g").write_text("two")
@@ -98,7 +97,6 @@ def test_believed_look(tmp_path: Path) -> None:
 
 
 def test_names_in_a_folder(tmp_path: Path) -> None:
-    """The names of a folder are those of now, also of one that appears or goes."""
     folder, prints = tmp_path / "d", Fingerprints()
     assert prints.names(str(folder)) == frozenset()
     folder.mkdir()

@@ -42,7 +42,6 @@ def start(program: str, folder: Path, count: int = 1) -> subprocess.Popen[str]:
 
 
 def test_gone_with_the_block(tmp_path: Path) -> None:
-    """Whatever is in a folder is gone with it, also when the block fails."""
 
     def fail() -> None:
         with temporary_folder(folder=tmp_path) as made:

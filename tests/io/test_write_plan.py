@@ -48,7 +48,6 @@ def test_every_piece_at_its_position(tmp_path: Path, in_memory: bool, size: int,
 
 @pytest.mark.parametrize("size", [5, LARGE], ids=["small", "large"])
 def test_files_opened_one_at_a_time(tmp_path: Path, size: int) -> None:
-    """What is opened again is open only while it is copied."""
     paths = [tmp_path / str(number) for number in range(100)]
     for number, path in enumerate(paths):
         path.write_bytes(bytes([number]) * size)

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.operations.split_programs import Tool, build_objects
+from tests.conftest import Tool
+from tests.operations.split_programs import RUNTIME, TARGETS, build_objects, link
 
 
 @pytest.fixture(scope="session")
 def hip_objects(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
     """Return a folder with the objects that `tests.operations.split_programs.link` links."""
-    return build_objects(tmp_path_factory.mktemp("objects"), llvm("clang"))
+    return build_objects(tmp_path_factory.mktemp("objects"), llvm("clang"), TARGETS, RUNTIME)
+
+
+@pytest.fixture
+def library(tmp_path: Path, hip_objects: Path, llvm: Tool) -> Path:
+    """Return a library of these objects, linked by lld."""
+    return link(hip_objects, llvm("clang"), tmp_path / "library", "library-lld")

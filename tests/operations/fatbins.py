@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from offload_tool import BundleEntryID, Compression, bundle_files
+from tests.conftest import try_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 
@@ -124,8 +124,13 @@ def load(library: Path, **environment: str) -> list[str]:
 
 def run(command: list[str], **environment: str) -> list[str]:
     """Run a program; return the lines that it prints."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | environment
-    )
+    done = try_tool(*command, env=os.environ | environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def started(path: Path) -> list[str]:
+    """Run a program of `MAIN`, or load a library; return what its runtime prints."""
+    lines = run([str(path)]) if "program" in path.name else load(path)
+    lines.remove("values 6" if "program" in path.name else "loaded")
+    return lines

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,8 @@ from typing import NamedTuple
 import msgpack
 import zstandard
 
-from tests.operations.fatbins import MAIN, SOURCE, UNASKED, load, run
+from tests.conftest import run_tool
+from tests.operations.fatbins import MAIN, SOURCE, UNASKED, started
 
 # Prints, for each wrapper: its magic, index, the file that contains it (as the loader finds it),
 # and the bytes at its pointer.
@@ -85,40 +85,53 @@ def code_object(archive: bytes, key: str, target_id: str) -> bytes | None:
     return zstandard.ZstdDecompressor().decompress(archive[at + 4 :][:size])
 
 
-def build_objects(folder: Path, clang: str) -> Path:
+def build_objects(
+    folder: Path, clang: str, targets: Mapping[int, Sequence[str]], runtime: str
+) -> Path:
     """Compile three sources, also with compressed bundles, a program's main and the runtime."""
-    for number, targets in TARGETS.items():
+    flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", "-c"]
+    for number, names in targets.items():
         source = folder / f"k{number}.hip"
         source.write_text(SOURCE.format(n=number))
-        arch = [f"--offload-arch={target}" for target in targets]
-        for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
-            command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
-            subprocess.run(
-                [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
-            )
-    for name, text in (("main", MAIN), ("runtime", RUNTIME)):
+        arch = [f"--offload-arch={name}" for name in names]
+        run_tool(clang, *flags, *arch, source, "-o", folder / f"k{number}.o")
+        arch.append("--offload-compress")
+        run_tool(clang, *flags, *arch, source, "-o", folder / f"z{number}.o")
+    for name, text in (("main", MAIN), ("runtime", runtime)):
         (folder / f"{name}.c").write_text(text)
-        command = [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"]
-        subprocess.run(command, check=True)
+        run_tool(clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o")
     return folder
 
 
+LINKS = {
+    "library-lld": ["-shared", "-fuse-ld=lld"],
+    "library-bfd": ["-shared", "-fuse-ld=bfd"],
+    "library-relr": ["-shared", "-fuse-ld=lld", "-Wl,-z,pack-relative-relocs"],
+    "library-huge-pages": [
+        *("-shared", "-fuse-ld=bfd", "-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code"),
+    ],
+    "library-stripped": ["-shared", "-fuse-ld=lld", "-s"],
+    "library-relro": ["-shared", "-fuse-ld=bfd", "-Wl,-z,now", "-Wl,-z,relro", "-g"],
+    "program-lld": ["-fuse-ld=lld"],
+    "program-bfd": ["-fuse-ld=bfd"],
+    "program-fixed": ["-fuse-ld=bfd", "-no-pie"],
+    "program-static": ["-fuse-ld=bfd", "-static"],
+}
+
+
 def link(
-    build: Path, clang: str, out: Path, flags: Sequence[str], prefix: str = "k", more: str = ""
+    build: Path, clang: str, out: Path, how: str, prefix: str = "k", objects: Sequence[Path] = ()
 ) -> Path:
-    """Link the objects of `build_objects`."""
-    objects = [build / f"{prefix}{number}.o" for number in TARGETS] + [build / "runtime.o"]
-    main = [] if "-shared" in flags else [build / "main.o"]
-    subprocess.run([clang, *flags, *main, *objects, *more.split(), "-o", out], check=True)
+    """Link the objects of `build_objects` by a row of `LINKS`, or others in their place."""
+    objects = objects or [build / f"{prefix}{number}.o" for number in TARGETS]
+    main = [] if how.startswith("library") else [build / "main.o"]
+    run_tool(clang, *LINKS[how], *main, *objects, build / "runtime.o", "-o", out)
     return out
 
 
 def registered(path: Path) -> list[Registered]:
     """Run a program, or load a library; return what its wrappers print, in order."""
-    is_program = "program" in path.name
-    lines = run([str(path)]) if is_program else load(path)
-    assert "values 6" in lines if is_program else "loaded" in lines
-    rows = [line.split(" ") for line in lines if line.startswith("wrapper ")]
+    rows = [line.split(" ") for line in started(path)]
     return [Registered(row[1], int(row[2]), Path(row[3]), bytes.fromhex(row[4])) for row in rows]
 
 
@@ -157,6 +170,3 @@ def record_faults(path: Path) -> list[str]:
     expected = {n: f"{n},{hashed(data)},{len(data)}" for n, data in files.items() if n != record}
     expected[record] = f"{record},,"
     return [name for name in rows.keys() | expected if rows.get(name) != expected.get(name)]
-
-
-Tool = Callable[[str], str]

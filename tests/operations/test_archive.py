@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +12,10 @@ from offload_tool.errors import FileError, FormatError, UsageError
 from offload_tool.formats.objects.ar import ArchiveReader, plan_archive
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.unarchive import unbundle_archive
-from tests.conftest import identity, missing
+from tests.conftest import Tool, identity, program, run_tool
 
-Tool = Callable[[str], str]
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
-
-
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=cwd)
-    return done.stdout
 
 
 @pytest.fixture
@@ -35,8 +26,8 @@ def objects(tmp_path: Path, llvm: Tool) -> Path:
     for name in ("first", "second"):
         source = folder / f"{name}.c"
         source.write_text(f"int {name}(void) {{ return 1; }} int {name}_data = 1;\n")
-        run(llvm("clang"), "-c", source, "-o", folder / f"{name}_plain.o")
-        run(llvm("clang"), "-c", "-emit-llvm", source, "-o", folder / f"{name}.bc")
+        run_tool(llvm("clang"), "-c", source, "-o", folder / f"{name}_plain.o")
+        run_tool(llvm("clang"), "-c", "-emit-llvm", source, "-o", folder / f"{name}.bc")
         (folder / "image").write_bytes(name.encode() * 100)
         items = [(HOST, folder / f"{name}_plain.o"), (GPU + "gfx906", folder / "image")]
         parsed = [(BundleEntryID.parse(text), path) for text, path in items]
@@ -59,27 +50,25 @@ CHOICES = {
 @pytest.mark.llvm
 @pytest.mark.parametrize("names", CHOICES.values(), ids=CHOICES.keys())
 def test_same_bytes_as_llvm_ar(tmp_path: Path, objects: Path, llvm: Tool, names: list[str]) -> None:
-    """llvm-ar writes the same archive from the same files."""
     paths = [objects / name for name in names]
     create_archive([(path.name, path) for path in paths], tmp_path / "ours.a")
-    run(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)
+    run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)
     assert (tmp_path / "ours.a").read_bytes() == (tmp_path / "theirs.a").read_bytes()
 
 
 @pytest.mark.llvm
 def test_gnu_tools_read_it(tmp_path: Path, objects: Path) -> None:
     """GNU ar lists and extracts the members, GNU nm finds the object bundles' symbols."""
-    ar, nm = shutil.which("ar"), shutil.which("nm")
-    if ar is None or nm is None:
-        missing("GNU ar and nm")
-        raise AssertionError
+    ar, nm = program("ar"), program("nm")
     members = [(f"{name}.renamed.o", objects / f"{name}.o") for name in ("first", "second")]
     create_archive(members, tmp_path / "made.a")
-    assert run(ar, "t", tmp_path / "made.a").split() == [name for name, _ in members]
-    run(ar, "x", tmp_path / "made.a", cwd=tmp_path)
+    assert run_tool(ar, "t", tmp_path / "made.a").split() == [name for name, _ in members]
+    run_tool(ar, "x", tmp_path / "made.a", cwd=tmp_path)
     for name, path in members:
         assert (tmp_path / name).read_bytes() == path.read_bytes()
-    index = [line for line in run(nm, "-s", tmp_path / "made.a").splitlines() if " in " in line]
+    index = [
+        line for line in run_tool(nm, "-s", tmp_path / "made.a").splitlines() if " in " in line
+    ]
     assert sorted(index) == [
         f"{name}{suffix} in {name}.renamed.o"
         for name in ("first", "second")
@@ -93,16 +82,13 @@ def test_linker_takes_object_bundles(
     tmp_path: Path, objects: Path, llvm: Tool, linker: str
 ) -> None:
     """A host linker takes the object bundle that defines an undefined symbol, without images."""
-    found = shutil.which(linker) if linker == "ld" else llvm(linker)
-    if found is None:
-        missing("GNU ld")
-        raise AssertionError
+    found = program("ld") if linker == "ld" else llvm(linker)
     made, out = tmp_path / "libmade.a", tmp_path / "linked"
     create_archive([(name, objects / name) for name in ("first.o", "second.o")], made)
     (tmp_path / "main.c").write_text("int second(void); void _start(void) { second(); }\n")
-    run(llvm("clang"), "-c", tmp_path / "main.c", "-o", tmp_path / "main.o")
-    run(found, tmp_path / "main.o", made, "-o", out)
-    symbols = run(llvm("llvm-nm"), out)
+    run_tool(llvm("clang"), "-c", tmp_path / "main.c", "-o", tmp_path / "main.o")
+    run_tool(found, tmp_path / "main.o", made, "-o", out)
+    symbols = run_tool(llvm("llvm-nm"), out)
     assert " second" in symbols
     assert " first" not in symbols
     assert b"second" * 100 not in out.read_bytes()

@@ -13,8 +13,8 @@ from offload_tool.operations.check import Fault, Rule, check_libraries
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.object_files import make_code_object
 from tests.fuzz.seeds import HERE
+from tests.operations.archives import archive
 from tests.operations.fatbins import HOST, make_bundle
-from tests.operations.test_finding import archive
 
 QUIET = KERNEL | {".vgpr_spill_count": 0, ".sgpr_spill_count": 0}
 SPILLING = QUIET | {".name": "s", ".vgpr_spill_count": 1200, ".sgpr_spill_count": 3}
@@ -145,14 +145,12 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_nothing(tmp_path: Path) -> None:
-    """A folder without libraries is a fault."""
     assert [*check_libraries([tmp_path], [])] == [
         Fault(str(tmp_path), "there are no device images")
     ]
 
 
 def test_broken(tmp_path: Path) -> None:
-    """Unreadable files are reported, and all others are checked."""
     images = {"gfx906": code("k")[:-9], "gfx90a": code("k"), "gfx908": b"BC\xc0\xde"}
     make_bundle(tmp_path / "b", images)
     problems: list[OffloadError] = []

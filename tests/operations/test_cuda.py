@@ -19,11 +19,11 @@ from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.match import Device, NoImageError, match_images
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Capture, Tool, run_tool
 from tests.formats.cuda_images import content_of, images_of, packed_fatbin, ptx
 from tests.formats.cuda_images import cubin as real_cubin
 from tests.formats.object_files import make_elf
 
-LLVM = Callable[[str], str]
 PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
 
 
@@ -120,7 +120,7 @@ def test_compressed_together(nvidia: Callable[[str], Path], tmp_path: Path) -> N
         (tmp_path / name).write_bytes(real_cubin(nvidia("ptxas"), tmp_path, name))
         command.append(f"--image3=kind=elf,sm={name[3:]},file={name}")
     (tmp_path / "p").write_bytes(ptx("sm_80"))
-    subprocess.run([*command, "--image3=kind=ptx,sm=80,file=p"], cwd=tmp_path, check=True)
+    run_tool(*command, "--image3=kind=ptx,sm=80,file=p", cwd=tmp_path)
     path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
     images = list_images(path)
     assert sorted(image.target_id for image in images) == ["compute_80", "sm_80", "sm_86"]
@@ -196,7 +196,7 @@ print(json.dumps(found))
 """
 
 
-def assemble(folder: Path, llvm: LLVM, images: list[bytes], section: str, triple: str) -> Path:
+def assemble(folder: Path, llvm: Tool, images: list[bytes], section: str, triple: str) -> Path:
     """Write an object with `images` in `section`, and pointers to them."""
     for number, image in enumerate(images):
         (folder / f"{number}.fatbin").write_bytes(image)
@@ -209,15 +209,13 @@ def assemble(folder: Path, llvm: LLVM, images: list[bytes], section: str, triple
     text = LIBRARY.format(flags=flags, images="".join(names), pointers=pointers)
     (folder / "images.s").write_text(text)
     target = [f"--target={triple}"]
-    command = [llvm("clang"), *target, "-c", "images.s", "-o", "images.o"]
-    subprocess.run(command, cwd=folder, check=True)
+    run_tool(llvm("clang"), *target, "-c", "images.s", "-o", "images.o", cwd=folder)
     return folder / "images.o"
 
 
-def shared_library(folder: Path, llvm: LLVM, images: list[bytes], section: str) -> Path:
+def shared_library(folder: Path, llvm: Tool, images: list[bytes], section: str) -> Path:
     built = assemble(folder, llvm, images, section, "x86_64-pc-linux-gnu")
-    command = [llvm("clang"), "-shared", "-fuse-ld=lld", built, "-o", "lib.so"]
-    subprocess.run(command, cwd=folder, check=True)
+    run_tool(llvm("clang"), "-shared", "-fuse-ld=lld", built, "-o", "lib.so", cwd=folder)
     return folder / "lib.so"
 
 
@@ -235,7 +233,7 @@ def hashes(images: list[bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_thin_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
+def test_thin_library(section: str, llvm: Tool, tmp_path: Path) -> None:
     """A thinned library loads, is smaller, and points to the thinned fat binaries."""
     full = [fatbin(*ALL, size=40000, seed=n) for n in range(3)]
     wanted = [fatbin("sm_86", "compute_90", size=40000, seed=n) for n in range(3)]
@@ -252,26 +250,25 @@ def test_thin_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
     assert targets(tmp_path / "again.so") == ["sm_86"] * 3
 
 
-def test_thin_object(llvm: LLVM, tmp_path: Path) -> None:
+def test_thin_object(llvm: Tool, tmp_path: Path) -> None:
     """A thinned object links, and the pointers in the result are correct."""
     full = [fatbin(*ALL, seed=n) for n in range(2)]
     wanted = [fatbin("sm_80", "compute_90", seed=n) for n in range(2)]
     built = assemble(tmp_path, llvm, full, ".nv_fatbin", "x86_64-pc-linux-gnu")
     thin_file(built, built, keep=[Device.parse("sm_80")])
-    command = [llvm("clang"), "-shared", "-fuse-ld=lld", built, "-o", tmp_path / "lib.so"]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-shared", "-fuse-ld=lld", built, "-o", tmp_path / "lib.so")
     assert registered(tmp_path / "lib.so", 2) == hashes(wanted)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_windows_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
+def test_windows_library(section: str, llvm: Tool, tmp_path: Path) -> None:
     """PE files have 8 characters of the section's name, and all their offsets stay."""
     full = [fatbin(*ALL, seed=n) for n in range(3)]
     built = assemble(tmp_path, llvm, full, section, "x86_64-pc-windows-msvc")
     assert targets(built) == [*ALL] * 3
     library, out = tmp_path / "lib.dll", tmp_path / "out.dll"
     command = [str(Path(llvm("ld.lld")).with_name("lld-link")), "/dll", "/noentry", "/debug:none"]
-    subprocess.run([*command, f"/out:{library}", built], check=True, capture_output=True)
+    run_tool(*command, f"/out:{library}", built)
     assert {image.section for image in list_images(library)} <= {section, section[:8]}
     assert targets(library) == [*ALL] * 3
     thin_file(library, out, keep=[Device.parse("sm_86")])
@@ -284,7 +281,7 @@ def test_windows_library(section: str, llvm: LLVM, tmp_path: Path) -> None:
     assert before[:first] == after[:first]
 
 
-def test_scattered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scattered(tmp_path: Path, capsys: Capture) -> None:
     """Fat binaries in other data sections are found; thin keeps and reports them."""
     images = [fatbin("sm_80", "sm_86", seed=n) for n in range(3)]
     data = b"table of something".join([b"", *images, b"end"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.operations.diff import Comparison, compare_builds
+from tests.conftest import Tool, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
 from tests.operations.fatbins import HOST, make_bundle
 
@@ -29,7 +29,7 @@ Build = Callable[..., Path]
 
 
 @pytest.fixture
-def build(tmp_path: Path, llvm: Callable[[str], str]) -> Build:
+def build(tmp_path: Path, llvm: Tool) -> Build:
     """Return a function that compiles the source in a folder."""
 
     def run(folder: str, *flags: str, value: str = "3", more: str = "0") -> Path:
@@ -50,29 +50,27 @@ def changes(found: Comparison) -> list[tuple[str, str]]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("flags", [("-g",), ("-fgpu-rdc", "-g", "-S", "-emit-llvm")])
-def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Callable[[str], str]) -> None:
+def test_other_folders(flags: tuple[str, ...], build: Build, llvm: Tool) -> None:
     """Builds in folders of different names are equal, though their files differ."""
     one, other = build("a", *flags), build("a/much/longer/folder", *flags)
     assert one.read_bytes() != other.read_bytes()
     if "-S" in flags:  # names of static kernels contain hashes of paths
         for path in (one, other):
             text = path.rename(path.with_suffix(".ll"))
-            command = [llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path)]
-            subprocess.run(command, check=True)
+            run_tool(llvm("llc"), "-mcpu=gfx90a", "-filetype=obj", str(text), "-o", str(path))
         assert b"hiddenPi.intern." in one.read_bytes()
     assert compared(one, other).is_equal
 
 
 @pytest.mark.llvm
-def test_stripped(build: Build, llvm: Callable[[str], str]) -> None:
+def test_stripped(build: Build, llvm: Tool) -> None:
     """Stripped and unstripped code are equal; in stripped code, too, other instructions count."""
     base, other = build("base"), build("other", more="5")
     stripped = {}
     for option in ("--strip-all", "--strip-sections"):
         for path in (base, other):
             stripped[option, path] = path.with_name(f"{option}.co")
-            command = [llvm("llvm-objcopy"), option, str(path), str(stripped[option, path])]
-            subprocess.run(command, check=True)
+            run_tool(llvm("llvm-objcopy"), option, str(path), str(stripped[option, path]))
     assert compared(base, stripped["--strip-all", base]).is_equal
     found = compared(base, stripped["--strip-all", other])
     assert [row.name for row in found.kernels] == ["_Z5plainPi"]
@@ -179,7 +177,6 @@ def test_ptx(tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
-    """A build without any image is reported."""
     notes: list[str] = []
     assert compared(tmp_path, tmp_path, notes=notes.append).is_equal
     assert notes == [f"'{tmp_path}': there are no device images"] * 2
@@ -198,7 +195,6 @@ def test_no_kernels_and_broken(tmp_path: Path) -> None:
 
 
 def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel is read if the files are equal; with one different byte, all are."""
     read: list[object] = []
     monkeypatch.setattr(
         "offload_tool.operations.diff.kernels_of", lambda *given, **_: read.append(given)

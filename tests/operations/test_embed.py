@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,9 @@ from offload_tool.operations.embed import (
     read_host_files,
     write_cuda_fatbin,
 )
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import make_elf
-from tests.operations.test_finding import archive
+from tests.operations.archives import archive
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
@@ -34,13 +33,12 @@ def asking(name: str) -> str:
 
 
 @pytest.mark.llvm
-def test_who_asks(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_who_asks(tmp_path: Path, llvm: Tool) -> None:
     """Objects, bitcode, and archives of both refer to bundles; other files to none."""
     one, two, other = tmp_path / "one.o", tmp_path / "two.bc", tmp_path / "other"
     one.write_bytes(compile_object(asking("aaaa"), TRIPLE))
     (tmp_path / "two.ll").write_text(asking("bbbb"))
-    command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two)
     other.write_text("no object")
     assert sorted(read_host_files([one]).hashes) == ["aaaa"]
     assert sorted(read_host_files([two, other]).hashes) == ["bbbb"]
@@ -70,14 +68,12 @@ def test_nobody_asks(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_entries_in_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Bitcode of -flto has entries where it defines their symbols."""
+def test_entries_in_bitcode(tmp_path: Path, llvm: Tool) -> None:
     for name in (".offloading.entry.x", "x"):
         (tmp_path / "x.ll").write_text(
             f'target triple = "{TRIPLE}"\n@"{name}" = weak global i8 0\n'
         )
-        command = [llvm("clang"), "-c", "-emit-llvm", tmp_path / "x.ll", "-o", tmp_path / "x.bc"]
-        subprocess.run(command, check=True)
+        run_tool(llvm("clang"), "-c", "-emit-llvm", tmp_path / "x.ll", "-o", tmp_path / "x.bc")
         assert read_host_files([tmp_path / "x.bc"]).has_entries == name.startswith(".")
 
 

@@ -88,17 +88,6 @@ def test_hostile_names(tmp_path: Path) -> None:
     assert [image.path for image in again] == [image.path for image in images]
 
 
-def test_links_are_replaced(tmp_path: Path) -> None:
-    """A link in the folder is replaced, and its target stays unchanged."""
-    path = make_bundle(tmp_path / "b", {"gfx906": b"new"})
-    (tmp_path / "out").mkdir()
-    (tmp_path / "victim").write_bytes(b"old")
-    (tmp_path / "out" / f"b.0.{ID}gfx906").symlink_to(tmp_path / "victim")
-    extract_device_images(path, tmp_path / "out")
-    assert (tmp_path / "victim").read_bytes() == b"old"
-    assert written(tmp_path / "out") == {f"b.0.{ID}gfx906": b"new"}
-
-
 def test_folder_in_the_way(tmp_path: Path) -> None:
     """A folder with the name of an image is an error, and nothing is written."""
     path = make_bundle(tmp_path / "b", IMAGES)
@@ -109,7 +98,6 @@ def test_folder_in_the_way(tmp_path: Path) -> None:
 
 
 def test_broken_later(tmp_path: Path) -> None:
-    """If a later container is broken, nothing is written."""
     data = make_bundle(tmp_path / "b", IMAGES).read_bytes()
     (tmp_path / "two").write_bytes(data + data[:-1])
     with pytest.raises(FormatError):

@@ -96,17 +96,10 @@ def test_same_as_extracted(tmp_path: Path, make: object) -> None:
         with open_image(image) as view:
             assert bytes(view) == data
         assert image.kind == "host" or len(data) == image.size
+        assert b"__CLANG_OFFLOAD_BUNDLE__" not in data  # that of a host object's sections neither
     extracted = extract_device_images(path, tmp_path / "out")
     device = [(image.id, data) for image, data in in_turn if image.kind != "host"]
     assert sorted((image.id, image.path.read_bytes()) for image in extracted) == sorted(device)
-
-
-def test_host_object(tmp_path: Path) -> None:
-    """The host entry that stands for an object file is that file without the bundle."""
-    image = next(row for row in list_images(object_bundle(tmp_path / "b.o")) if row.kind == "host")
-    with open_image(image) as data:
-        assert bytes(data[:4]) == b"\x7fELF"
-        assert b"__CLANG_OFFLOAD_BUNDLE__" not in bytes(data)
 
 
 def test_views_stay_valid(tmp_path: Path) -> None:
@@ -125,7 +118,6 @@ def test_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [plain, compressed], ids=["range", "compressed"])
 def test_changed_file(tmp_path: Path, make: object) -> None:
-    """A file replaced after listing is rejected."""
     path = make(tmp_path / "b")  # type: ignore[operator]
     images = list_images(path)
     make_bundle(path, {"gfx1100": b"x"}, compression=Compression())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -22,14 +21,14 @@ from offload_tool.operations.join import join_file
 from offload_tool.operations.match import Device
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
 from tests.operations.split_programs import (
-    Tool,
+    LINKS,
     link,
     make_wheel,
     record_faults,
     registered,
 )
-from tests.operations.test_split import LINKS
 
 pytestmark = pytest.mark.llvm
 NAME = "demo-1.2-py3-none-linux_x86_64.whl"
@@ -52,7 +51,7 @@ def test_there_and_back(
 
     A library can be split again; a program is rejected, because its header table was moved.
     """
-    path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name], prefix)
+    path = link(hip_objects, llvm("clang"), tmp_path / name, name, prefix)
     split_file(path, tmp_path / "apart")
     out = tmp_path / "joined" / name
     out.parent.mkdir()
@@ -61,7 +60,7 @@ def test_there_and_back(
     assert code(out) == code(path)
     assert out.stat().st_mode == path.stat().st_mode
     for command in (["true"], ["strip"], ["objcopy"], [llvm("llvm-strip"), "--strip-debug"]):
-        subprocess.run([*command, out], check=True)
+        run_tool(*command, out)
         rows = registered(out)
         assert {(row.magic, row.payload[:24]) for row in rows} == {
             ("FPIH", b"__CLANG_OFFLOAD_BUNDLE__")
@@ -76,22 +75,20 @@ def test_there_and_back(
         assert archive.read_bytes() == (tmp_path / "again/.kpack" / archive.name).read_bytes()
 
 
-def test_archives_from_elsewhere(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Archives can be given; without any, the missing ones are reported."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
-    split_file(path, tmp_path / "apart")
+def test_archives_from_elsewhere(library: Path, tmp_path: Path) -> None:
+    split_file(library, tmp_path / "apart")
     shutil.move(tmp_path / "apart/.kpack", tmp_path / "archives")
     with pytest.raises(FormatError, match=r"expected code for 'library#0' in \.kpack/library_@GFX"):
         join_file(tmp_path / "apart/library", [], tmp_path / "out")
     archives = sorted((tmp_path / "archives").iterdir())
     join_file(tmp_path / "apart/library", archives, tmp_path / "out")
-    assert code(tmp_path / "out") == code(path)
+    assert code(tmp_path / "out") == code(library)
     other = tmp_path / "library_gfx9.kpack"
     shutil.copy(archives[0], other)
     with pytest.raises(UsageError, match="has no code that"):
         join_file(tmp_path / "apart/library", [*archives, other], tmp_path / "out2")
     with pytest.raises(NoContainerError, match="device code is in kpack archives, found none"):
-        join_file(path, [], tmp_path / "out2")
+        join_file(library, [], tmp_path / "out2")
     assert not (tmp_path / "out2").exists()
 
 
@@ -99,8 +96,8 @@ def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """A folder and parts to be laid over it become the original folder."""
     folder = tmp_path / "demo"
     (folder / "lib").mkdir(parents=True)
-    link(hip_objects, llvm("clang"), folder / "lib/a.so", LINKS["library-lld"])
-    link(hip_objects, llvm("clang"), folder / "b.so", LINKS["library-bfd"], "z")
+    link(hip_objects, llvm("clang"), folder / "lib/a.so", "library-lld")
+    link(hip_objects, llvm("clang"), folder / "b.so", "library-bfd", "z")
     (folder / "link.so").symlink_to("lib/a.so")
     (folder / "text").write_text("text")
     split_file(folder, tmp_path / "tree")
@@ -140,7 +137,7 @@ def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Pa
     folder = tmp_path / "demo"
     library = folder / "demo-1.0.data/purelib/lib/a.so"
     library.parent.mkdir(parents=True)
-    link(hip_objects, llvm("clang"), library, LINKS["library-lld"])
+    link(hip_objects, llvm("clang"), library, "library-lld")
     split_file(folder, tmp_path / "tree")
     join_file(tmp_path / "tree", [], tmp_path / "one")
     assert code(tmp_path / "one" / library.relative_to(folder)) == code(library)
@@ -148,7 +145,7 @@ def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Pa
 
 def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """The wheel of a host and those of its code become the original wheel."""
-    library = link(hip_objects, llvm("clang"), tmp_path / "a.so", LINKS["library-lld"])
+    library = link(hip_objects, llvm("clang"), tmp_path / "a.so", "library-lld")
     wheel = make_wheel(
         tmp_path / NAME, {"demo/a.so": library.read_bytes(), "demo/__init__.py": b"x = 1\n"}
     )
@@ -174,15 +171,14 @@ def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "x.whl").exists()
 
 
-def test_thinned_archives(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_thinned_archives(library: Path, tmp_path: Path) -> None:
     """A thinned tree is joined with the remaining code; units without code are reported."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
-    split_file(path, tmp_path / "apart")
+    split_file(library, tmp_path / "apart")
     for name in ("gfx1100", "gfx90a:xnack+"):
         (tmp_path / f"apart/.kpack/library_{name}.kpack").unlink()
     with pytest.raises(FormatError, match="expected code for 'library#2'"):
         join_file(tmp_path / "apart/library", [], tmp_path / "out")
-    thin_file(path, path, keep=[Device.parse("gfx942"), Device.parse("gfx1100")])
-    split_file(path, tmp_path / "again")
+    thin_file(library, library, keep=[Device.parse("gfx942"), Device.parse("gfx1100")])
+    split_file(library, tmp_path / "again")
     join_file(tmp_path / "again/library", [], tmp_path / "out")
     assert {i.target_id for i in list_images(tmp_path / "out")} == {"", "gfx942", "gfx1100"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from offload_tool.operations.kpack import (
     pack_code_objects,
     write_marker,
 )
+from tests.conftest import run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.marked_programs import marked_program
 
@@ -47,7 +47,6 @@ def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
 
 
 def test_marker_file(tmp_path: Path) -> None:
-    """A marker is read back from its file."""
     write_marker(MARKER, tmp_path / "marker")
     assert read_marker(memoryview((tmp_path / "marker").read_bytes()))[0] == MARKER
 
@@ -70,7 +69,7 @@ def test_files_whose_wrappers_cannot_be_changed(tmp_path: Path) -> None:
     """Bitcode and thin archives are rejected, and nothing is written."""
     (tmp_path / "host.bc").write_bytes(b"BC\xc0\xde" + bytes(60))
     (tmp_path / "host.o").write_bytes(HOST)
-    subprocess.run(["ar", "rcT", "host.a", "host.o"], cwd=tmp_path, check=True)
+    run_tool("ar", "rcT", "host.a", "host.o", cwd=tmp_path)
     for name, message in (("host.bc", "found bitcode"), ("host.a", "thin archive")):
         with pytest.raises(UnsupportedError, match=message):
             mark_host_file(tmp_path / name, tmp_path / "out")
@@ -109,7 +108,6 @@ def test_interface(tmp_path: Path) -> None:
 
 
 def test_interface_of_broken_code(tmp_path: Path) -> None:
-    """Truncated metadata is rejected."""
     path = tmp_path / "code"
     path.write_bytes(code_object(metadata([KERNEL])[:-3]))
     with pytest.raises(OffloadError, match="metadata"):

@@ -61,7 +61,6 @@ def test_list_and_read(archive: Path) -> None:
 
 
 def test_in_wheels_and_folders(archive: Path, tmp_path: Path) -> None:
-    """An archive in a wheel, stored or compressed, and in a folder is listed."""
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         with zipfile.ZipFile(tmp_path / "a.whl", "w", method) as wheel:
             wheel.write(archive, "demo/.kpack/demo.kpack")
@@ -102,7 +101,6 @@ def test_thin_and_merge(tmp_path: Path, scheme: str) -> None:
 
 
 def test_merge_of_schemes(tmp_path: Path) -> None:
-    """Archives with two schemes are not merged; the error names the schemes."""
     parts = [write(tmp_path / f"{name}.kpack", CODE, name) for name in SCHEMES]
     with pytest.raises(MergeError, match=f"the first has scheme {NONE}, the second scheme {ZSTD}"):
         merge_files(parts, tmp_path / "out.kpack")
@@ -134,7 +132,6 @@ def test_check(archive: Path, tmp_path: Path) -> None:
 
 
 def test_broken_archive(archive: Path, tmp_path: Path) -> None:
-    """A broken archive in a folder is reported, and the others are read."""
     (tmp_path / "broken.kpack").write_bytes(archive.read_bytes()[:-3])
     problems: list[OffloadError] = []
     assert len(list(iter_images(tmp_path, skipped=problems.append))) == 6
@@ -142,7 +139,6 @@ def test_broken_archive(archive: Path, tmp_path: Path) -> None:
 
 
 def test_begin_of_a_compressed_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first bytes of an image are available without decompressing all of it."""
     rows = [("a#0", "gfx942", bytes(range(256)) * 9999), ("b#0", "gfx942", b"")]
     path = write_archive(tmp_path / "demo.kpack", rows, scheme=ZSTD)
     monkeypatch.setattr("offload_tool.formats.kpack.archive.unpacked_kpack_image", None)

@@ -15,6 +15,7 @@ from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.list_images import iter_image_data, iter_images, list_images
 from offload_tool.operations.match import Device, match_images
+from tests.conftest import Capture
 from tests.formats.marked_programs import marked_program
 from tests.operations.test_kpack_archives import CODE, write
 
@@ -118,7 +119,6 @@ def test_of_another_build(library: Path) -> None:
 
 
 def test_broken_archive(library: Path) -> None:
-    """A broken archive is skipped, as by the loader, and reported."""
     path = library.parent.parent / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
     assert "a kpack archive is skipped: " in faults(library)[0]
@@ -126,7 +126,6 @@ def test_broken_archive(library: Path) -> None:
 
 
 def test_through_links(library: Path, tmp_path: Path) -> None:
-    """Archives are searched relative to the target of a link."""
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere/link.so"
     link.symlink_to(os.path.relpath(library, link.parent))
@@ -162,9 +161,7 @@ def test_in_a_wheel(library: Path, tmp_path: Path, prefix: str) -> None:
     assert fault.endswith("a.so): no image for gfx1100; there are gfx90a:xnack+, gfx942")
 
 
-def test_totals_of_a_wheel(
-    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_totals_of_a_wheel(library: Path, tmp_path: Path, capsys: Capture) -> None:
     """The sums of a wheel count each code object once, however many wrappers use it."""
     assert library.is_file()
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*")
@@ -192,7 +189,6 @@ def test_wheels_together(library: Path, tmp_path: Path) -> None:
 
 
 def test_wheels_of_a_folder(library: Path, tmp_path: Path) -> None:
-    """Wheels in a checked folder count as installed together."""
     (tmp_path / "dist").mkdir()
     zipped(tmp_path / "dist/host.whl", tmp_path, "lib/*")
     assert len(faults(tmp_path / "dist")) == 2
@@ -210,7 +206,6 @@ def test_wheels_see_no_files(library: Path, tmp_path: Path) -> None:
 
 
 def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
-    """A broken archive in a wheel is skipped, and reported by name."""
     path = tmp_path / ".kpack/demo_gfx942.kpack"
     path.write_bytes(path.read_bytes()[:-5])
     wheel = zipped(tmp_path / "a.whl", tmp_path, "lib/*", ".kpack/*90a*")
@@ -224,7 +219,6 @@ def test_broken_archive_in_a_wheel(library: Path, tmp_path: Path) -> None:
 
 
 def test_broken_wrappers(library: Path) -> None:
-    """A wrapper that points to no marker is rejected with its offset."""
     data = library.read_bytes()
     at = data.index(b"\x82\xb2kpack_search_paths")
     library.write_bytes(data[:at] + b"\x07" + data[at + 1 :])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from offload_tool.errors import LimitError, OffloadError
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.operations.kernel_table import demangled_names
 from offload_tool.operations.list_images import iter_kernels
+from tests.conftest import Tool, run_tool
 from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.operations.fatbins import HOST, make_bundle
@@ -90,13 +89,13 @@ def test_too_many(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_demangled(llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demangled(llvm: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names equal those of LLVM's own demangler; unmangled names stay the same."""
     mangled = ["_Z5spillPfi", "_ZN12_GLOBAL__N_11kERKSt6vectorIiSaIiEE", "_Z1fIiEvT_.kd"]
     plain = ["plain", "_Zbroken", "_Z", "a b\nc", "\udcff", "__nv_static_1__x__Z1kv"]
     demangler = llvm("llvm-cxxfilt")
-    done = subprocess.run([demangler, *mangled], check=True, capture_output=True, text=True)
-    theirs = done.stdout.splitlines()
+    done = run_tool(demangler, *mangled)
+    theirs = done.splitlines()
     monkeypatch.setenv("PATH", str(Path(demangler).parent))
     expected = {**dict(zip(mangled, theirs, strict=True)), **{name: name for name in plain}}
     assert demangled_names([*mangled, *plain, *mangled]) == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +11,10 @@ from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.operations.merge import MergeError, merge_files
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import archive_bytes, make_code_object, make_coff, make_elf
+from tests.operations.archives import archive
 from tests.operations.fatbins import HOST, code, make_bundle
-from tests.operations.test_finding import archive
 
 TARGETS = ["gfx1030", "gfx906", "gfx90a:xnack+", "gfx90a:xnack-"]
 """In the SCons tool's order."""
@@ -63,7 +63,6 @@ def test_bundles(
 
 
 def test_without_host(tmp_path: Path) -> None:
-    """Bundles without host entries are merged as well."""
     first = make_bundle(tmp_path / "1", part(None, "gfx906", "gfx90a:xnack+"))
     second = make_bundle(tmp_path / "2", part(None, "gfx1030", "gfx90a:xnack-"))
     expected = make_bundle(tmp_path / "e", part(None, *TARGETS))
@@ -117,7 +116,6 @@ def test_archives(tmp_path: Path) -> None:
 
 
 def test_members_of_one_name(tmp_path: Path) -> None:
-    """Members of one name are matched by their order."""
     paths = []
     for target in ("gfx906", "gfx1030"):
         contents = [
@@ -134,8 +132,7 @@ def test_members_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Merging offload binaries returns the package of all images."""
+def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
 
     def make(name: str, *targets: str) -> Path:
         rows = []
@@ -145,7 +142,7 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
                 f"--image=file={tmp_path / target},kind=hip,triple=amdgcn-amd-amdhsa,arch={target}"
             )
         path = tmp_path / name
-        subprocess.run([llvm("llvm-offload-binary"), "-o", path, *rows], check=True)
+        run_tool(llvm("llvm-offload-binary"), "-o", path, *rows)
         return path
 
     parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
@@ -156,7 +153,7 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
-def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed: bool) -> None:
+def test_one_clang_build(tmp_path: Path, llvm: Tool, compressed: bool) -> None:
     """Merging clang's fat binaries of one target each returns clang's of all targets."""
     source = tmp_path / "k.hip"
     source.write_text("__attribute__((global)) void kernel(float *p) { *p += 1; }\n")
@@ -166,8 +163,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
         command = [llvm("clang"), "-x", "hip", "-nogpuinc", "-nogpulib", "-cuid=13", *arch]
         if compressed:
             command.append("--offload-compress")
-        output = ["--cuda-device-only", "-c", str(source), "-o", str(tmp_path / name)]
-        subprocess.run([*command, *output], check=True)
+        run_tool(*command, "--cuda-device-only", "-c", str(source), "-o", str(tmp_path / name))
         return tmp_path / name
 
     parts = [make(f"p{number}", target) for number, target in enumerate(reversed(TARGETS))]
@@ -179,12 +175,7 @@ def test_one_clang_build(tmp_path: Path, llvm: Callable[[str], str], compressed:
     # The compressor differs; the rest is equal, including the hash of the content.
     assert result[16:32] == expected.read_bytes()[16:32]
     for path in (expected, tmp_path / "merged"):
-        listed = subprocess.run(
-            [llvm("clang-offload-bundler"), "-list", "-type=o", f"-input={path}"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        listed = run_tool(llvm("clang-offload-bundler"), "-list", "-type=o", f"-input={path}")
         assert {line.rpartition("--")[2] for line in listed.split()} >= set(TARGETS)
 
 
@@ -199,39 +190,34 @@ def refusal(tmp_path: Path, first: Path, second: Path) -> str:
     return message
 
 
-def test_duplicates(tmp_path: Path) -> None:
-    """A target in both files is an error, even if its images are equal."""
-    first = make_bundle(tmp_path / "first", part(b"", "gfx906"))
-    second = make_bundle(tmp_path / "second", part(b"", "gfx1030", "gfx906"))
-    assert "both have an entry for 'hipv4-amdgcn-amd-amdhsa--gfx906'" in refusal(
-        tmp_path, first, second
-    )
-
-
-def test_conflicts(tmp_path: Path) -> None:
-    """A feature that one file sets and the other leaves open is an error."""
-    first = make_bundle(tmp_path / "first", part(b"", "gfx90a:xnack+"))
-    second = make_bundle(tmp_path / "second", {HOST: b"", "gfx90a": b"x"})
-    assert "set 'xnack' in both or in neither" in refusal(tmp_path, first, second)
-
-
-@pytest.mark.parametrize("host", [b"other", None], ids=["differs", "missing"])
-def test_hosts_disagree(tmp_path: Path, host: bytes | None) -> None:
-    """Different host entries, or one in a single file only, are an error."""
-    first = make_bundle(tmp_path / "first", part(b"host", "gfx906"))
-    second = make_bundle(tmp_path / "second", part(host, "gfx1030"))
-    assert "host entry" in refusal(tmp_path, first, second)
-
-
-def test_host_objects_disagree(tmp_path: Path) -> None:
-    """Object bundles of different host objects are an error."""
-    first = make_bundle(tmp_path / "first", part(make_elf(), "gfx906"), file_type="o")
-    second = make_bundle(tmp_path / "second", part(make_elf(machine=183), "gfx1030"), file_type="o")
-    assert "one host object, the second another" in refusal(tmp_path, first, second)
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (part(b"", "gfx906"), part(b"", "gfx1030", "gfx906"), "both have an entry for 'hipv4-amd"),
+        (part(b"", "gfx90a:xnack+"), {HOST: b"", "gfx90a": b"x"}, "set 'xnack' in both or in"),
+        (part(b"host", "gfx906"), part(b"other", "gfx1030"), "host entry"),
+        (part(b"host", "gfx906"), part(None, "gfx1030"), "host entry"),
+        (
+            part(make_elf(), "gfx906"),
+            part(make_elf(machine=183), "gfx1030"),
+            "one host object, the second another",
+        ),
+    ],
+    ids=["same target", "feature left open", "other host", "no host", "other host object"],
+)
+def test_contents_that_disagree(
+    tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes], message: str
+) -> None:
+    """A target or a host that is not the same in both, or a target in both, is an error."""
+    file_type = "o" if first.get(HOST, b"").startswith(b"\x7fELF") else "bc"
+    pair = [
+        make_bundle(tmp_path / name, images, file_type=file_type)
+        for name, images in (("first", first), ("second", second))
+    ]
+    assert message in refusal(tmp_path, *pair)
 
 
 def test_kinds_of_files(tmp_path: Path) -> None:
-    """Files of different kinds are not merged."""
     bundle = make_bundle(tmp_path / "bundle", part(b"", "gfx906"))
     packed = make_bundle(tmp_path / "packed", part(b"", "gfx1030"), compression=Compression())
     text = make_bundle(tmp_path / "text", part(b"", "gfx1030"), file_type="s")

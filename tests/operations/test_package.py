@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
 from offload_tool.io import InputFile
 from offload_tool.operations.package import PackagedImage, package_images
 from offload_tool.operations.unpackage import ImageFilter, extract_images
+from tests.conftest import Tool, run_tool
 from tests.operations.archives import archive_of, thin_archive
 
 EVERYTHING = [ImageFilter()]
@@ -59,12 +59,12 @@ def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, boo
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
+def zoo(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
     """Return a folder of files made by LLVM, which embed offload binaries in every way."""
     folder = tmp_path_factory.mktemp("zoo")
 
     def run(tool: str, *arguments: str) -> None:
-        subprocess.run([llvm(tool), *arguments], cwd=folder, check=True)
+        run_tool(llvm(tool), *arguments, cwd=folder)
 
     (folder / "s.c").write_text("int v = 1; int f(void) { return v; }\n")
     run("clang", "-c", "s.c", "-o", "image.o")
@@ -143,16 +143,14 @@ FILES = {
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", FILES)
-def test_found_where_llvm_finds_them(
-    name: str, zoo: Path, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_found_where_llvm_finds_them(name: str, zoo: Path, llvm: Tool, tmp_path: Path) -> None:
     """From any file, the same images are extracted as by LLVM, singly and as an archive."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     theirs.mkdir()
     tool = llvm("llvm-offload-binary")
     wanted = [["--image="], ["--archive", f"--image=file={theirs}/x.a,arch=gfx906"]]
     for arguments in wanted:
-        subprocess.run([tool, str(zoo / name), *arguments], cwd=theirs, check=True)
+        run_tool(tool, str(zoo / name), *arguments, cwd=theirs)
     ours.mkdir()
     extract_images(zoo / name, EVERYTHING, folder=ours, padding=False)
     by_arch = [ImageFilter({"arch": "gfx906"}, output=ours / "x.a")]
@@ -196,8 +194,7 @@ def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> Non
         if not clang.exists():
             continue
         embed = f"-fembed-offload-object={zoo / 'p.bin'}"
-        command = [clang, "-cc1", "-emit-llvm-bc", embed, zoo / "s.c", "-o", tmp_path / "x.bc"]
-        subprocess.run(command, check=True)
+        run_tool(clang, "-cc1", "-emit-llvm-bc", embed, zoo / "s.c", "-o", tmp_path / "x.bc")
         expected = [content for _, content, _ in found_in(zoo / "p.bin")]
         assert [content for _, content, _ in found_in(tmp_path / "x.bc")] == expected
         made += 1
@@ -330,22 +327,12 @@ def _images(folder: Path) -> list[PackagedImage]:
 
 
 def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
-    """If one binary is broken, no image is written, not even earlier ones."""
     good = package(tmp_path / "p", (b"one", "a")).read_bytes()
     (tmp_path / "broken").write_bytes(good + good[:-1])
     (tmp_path / "out").mkdir()
     with pytest.raises(FormatError, match="broken', offset 0x"):
         extract_images(tmp_path / "broken", EVERYTHING, folder=tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
-
-
-@pytest.mark.parametrize("arch", ["../x", "a/b", "/tmp/x"])
-def test_no_path_from_strings(arch: str, tmp_path: Path) -> None:
-    """A file's strings cannot name a file in another folder; a name from the user can."""
-    path = package(tmp_path / "p", (b"one", arch))
-    with pytest.raises(FormatError, match="could lead out of the folder; name the output"):
-        extract_images(path, EVERYTHING, folder=tmp_path)
-    assert extract_images(path, [ImageFilter({"arch": arch}, output=tmp_path / "x")])
 
 
 def test_member_names_and_offsets(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import BundleEntryID, list_entry_ids, unbundle_file
+from offload_tool import BundleEntryID, Compression, list_entry_ids, unbundle_file
 from offload_tool.errors import FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.io.limits import Budget, Limits, limited
 from tests.formats.compressed import ZLIB, ZSTD, compressed
+from tests.operations.fatbins import make_bundle
 
 GPU = "hip-amdgcn-amd-amdhsa--"
 IDS = ("host-x86_64-unknown-linux-gnu-", f"{GPU}gfx906", f"{GPU}gfx90a", f"{GPU}gfx942")
@@ -140,3 +141,24 @@ def test_pipes_get_nothing_of_what_is_damaged(tmp_path: Path) -> None:
     finally:
         os.close(read)
         os.close(write)
+
+
+@pytest.mark.parametrize("level", [None, 19])
+def test_table_longer_than_what_comes_out_first(tmp_path: Path, level: int | None) -> None:
+    names = [f"hipv4-amdgcn-amd-amdhsa--gfx906{'x' * 60_000}{number}" for number in range(30)]
+    make_bundle(
+        tmp_path / "in", dict.fromkeys(names, b"code"), compression=Compression(level=level)
+    )
+    assert list_entry_ids(tmp_path / "in", file_type="bc") == names
+    wanted = BundleEntryID.parse(names[-1])
+    unbundle_file(tmp_path / "in", {wanted: tmp_path / "out"}, file_type="bc")
+    assert (tmp_path / "out").read_bytes() == b"code"
+
+
+def test_whole_bundle_for_a_host_without_an_entry(tmp_path: Path) -> None:
+    data = bytes(bundle([b"", b"x" * (17 << 20)]))
+    data = data.replace(b"host-", b"hips-", 1)  # no host
+    (tmp_path / "in").write_bytes(compressed(data))
+    outputs = {BundleEntryID.parse(IDS[0]): tmp_path / "out"}
+    unbundle_file(tmp_path / "in", outputs, file_type="bc", allow_missing=True)
+    assert (tmp_path / "out").read_bytes() == data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
 from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
 from tests.operations.fatbins import code
 
@@ -102,7 +102,7 @@ def test_merge(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_thin_in_an_object(tmp_path: Path, llvm: Callable[[str], str], form: str) -> None:
+def test_thin_in_an_object(tmp_path: Path, llvm: Tool, form: str) -> None:
     """The same holds in an object's section, and LLVM's next binary begins at its place."""
     path = make(tmp_path / "p", form, *TARGETS)
     more = make(tmp_path / "q", "shared", "gfx906")
@@ -111,7 +111,7 @@ def test_thin_in_an_object(tmp_path: Path, llvm: Callable[[str], str], form: str
     (tmp_path / "host.c").write_text("int host;\n")
     host = tmp_path / "host.o"
     embed = ["-Xclang", f"-fembed-offload-object={both}"]
-    subprocess.run([llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", host], check=True)
+    run_tool(llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", host)
     thin_file(host, tmp_path / "thin.o", keep=[Device.parse("gfx906")])
     assert [(row.index, row.target_id) for row in list_images(tmp_path / "thin.o")] == [
         (0, "gfx906"),
@@ -151,9 +151,7 @@ def test_too_many_layers(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_llvm_23_reads_what_thin_and_merge_make(
-    tmp_path: Path, llvm23: Callable[[str], str]
-) -> None:
+def test_llvm_23_reads_what_thin_and_merge_make(tmp_path: Path, llvm23: Tool) -> None:
     """LLVM's own reader of version 2 finds the images in our binaries."""
     first = make(tmp_path / "1", "shared", "gfx906", "gfx90a:xnack-")
     second = make(tmp_path / "2", "shared", "gfx1030", "gfx90a:xnack+")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.cli import main
 from offload_tool.operations.siblings import find_siblings
+from tests.conftest import Capture, Tool, run_tool
 
 SAME = "__attribute__((global)) void k(int* p) { *p = 1; }\n"
 OTHER = SAME + "#ifdef __gfx1031__\n__attribute__((global)) void m(int* p) { *p = 2; }\n#endif\n"
@@ -17,14 +16,14 @@ TARGETS = ("gfx1030", "gfx1031", "gfx1100", "gfx906")
 
 
 @pytest.fixture
-def bundles(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
+def bundles(tmp_path: Path, llvm: Tool) -> Path:
     """Return a folder with a program that embeds a bundle with equal code, and one without."""
     flags = ["-nogpuinc", "-nogpulib", *(f"--offload-arch={name}" for name in TARGETS)]
     for name, text in (("same", SAME), ("other", OTHER)):
         source = tmp_path / f"{name}.hip"
         source.write_text(text)
         command = [llvm("clang++"), "-x", "hip", *flags, "--cuda-device-only", "-O2", "-c"]
-        subprocess.run([*command, source, "-o", tmp_path / f"{name}.hipfb"], check=True)
+        run_tool(*command, source, "-o", tmp_path / f"{name}.hipfb")
         source.unlink()
     return tmp_path
 
@@ -49,7 +48,7 @@ def test_containers_of_one_file(bundles: Path) -> None:
     assert 0 < found.equal_saves < found.generic_saves
 
 
-def test_command(bundles: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(bundles: Path, capsys: Capture) -> None:
     """`check --siblings` prints siblings, which are not faults."""
     assert main(["check", "--siblings", str(bundles)]) == 0
     out = capsys.readouterr().out

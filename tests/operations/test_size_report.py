@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -13,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool import BundleEntryID, DeviceImage, bundle_files, list_images
+from offload_tool import Compression, DeviceImage, list_images
 from offload_tool.cli import main
-from offload_tool.operations.bundle import Compression
 from offload_tool.operations.size_report import (
     Intermediates,
     SizeRow,
@@ -24,31 +21,22 @@ from offload_tool.operations.size_report import (
     summarise,
 )
 from offload_tool.util.frozen import replaced
+from tests.conftest import Tool, run_tool
+from tests.operations.fatbins import make_bundle
 
-SIZES = {
-    "host-x86_64-unknown-linux-gnu-": 1000,
-    "hipv4-amdgcn-amd-amdhsa--gfx90a": 5000,
-    "hipv4-amdgcn-amd-amdhsa--gfx1100": 3000,
-    "openmp-amdgcn-amd-amdhsa--gfx90a": 400,
-    "openmp-x86_64-pc-linux-gnu-": 50,
+IMAGES = {
+    "host-x86_64-unknown-linux-gnu-": bytes(1000),
+    "hipv4-amdgcn-amd-amdhsa--gfx90a": bytes(5000),
+    "hipv4-amdgcn-amd-amdhsa--gfx1100": bytes(3000),
+    "openmp-amdgcn-amd-amdhsa--gfx90a": bytes(400),
+    "openmp-x86_64-pc-linux-gnu-": bytes(50),
 }
-
-
-def make_bundle(path: Path, compression: Compression | None = None) -> Path:
-    """Write a bundle of the entries in SIZES, filled with zeros."""
-    items: list[tuple[BundleEntryID, Path | None]] = []
-    for index, (text, size) in enumerate(SIZES.items()):
-        image = path.with_name(f"{path.name}.{index}")
-        image.write_bytes(bytes(size))
-        items.append((BundleEntryID.parse(text), image))
-    bundle_files(items, path, file_type="bc", alignment=4096, compression=compression)
-    return path
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an uncompressed bundle."""
-    return make_bundle(tmp_path_factory.mktemp("bundle") / "b")
+    return make_bundle(tmp_path_factory.mktemp("bundle") / "b", IMAGES)
 
 
 def test_per_target(bundle: Path) -> None:
@@ -80,7 +68,7 @@ def test_whole_file(bundle: Path) -> None:
 
 def test_compressed(tmp_path: Path) -> None:
     """Compressed images count with their share of the stored container, not unpacked."""
-    path = make_bundle(tmp_path / "c", Compression())
+    path = make_bundle(tmp_path / "c", IMAGES, compression=Compression())
     report = summarise(list_images(path))
     assert report.size == 8450
     assert report.stored == path.stat().st_size < 1000
@@ -91,7 +79,7 @@ def test_two_ways_to_a_file(bundle: Path, tmp_path: Path) -> None:
     """A file reached by two paths counts once, a similar one with other bytes separately."""
     link = tmp_path / "link"
     link.symlink_to(bundle)
-    twin = make_bundle(tmp_path / "twin")
+    twin = make_bundle(tmp_path / "twin", IMAGES)
     images = collect_images([bundle, link, bundle.parent / "." / "b", twin])
     assert Counter(image.file for image in images) == {str(bundle): 5, str(twin): 5}
 
@@ -150,7 +138,6 @@ def test_tables_agree(bundle: Path, rows: list[Row]) -> None:
 
 @given(_IMAGES, st.randoms(use_true_random=False))
 def test_order_of_files(bundle: Path, rows: list[Row], random: Random) -> None:
-    """A report does not depend on the order of the images."""
     images = made(bundle, rows)
     shuffled = list(images)
     random.shuffle(shuffled)
@@ -193,7 +180,6 @@ def test_fold(bundle: Path, rows: list[Row], limit: int) -> None:
 
 
 def test_nothing() -> None:
-    """Without images, a report has zeros."""
     report = summarise([])
     assert (report.images, report.size, report.stored, report.targets) == (0, 0, 0, ())
 
@@ -213,7 +199,7 @@ def intermediates(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def build(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
+def build(tmp_path: Path, llvm: Tool) -> Path:
     """Return a folder of code objects, bundle, object and library of one source."""
     (tmp_path / "k.hip").write_text(SOURCE)
     clang = [llvm("clang++"), "-O2", "-fPIC"]
@@ -229,7 +215,7 @@ def build(tmp_path: Path, llvm: Callable[[str], str]) -> Path:
         ["-shared", "build/k.o", "-o", "build/libk.so"],
     ]
     for command in commands:
-        subprocess.run([*clang, *command], cwd=tmp_path, check=True)
+        run_tool(*clang, *command, cwd=tmp_path)
     return folder
 
 

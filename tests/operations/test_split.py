@@ -15,26 +15,11 @@ from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
-from tests.conftest import missing
-from tests.operations.fatbins import make_bundle
-from tests.operations.split_programs import TARGETS, Tool, link, registered
+from tests.conftest import Tool, missing, run_tool
+from tests.operations.fatbins import HOST, make_bundle
+from tests.operations.split_programs import LINKS, TARGETS, link, registered
 
 pytestmark = pytest.mark.llvm
-
-LINKS = {
-    "library-lld": ["-shared", "-fuse-ld=lld"],
-    "library-bfd": ["-shared", "-fuse-ld=bfd"],
-    "library-relr": ["-shared", "-fuse-ld=lld", "-Wl,-z,pack-relative-relocs"],
-    "library-huge-pages": [
-        *("-shared", "-fuse-ld=bfd", "-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code"),
-    ],
-    "library-stripped": ["-shared", "-fuse-ld=lld", "-s"],
-    "library-relro": ["-shared", "-fuse-ld=bfd", "-Wl,-z,now", "-Wl,-z,relro", "-g"],
-    "program-lld": ["-fuse-ld=lld"],
-    "program-bfd": ["-fuse-ld=bfd"],
-    "program-fixed": ["-fuse-ld=bfd", "-no-pie"],
-    "program-static": ["-fuse-ld=bfd", "-static"],
-}
 
 
 def originals(path: Path) -> list[dict[str, bytes]]:
@@ -58,7 +43,7 @@ def check_loads(path: Path, expected: list[dict[str, bytes]]) -> None:
 @pytest.mark.parametrize("name", LINKS)
 def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Every wrapper finds its own code for each target ID, and none for others."""
-    path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name], prefix)
+    path = link(hip_objects, llvm("clang"), tmp_path / name, name, prefix)
     report = split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
     check_loads(out, originals(path))
@@ -80,7 +65,7 @@ def test_other_tools_afterwards(
     name: str, stripper: str, hip_objects: Path, llvm: Tool, tmp_path: Path
 ) -> None:
     """After GNU's and LLVM's strip, and patchelf, a split file still loads."""
-    path = link(hip_objects, llvm("clang"), tmp_path / name, LINKS[name])
+    path = link(hip_objects, llvm("clang"), tmp_path / name, name)
     split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
     command = [llvm(stripper) if stripper.startswith("llvm") else stripper]
@@ -88,17 +73,16 @@ def test_other_tools_afterwards(
         missing(stripper)
     if stripper == "patchelf":
         command += ["--set-rpath", "/somewhere/" + "long/" * 40]
-    subprocess.run([*command, out], check=True)
+    run_tool(*command, out)
     check_loads(out, originals(path))
 
 
 @pytest.mark.parametrize("scheme", ["none", "zstd-per-kernel"])
-def test_schemes(scheme: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_schemes(scheme: str, library: Path, tmp_path: Path) -> None:
     """Archives may be compressed or not; two runs produce the same bytes."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     for name in ("one", "two"):
-        split_file(path, tmp_path / name, scheme=scheme, group="mine")
-    check_loads(tmp_path / "one/library", originals(path))
+        split_file(library, tmp_path / name, scheme=scheme, group="mine")
+    check_loads(tmp_path / "one/library", originals(library))
     files = sorted(p for p in (tmp_path / "one").rglob("*") if p.is_file())
     assert [p.name for p in files] == [
         *("mine_gfx1100.kpack", "mine_gfx90a:xnack+.kpack", "mine_gfx942.kpack", "library"),
@@ -110,7 +94,7 @@ def test_schemes(scheme: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> 
 
 def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     """Of the device code, only one marker remains, which AMD's tools read."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-bfd"])
+    path = link(hip_objects, llvm("clang"), tmp_path / "library", "library-bfd")
     split_file(path, tmp_path / "out")
     tables = read_elf_tables(memoryview((tmp_path / "out/library").read_bytes()))
     assert b".hip_fatbin" not in tables.names
@@ -120,54 +104,49 @@ def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     assert marker.sh_addr == before.sections[before.names.index(b".hip_fatbin")].sh_addr
 
 
-def test_ours_reads_it(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_ours_reads_it(library: Path, tmp_path: Path) -> None:
     """A device loads the same images before and after."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
-    split_file(path, tmp_path / "out")
+    split_file(library, tmp_path / "out")
     for device in ("gfx942:sramecc+:xnack-", "gfx90a:xnack+", "gfx1100", "gfx906"):
         before, after = (
             [match.ids for match in match_images(file, Device.parse(device))]
-            for file in (path, tmp_path / "out/library")
+            for file in (library, tmp_path / "out/library")
         )
         assert before == after
 
 
-def test_thinned_before(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_thinned_before(library: Path, tmp_path: Path) -> None:
     """A thinned library, whose bundles are in pieces, can be split."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
     keep = [Device.parse("gfx1100"), Device.parse("gfx90a:xnack+")]
-    thin_file(path, path, keep=keep)
-    split_file(path, tmp_path / "out")
-    check_loads(tmp_path / "out/library", originals(path))
+    thin_file(library, library, keep=keep)
+    split_file(library, tmp_path / "out")
+    check_loads(tmp_path / "out/library", originals(library))
 
 
-def test_split_twice(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """A split file has no device code."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
-    split_file(path, tmp_path / "out")
+def test_split_twice(library: Path, tmp_path: Path) -> None:
+    split_file(library, tmp_path / "out")
     with pytest.raises(NoContainerError, match="expected device code"):
         split_file(tmp_path / "out/library", tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
-def test_name_that_is_no_text(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_name_that_is_no_text(library: Path, tmp_path: Path) -> None:
     """Markers and archives hold names as UTF-8: others are rejected, and nothing is written."""
     (tmp_path / "in").mkdir()
-    link(hip_objects, llvm("clang"), tmp_path / "in/lib\udce9.so", LINKS["library-lld"])
+    library.rename(tmp_path / "in/lib\udce9.so")
     with pytest.raises(UsageError, match=r"'lib\\udce9.so' is not UTF-8"):
         split_file(tmp_path / "in", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) -> None:
-    """With relocatable device code, all wrappers share one bundle, and one index."""
     clang = llvm("clang")
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "-fPIC", "-fgpu-rdc", "--offload-arch=gfx942"]
     command = [clang, *flags, "-c", hip_objects / "k1.hip", hip_objects / "k2.hip"]
-    subprocess.run([*command, "--no-offload-new-driver"], check=True, cwd=tmp_path)
+    run_tool(*command, "--no-offload-new-driver", cwd=tmp_path)
     flags = ["--hip-link", "-no-hip-rt", "-fgpu-rdc", "--offload-arch=gfx942", "-shared"]
     command = [clang, *flags, "k1.o", "k2.o", hip_objects / "runtime.o", "-o", "library.so"]
-    subprocess.run([*command, "--no-offload-new-driver"], check=True, cwd=tmp_path)
+    run_tool(*command, "--no-offload-new-driver", cwd=tmp_path)
     path = tmp_path / "library.so"
     split_file(path, tmp_path / "out")
     (code,) = originals(path)
@@ -176,29 +155,33 @@ def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) 
     assert {row.code("gfx942") for row in rows} == {code["gfx942"]}
 
 
+WRAPPER = ".long 0x48495046, 1\n.quad fatbin, 0"
+
+
+def assembled(folder: Path, clang: str, bundle: Path, *more: str, target: str = "") -> Path:
+    """Write a library of a bundle, a wrapper that points to it, and more lines."""
+    lines = ['.section .hip_fatbin,"a"', ".p2align 12", "fatbin:", f'.incbin "{bundle}"']
+    lines += ['.section .hipFatBinSegment,"aw"', ".p2align 3", WRAPPER, *more, ""]
+    (folder / "x.s").write_text("\n".join(lines))
+    flags = [f"--target={target}"] if target else []
+    flags += ["-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "assembled"]
+    run_tool(clang, *flags, cwd=folder)
+    return folder / "assembled"
+
+
 @pytest.mark.parametrize(
     "triple", ["aarch64-linux-gnu", "powerpc64le-linux-gnu", "riscv64-linux-gnu"]
 )
 def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
     """The wrapper's relocation is supported on the other 64-bit hosts, too."""
-    bundle = make_bundle(
-        tmp_path / "b", {"host-x86_64-unknown-linux-gnu-": b"", "gfx942": b"1" * 300_000}
-    )
-    (tmp_path / "x.s").write_text(
-        f'.section .hip_fatbin,"a"\n.p2align 12\nfatbin:\n.incbin "{bundle}"\n'
-        '.section .hipFatBinSegment,"aw"\n.p2align 3\n'
-        ".long 0x48495046, 1\n.quad fatbin, 0\n"
-    )
-    command = [llvm("clang"), f"--target={triple}", "-shared", "-nostdlib", "-fuse-ld=lld", "x.s"]
-    subprocess.run([*command, "-o", "library"], check=True, cwd=tmp_path)
-    split_file(tmp_path / "library", tmp_path / "out")
-    out = tmp_path / "out/library"
+    bundle = make_bundle(tmp_path / "b", {HOST: b"", "gfx942": b"1" * 300_000})
+    path = assembled(tmp_path, llvm("clang"), bundle, target=triple)
+    split_file(path, tmp_path / "out")
+    out = tmp_path / "out/assembled"
     assert out.stat().st_size < 200_000
-    shown = subprocess.run(
-        [llvm("llvm-readelf"), "-r", "-S", "-W", out], check=True, capture_output=True, text=True
-    ).stdout
-    (marker,) = [line.split("]")[1].split() for line in shown.splitlines() if "_kpack_ref" in line]
-    (relocation,) = [line.split() for line in shown.splitlines() if "_RELATIVE" in line]
+    shown = run_tool(llvm("llvm-readelf"), "-r", "-S", "-W", out).splitlines()
+    (marker,) = [line.split("]")[1].split() for line in shown if "_kpack_ref" in line]
+    (relocation,) = [line.split() for line in shown if "_RELATIVE" in line]
     assert int(relocation[-1], 16) == int(marker[2], 16)
     assert [image.target_id for image in list_images(out)] == ["gfx942"]
 
@@ -206,29 +189,25 @@ def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
 # -- what is rejected --------------------------------------------------------------------
 
 
-def test_pointer_into_the_bundles(llvm: Tool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (".data\n.quad fatbin + 100", "which is in no wrapper, leads into"),
+        ('.section .hip_fatbin\n.p2align 12\n.incbin "{}"', "no wrapper leads to this"),
+        (".quad 0, 0, 0", "expected a wrapper"),
+        (".quad 7", "expected wrappers of 24 bytes"),
+        (WRAPPER.replace("fatbin", "fatbin + 8"), "to which a wrapper leads"),
+        (WRAPPER.replace("fatbin", "elsewhere"), "a symbol of another file"),
+        (WRAPPER.replace("0x48495046", "0x4B504948"), "in kpack archives already"),
+    ],
+)
+def test_pointer_into_the_bundles(more: str, message: str, llvm: Tool, tmp_path: Path) -> None:
     """A pointer into the bundles outside of wrappers is rejected: its bytes would be removed."""
     bundle = make_bundle(tmp_path / "b", {"gfx942": b"1" * 9000})
-    wrapper = ".long 0x48495046, 1\n.quad fatbin, 0\n"
-    text = f'.section .hip_fatbin,"a"\nfatbin:\n.incbin "{bundle}"\n'
-    text += f'.section .hipFatBinSegment,"aw"\n{wrapper}'
-    faults = {
-        ".data\n.quad fatbin + 100\n": "which is in no wrapper, leads into",
-        f'.section .hip_fatbin\n.p2align 12\n.incbin "{bundle}"\n': "no wrapper leads to this",
-        ".quad 0, 0, 0\n": "expected a wrapper",
-        ".quad 7\n": "expected wrappers of 24 bytes",
-        wrapper.replace("fatbin", "fatbin + 8"): "to which a wrapper leads",
-        wrapper.replace("fatbin", "elsewhere"): "a symbol of another file",
-        wrapper.replace("0x48495046", "0x4B504948"): "in kpack archives already",
-    }
-    clang = llvm("clang")
-    for more, message in faults.items():
-        (tmp_path / "x.s").write_text(text + more)
-        command = [clang, "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library"]
-        subprocess.run(command, check=True, cwd=tmp_path)
-        with pytest.raises(OffloadError, match=message):
-            split_file(tmp_path / "library", tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+    path = assembled(tmp_path, llvm("clang"), bundle, more.format(bundle))
+    with pytest.raises(OffloadError, match=message):
+        split_file(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -241,14 +220,9 @@ def test_pointer_into_the_bundles(llvm: Tool, tmp_path: Path) -> None:
 def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_path: Path) -> None:
     """SPIR-V, which no runtime loads from an archive, and two images of one key are rejected."""
     bundle = make_bundle(tmp_path / "b", dict.fromkeys(ids, b"1" * 9000))
-    (tmp_path / "x.s").write_text(
-        f'.section .hip_fatbin,"a"\nfatbin:\n.incbin "{bundle}"\n'
-        '.section .hipFatBinSegment,"aw"\n.long 0x48495046, 1\n.quad fatbin, 0\n'
-    )
-    command = [llvm("clang"), "-shared", "-nostdlib", "-fuse-ld=lld", "x.s", "-o", "library"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    path = assembled(tmp_path, llvm("clang"), bundle)
     with pytest.raises(UnsupportedError, match=message):
-        split_file(tmp_path / "library", tmp_path / "out")
+        split_file(path, tmp_path / "out")
 
 
 def test_refused(hip_objects: Path, tmp_path: Path) -> None:
@@ -273,10 +247,9 @@ def test_refused(hip_objects: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_cut_files(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
+def test_cut_files(library: Path, tmp_path: Path) -> None:
     """A library truncated anywhere, or with a changed byte, is split whole or rejected."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", LINKS["library-lld"])
-    data = path.read_bytes()
+    data = library.read_bytes()
     broken = tmp_path / "broken"
     tables = read_elf_tables(memoryview(data))
     places = [*range(0, 64, 3), *range(tables.header.e_shoff, len(data), 61)]

@@ -17,8 +17,8 @@ from offload_tool.errors import FormatError, NoContainerError, UnsupportedError,
 from offload_tool.operations.match import Device
 from offload_tool.operations.split import WheelOptions, split_file
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
 from tests.operations.split_programs import (
-    Tool,
     link,
     make_wheel,
     record_faults,
@@ -37,7 +37,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool, hip_objects:
     for name, prefix in (("lib/deep/liba.so", "k"), ("libb.so", "z")):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        link(hip_objects, llvm("clang"), path, ["-shared", "-fuse-ld=lld"], prefix)
+        link(hip_objects, llvm("clang"), path, "library-lld", prefix)
     (folder / "lib/deep/link.so").symlink_to("liba.so")
     (folder / "empty").mkdir()
     (folder / "data.txt").write_text("data")
@@ -117,7 +117,6 @@ def test_unpacked_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
-    """A link at the archives' path is not followed."""
     shutil.copytree(libraries, tmp_path / "in", symlinks=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "in/.kpack").symlink_to(tmp_path / "elsewhere")
@@ -170,14 +169,14 @@ def test_pip_installs(wheel: Path, libraries: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "v", with_pip=True)
     pip = [tmp_path / "v/bin/python", "-m", "pip", "--disable-pip-version-check"]
     options = ["--no-index", "--find-links", tmp_path / "out"]
-    subprocess.run([*pip, "install", "-q", *options, "demo[device-gfx942]"], check=True)
-    subprocess.run([*pip, "check"], check=True, capture_output=True)
+    run_tool(*pip, "install", "-q", *options, "demo[device-gfx942]")
+    run_tool(*pip, "check")
     (package,) = (tmp_path / "v/lib").glob("python*/site-packages/demo")
     assert [path.name for path in (package / ".kpack").iterdir()] == ["demo_gfx942.kpack"]
     for name in ("lib/deep/liba.so", "libb.so"):
         codes = [row.code("gfx942") is not None for row in registered(package / name)]
         assert codes == [True, True, False]
-    subprocess.run([*pip, "install", "-q", *options, "demo[device-all]"], check=True)
+    run_tool(*pip, "install", "-q", *options, "demo[device-all]")
     check_found(package, libraries)
 
 
@@ -198,7 +197,6 @@ def test_options(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    """Two runs write the same wheels."""
     for name in ("one", "two"):
         split_file(wheel, tmp_path / name)
     for path in (tmp_path / "one").iterdir():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -30,9 +30,12 @@ from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import merge_files
 from offload_tool.operations.thin import thin_file
+from tests.conftest import Tool, run_tool
+from tests.formats.compressed import compressed
 from tests.formats.object_files import make_code_object, make_coff, make_elf
-from tests.operations.fatbins import HOST, MAIN, RUNTIME, SOURCE, code, load, make_bundle, run
-from tests.operations.test_finding import archive
+from tests.operations.archives import archive
+from tests.operations.fatbins import HOST, RUNTIME, code, load, make_bundle, run, started
+from tests.operations.split_programs import LINKS, build_objects, link
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx90a:xnack-", "gfx1030"]
 IMAGES = {HOST: b"", **{target: code(target, 9000 + len(target)) for target in TARGETS}}
@@ -47,40 +50,57 @@ def thin(path: Path, *devices: str) -> Path:
     return out
 
 
+def embedded(path: Path, bundle: Path) -> Path:
+    """Write an object that embeds a bundle."""
+    embed_bundle(bundle, path, cuid="x", host_triple="x86_64-linux-gnu")
+    return path
+
+
 # -- bundles, archives, offload binaries -------------------------------------------------
 
+FORMS: list[dict[str, Any]] = [
+    *({"alignment": alignment} for alignment in (1, 8, 4096, 16384)),
+    *({"file_type": file_type} for file_type in ("ii", "s", "ll")),
+    *(
+        {"file_type": file_type, "compression": Compression(method, version=version)}
+        for file_type in ("bc", "s")
+        for version in (2, 3)
+        for method in ("zstd", "zlib")
+    ),
+]
 
-@pytest.mark.parametrize("alignment", [1, 8, 4096, 16384])
-def test_bundle(tmp_path: Path, alignment: int) -> None:
-    """A thinned bundle equals a bundle of the kept images."""
-    path = make_bundle(tmp_path / "b", IMAGES, alignment=alignment)
-    expected = make_bundle(tmp_path / "e", KEPT, alignment=alignment)
-    report = thin_file(path, tmp_path / "out", keep=KEEP)
-    assert (tmp_path / "out").read_bytes() == expected.read_bytes()
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_bundle(tmp_path: Path, form: dict[str, Any]) -> None:
+    """A thinned bundle of any form equals a bundle of the kept images; it may be thinned in place.
+
+    Compressed bundles stay compressed: by the same method, in the same version.
+    """
+    path = make_bundle(tmp_path / "b", IMAGES, **form)
+    expected = make_bundle(tmp_path / "e", KEPT, **form)
+    size = path.stat().st_size
+    report = thin_file(path, path, keep=KEEP)
+    assert path.read_bytes() == expected.read_bytes()
     assert (report.kept, report.removed) == (1, 3)
-    assert report.size_before == path.stat().st_size
-    assert report.size_after == expected.stat().st_size
+    assert (report.size_before, report.size_after) == (size, expected.stat().st_size)
 
 
 @pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
-def test_text_bundle(tmp_path: Path, file_type: str) -> None:
+def test_text_around_a_bundle(tmp_path: Path, file_type: str) -> None:
     """Entries of a text bundle are removed with their markers; text around them stays."""
     path = make_bundle(tmp_path / "b", IMAGES, file_type=file_type)
     expected = make_bundle(tmp_path / "e", KEPT, file_type=file_type).read_bytes()
-    assert thin(path).read_bytes() == expected
     path.write_bytes(b"before" + path.read_bytes() + b"after")
     assert thin(path).read_bytes() == b"before" + expected + b"after"
 
 
 def test_object_bundle(tmp_path: Path) -> None:
-    """An object bundle loses its other sections."""
     path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_elf()}, file_type="o")
     expected = make_bundle(tmp_path / "e.o", {**KEPT, HOST: make_elf()}, file_type="o")
     assert thin(path).read_bytes() == expected.read_bytes()
 
 
 def test_coff_object_bundle(tmp_path: Path) -> None:
-    """A COFF object bundle loses its other sections."""
     path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_coff()}, file_type="o")
     out = thin(path)
     host, image = list_images(out)
@@ -90,21 +110,8 @@ def test_coff_object_bundle(tmp_path: Path) -> None:
     assert out.stat().st_size < path.stat().st_size - 27000
 
 
-@pytest.mark.parametrize("method", ["zstd", "zlib"])
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("file_type", ["bc", "s"])
-def test_compressed(tmp_path: Path, method: str, version: int, file_type: str) -> None:
-    """Compressed files stay compressed: by the same method, in the same version."""
-    compression = Compression("zlib" if method == "zlib" else "zstd", version=version)
-    path = make_bundle(tmp_path / "b", IMAGES, compression=compression, file_type=file_type)
-    expected = make_bundle(tmp_path / "e", KEPT, compression=compression, file_type=file_type)
-    assert thin(path).read_bytes() == expected.read_bytes()
-
-
 def test_version_1(tmp_path: Path) -> None:
     """A compressed bundle of version 1 is rejected, because it cannot be written."""
-    from tests.formats.compressed import compressed
-
     path = tmp_path / "b"
     path.write_bytes(compressed(make_bundle(tmp_path / "x", IMAGES).read_bytes(), 1))
     with pytest.raises(UnsupportedError, match="version 1 can be read, but not written"):
@@ -112,7 +119,6 @@ def test_version_1(tmp_path: Path) -> None:
 
 
 def test_several_bundles(tmp_path: Path) -> None:
-    """Bundles in one file keep their order and alignment."""
     plain = make_bundle(tmp_path / "p", IMAGES).read_bytes()
     packed = make_bundle(tmp_path / "c", IMAGES, compression=Compression()).read_bytes()
     path = tmp_path / "all"
@@ -125,22 +131,17 @@ def test_several_bundles(tmp_path: Path) -> None:
     assert {(i.container_offset or 0) % 4096 for i in images} == {0}
 
 
-def test_nothing_to_remove(tmp_path: Path) -> None:
-    """A file with nothing to remove is copied, with its permissions."""
+@pytest.mark.parametrize("is_object", [False, True])
+def test_nothing_to_remove(tmp_path: Path, *, is_object: bool) -> None:
+    """A bundle, or an object that embeds one, is copied if nothing is to remove, with its mode."""
     path = make_bundle(tmp_path / "b", KEPT)
+    path = embedded(tmp_path / "x.o", path) if is_object else path
     path.chmod(0o751)
     out = thin(path)
     assert out.read_bytes() == path.read_bytes()
     assert out.stat().st_mode & 0o777 == 0o751
     report = thin_file(path, tmp_path / "again", keep=KEEP)
     assert report.size_before == report.size_after == path.stat().st_size
-
-
-def test_in_place(tmp_path: Path) -> None:
-    """The output can be the input."""
-    path = make_bundle(tmp_path / "b", IMAGES)
-    thin_file(path, path, keep=KEEP)
-    assert path.read_bytes() == make_bundle(tmp_path / "e", KEPT).read_bytes()
 
 
 def test_host_alone(tmp_path: Path) -> None:
@@ -161,7 +162,6 @@ def test_no_entries_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("devices", [["gfx1100"], ["gfx906", "gfx90a"]])
 def test_no_image(tmp_path: Path, devices: list[str]) -> None:
-    """A device without any image is an error, and nothing is written."""
     path = make_bundle(tmp_path / "b", IMAGES)
     with pytest.raises(NoImageError, match=f"no image for {devices[-1]}; images found: hipv4"):
         thin(path, *devices)
@@ -200,7 +200,6 @@ def test_archives_too_deep(tmp_path: Path) -> None:
 
 
 def test_nested_archive(tmp_path: Path) -> None:
-    """An archive in an archive is thinned too."""
     inner = archive(tmp_path / "inner.a", make_bundle(tmp_path / "b", IMAGES))
     out = thin(archive(tmp_path / "outer.a", inner))
     assert [(i.member, i.target_id) for i in list_images(out)] == [
@@ -209,7 +208,7 @@ def test_nested_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     """Whole offload binaries are removed, in a file and in an object's section."""
     packager = [llvm("llvm-offload-binary"), "-o"]
     for target in TARGETS:
@@ -220,15 +219,14 @@ def test_offload_binaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
             f"--image=file={tmp_path / t},kind=openmp,triple=amdgcn-amd-amdhsa,arch={t}"
             for t in targets
         ]
-        subprocess.run([*packager, path, *rows], check=True)
+        run_tool(*packager, path, *rows)
     assert thin(package, "gfx1030", "gfx906").read_bytes() == expected.read_bytes()
     (tmp_path / "host.c").write_text("int host;\n")
     objects = {}
     for path in (package, expected):
         objects[path] = tmp_path / f"{path.name}.o"
         embed = ["-Xclang", f"-fembed-offload-object={path}"]
-        command = [llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", objects[path]]
-        subprocess.run(command, check=True)
+        run_tool(llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", objects[path])
     thinned = thin(objects[package], "gfx1030", "gfx906")
     images = list_images(thinned)
     assert [(i.target_id, i.size) for i in images] == [("gfx906", 9006), ("gfx1030", 9007)]
@@ -324,28 +322,26 @@ def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
 
 
 @pytest.mark.llvm
-def test_bitcode(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Bitcode that embeds images is rejected as bitcode."""
+def test_bitcode(tmp_path: Path, llvm: Tool) -> None:
     image, package = tmp_path / "image", tmp_path / "package"
     image.write_bytes(b"code")
     rows = [
         f"--image=file={image},triple=amdgcn-amd-amdhsa,arch={target},kind=hip"
         for target in ("gfx906", "gfx1030")
     ]
-    subprocess.run([llvm("llvm-offload-binary"), "-o", package, *rows], check=True)
+    run_tool(llvm("llvm-offload-binary"), "-o", package, *rows)
     (tmp_path / "host.c").write_text("int x;")
     command = [llvm("clang"), "-c", "-emit-llvm", "-Xclang", f"-fembed-offload-object={package}"]
-    subprocess.run([*command, tmp_path / "host.c", "-o", tmp_path / "host.bc"], check=True)
+    run_tool(*command, tmp_path / "host.c", "-o", tmp_path / "host.bc")
     with pytest.raises(UnsupportedError, match="images cannot be taken out of bitcode"):
         thin_file(tmp_path / "host.bc", tmp_path / "out", keep=[Device.parse("gfx906")])
     assert not (tmp_path / "out").exists()
 
 
 def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
-    """A section with content other than bundles is rejected."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     bundle.write_bytes(bundle.read_bytes() + bytes(100) + b"who needs this?")
-    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
+    embedded(tmp_path / "x.o", bundle)
     with pytest.raises(UnsupportedError, match="expected bundles and zeros in section 1"):
         thin(tmp_path / "x.o")
 
@@ -361,56 +357,12 @@ def test_broken_member(tmp_path: Path) -> None:
 
 # -- programs and libraries --------------------------------------------------------------
 
-_LINKS = {
-    "library-lld": ["-shared", "-fuse-ld=lld"],
-    "library-bfd": ["-shared", "-fuse-ld=bfd"],
-    "library-huge-pages": [
-        *("-shared", "-fuse-ld=bfd", "-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code"),
-    ],
-    "library-stripped": ["-shared", "-fuse-ld=lld", "-s"],
-    "program-lld": ["-fuse-ld=lld"],
-    "program-bfd": ["-fuse-ld=bfd"],
-    "program-fixed": ["-fuse-ld=bfd", "-no-pie"],
-    "program-static": ["-fuse-ld=bfd", "-static"],
-}
-
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]) -> Path:
+def build(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
     """Return a folder with objects of three HIP sources for four targets, and a runtime."""
     folder = tmp_path_factory.mktemp("build")
-    clang = llvm("clang")
-    arch = [f"--offload-arch={target}" for target in TARGETS]
-    for number in (1, 2, 3):
-        source = folder / f"k{number}.hip"
-        source.write_text(SOURCE.format(n=number))
-        for prefix, extra in (("k", []), ("z", ["--offload-compress"])):
-            command = [clang, "-x", "hip", "-nogpuinc", "-nogpulib", "-O1", "-fPIC", *arch, *extra]
-            subprocess.run(
-                [*command, "-c", source, "-o", folder / f"{prefix}{number}.o"], check=True
-            )
-    (folder / "main.c").write_text(MAIN)
-    (folder / "runtime.c").write_text(RUNTIME)
-    for name in ("main", "runtime"):
-        subprocess.run(
-            [clang, "-w", "-fPIC", "-c", folder / f"{name}.c", "-o", folder / f"{name}.o"],
-            check=True,
-        )
-    return folder
-
-
-def link(build: Path, clang: str, out: Path, objects: list[Path], flags: list[str]) -> Path:
-    main = [] if "-shared" in flags else [build / "main.o"]
-    runtime = [build / "runtime.o"]
-    subprocess.run([clang, *flags, *main, *objects, *runtime, "-o", out], check=True)
-    return out
-
-
-def registered(path: Path) -> list[str]:
-    """Run a program, or load a library; return its bundles as found in memory."""
-    lines = run([str(path)]) if path.name.startswith("program") else load(path)
-    assert lines[-1] in ("values 6", "loaded") or "values 6" in lines or "loaded" in lines
-    return [line for line in lines if line not in ("values 6", "loaded")]
+    return build_objects(folder, llvm("clang"), dict.fromkeys((1, 2, 3), TARGETS), RUNTIME)
 
 
 def only(lines: list[str], targets: list[str]) -> list[str]:
@@ -425,24 +377,23 @@ def only(lines: list[str], targets: list[str]) -> list[str]:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("name", _LINKS)
-def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LINKS)
+def test_linked(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Programs and libraries become smaller, run, and find the kept images in memory.
 
     Thinning a thinned file works as well, and LLVM lists the remaining images.
     """
-    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
-    path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
-    before = registered(path)
+    path = link(build, llvm("clang"), tmp_path / name, name)
+    before = started(path)
     assert len(before) == 3
     assert all(len(line.split(";")) == 6 for line in before)
     two = tmp_path / f"{name}-two"
     one = tmp_path / f"{name}-one"
     report = thin_file(path, two, keep=[Device.parse("gfx90a:xnack+"), Device.parse("gfx1030")])
     assert (report.kept, report.removed) == (6, 6)
-    assert registered(two) == only(before, ["gfx90a:xnack+", "gfx1030"])
+    assert started(two) == only(before, ["gfx90a:xnack+", "gfx1030"])
     thin_file(two, one, keep=[Device.parse("gfx90a:xnack+")])
-    assert registered(one) == only(before, ["gfx90a:xnack+"])
+    assert started(one) == only(before, ["gfx90a:xnack+"])
     assert path.stat().st_size - two.stat().st_size >= 3 * 4096
     assert one.stat().st_size <= two.stat().st_size
     listed = subprocess.run(
@@ -463,12 +414,8 @@ def test_linked(name: str, build: Path, llvm: Callable[[str], str], tmp_path: Pa
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", ["library-lld", "library-bfd", "program-lld"])
-def test_compressed_in_a_program(
-    name: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
-    """Compressed bundles stay compressed, and are loaded unchanged."""
-    objects = [build / f"z{number}.o" for number in (1, 2, 3)]
-    path = link(build, llvm("clang"), tmp_path / name, objects, _LINKS[name])
+def test_compressed_in_a_program(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
+    path = link(build, llvm("clang"), tmp_path / name, name, "z")
     out = tmp_path / f"{name}-thin"
     thin_file(path, out, keep=[Device.parse("gfx90a:xnack+")])
     images = list_images(out)
@@ -480,39 +427,32 @@ def test_compressed_in_a_program(
         start = image.container_offset or 0
         content = data[start : start + image.container_size]
         lines.append(f"CCOB {len(content)} {sum(content)}")
-    assert registered(out) == lines
+    assert started(out) == lines
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("stripper", ["llvm-strip", "llvm-objcopy"])
-def test_strip_afterwards(
-    stripper: str, build: Path, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_strip_afterwards(stripper: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """After LLVM's strip and objcopy, a thinned library still works."""
-    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
-    path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
-    before = only(registered(path), ["gfx906"])
+    path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
+    before = only(started(path), ["gfx906"])
     out = thin(path, "gfx906")
     again = tmp_path / "library-again"
     command = (
         [llvm(stripper), out, "-o", again] if "strip" in stripper else [llvm(stripper), out, again]
     )
-    subprocess.run(command, check=True)
-    assert registered(again) == before
+    run_tool(*command)
+    assert started(again) == before
 
 
 @pytest.mark.llvm
-def test_symbols(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_symbols(build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Symbols keep their addresses, and refer to sections with these addresses."""
-    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
-    path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
+    path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
     out = thin(path, "gfx906")
 
     def symbols(file: Path) -> list[str]:
-        command = [llvm("llvm-nm"), "--numeric-sort", file]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(
-            "\n"
-        )
+        return run_tool(llvm("llvm-nm"), "--numeric-sort", file).split("\n")
 
     assert symbols(out) == symbols(path)
     old, new = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, out))
@@ -526,7 +466,7 @@ def test_symbols(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> Non
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("prefix", ["k", "z"])
-def test_objects(prefix: str, build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_objects(prefix: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Objects, `ld -r` of them, and archives of them are thinned before a link."""
     objects = [build / f"{prefix}{number}.o" for number in (1, 2, 3)]
     clang = llvm("clang")
@@ -535,20 +475,18 @@ def test_objects(prefix: str, build: Path, llvm: Callable[[str], str], tmp_path:
         thinned.append(tmp_path / path.name)
         thin_file(path, thinned[-1], keep=[Device.parse("gfx906")])
         assert thinned[-1].stat().st_size < path.stat().st_size
-    expected = registered(
-        link(build, clang, tmp_path / "program-1", thinned, _LINKS["program-lld"])
-    )
+    expected = started(link(build, clang, tmp_path / "program-1", "program-lld", objects=thinned))
     assert len(expected) == 3
     if prefix == "k":
-        whole = link(build, clang, tmp_path / "program-0", objects, _LINKS["program-lld"])
-        assert expected == only(registered(whole), ["gfx906"])
+        whole = link(build, clang, tmp_path / "program-0", "program-lld")
+        assert expected == only(started(whole), ["gfx906"])
     merged, lib = tmp_path / "merged.o", tmp_path / "lib.a"
-    subprocess.run([llvm("ld.lld"), "-r", *objects, "-o", merged], check=True)
-    subprocess.run([llvm("llvm-ar"), "rcs", lib, *objects], check=True)
+    run_tool(llvm("ld.lld"), "-r", *objects, "-o", merged)
+    run_tool(llvm("llvm-ar"), "rcs", lib, *objects)
     for path in (merged, lib):
         out = tmp_path / f"program-{path.name}"
-        link(build, clang, out, [thin(path, "gfx906")], _LINKS["program-bfd"])
-        assert registered(out) == expected
+        link(build, clang, out, "program-bfd", objects=[thin(path, "gfx906")])
+        assert started(out) == expected
 
 
 _MACHINES = {
@@ -579,7 +517,7 @@ def memory(path: Path) -> tuple[bytes, bytes]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("triple", _MACHINES)
-def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
     """On every machine, kept content keeps its address, and whole pages are removed."""
     page = _MACHINES[triple]
     images = {HOST: b"", "gfx906": code("keep", 5000), "gfx90a": code("go", 4 * page)}
@@ -593,7 +531,7 @@ def test_other_machines(triple: str, llvm: Callable[[str], str], tmp_path: Path)
         '.data\n.globl pointers\npointers: .ascii "data"\n.bss\n.space 100\n'
     )
     command = [llvm("clang"), f"--target={triple}", "-shared", "-nostdlib", "-fuse-ld=lld", "x.s"]
-    subprocess.run([*command, "-o", "library"], cwd=tmp_path, check=True)
+    run_tool(*command, "-o", "library", cwd=tmp_path)
     path = tmp_path / "library"
     out = thin(path, "gfx906")
     old, new = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, out))
@@ -625,7 +563,7 @@ def headers(tables: ElfTables) -> int:
 
 
 @pytest.mark.llvm
-def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_library_of_many_small_bundles(tmp_path: Path, llvm: Tool) -> None:
     """If no gap has room for the program header table, it goes to the library's end."""
     count = 400
     images = {HOST: b"", "gfx906": b"x", "gfx90a": code("b", 9000)}
@@ -634,8 +572,7 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
     for number, path in enumerate(objects):
         embed_bundle(bundle, path, cuid=f"{number}", host_triple="x86_64-linux-gnu")
     library = tmp_path / "library"
-    command = [llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library)
     report = thin_file(library, tmp_path / "thin", keep=[Device.parse("gfx906")])
     assert report.size_before - report.size_after > count * 8192 - 65536
     assert load(tmp_path / "thin") == ["loaded"]
@@ -651,7 +588,7 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Callable[[str], str
 
 
 @pytest.mark.llvm
-def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_many_bundles(tmp_path: Path, llvm: Tool) -> None:
     """A program with more bundles than Linux accepts program headers still starts."""
     clang = llvm("clang")
     count = 120
@@ -675,9 +612,7 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     )
     (tmp_path / "runtime.c").write_text(RUNTIME)
     path = tmp_path / "program"
-    subprocess.run(
-        [clang, "-w", tmp_path / "main.c", tmp_path / "runtime.c", *sources, "-o", path], check=True
-    )
+    run_tool(clang, "-w", tmp_path / "main.c", tmp_path / "runtime.c", *sources, "-o", path)
     out = tmp_path / "program-thin"
     report = thin_file(path, out, keep=[Device.parse("gfx906")])
     assert run([str(out)]) == only(run([str(path)]), ["gfx906"])
@@ -686,40 +621,19 @@ def test_many_bundles(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert report.size_after < report.size_before - 50 * 8192
 
 
-def test_a_file_that_changes_nothing_else(tmp_path: Path) -> None:
-    """An ELF object whose bundle has nothing to remove is copied unchanged."""
-    bundle = make_bundle(tmp_path / "b", KEPT)
-    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
-    assert thin(tmp_path / "x.o").read_bytes() == (tmp_path / "x.o").read_bytes()
-
-
 def test_embedded_object(tmp_path: Path) -> None:
     """A thinned object equals an object with the thinned bundle, including the symbol's size."""
-    embed_bundle(
-        make_bundle(tmp_path / "b", IMAGES),
-        tmp_path / "x.o",
-        cuid="x",
-        host_triple="x86_64-linux-gnu",
-    )
-    embed_bundle(
-        make_bundle(tmp_path / "e", KEPT),
-        tmp_path / "e.o",
-        cuid="x",
-        host_triple="x86_64-linux-gnu",
-    )
-    made, expected = (
-        read_elf_tables(memoryview(path.read_bytes()))
-        for path in (thin(tmp_path / "x.o"), tmp_path / "e.o")
-    )
+    path = embedded(tmp_path / "x.o", make_bundle(tmp_path / "b", IMAGES))
+    other = embedded(tmp_path / "e.o", make_bundle(tmp_path / "e", KEPT))
+    made, expected = (read_elf_tables(memoryview(f.read_bytes())) for f in (thin(path), other))
     assert made.names == expected.names
     for number in range(1, len(made.names)):
         assert bytes(made.content(number)) == bytes(expected.content(number))
 
 
 def test_cut_elf_files(tmp_path: Path) -> None:
-    """Every truncation of an object is rejected, without any other exception."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
-    embed_bundle(bundle, tmp_path / "x.o", cuid="x", host_triple="x86_64-linux-gnu")
+    embedded(tmp_path / "x.o", bundle)
     data = (tmp_path / "x.o").read_bytes()
     for size in [*range(80), *range(80, len(data), 997), *range(len(data) - 600, len(data), 7)]:
         (tmp_path / "cut").write_bytes(data[:size])
@@ -729,10 +643,9 @@ def test_cut_elf_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_broken_libraries(build: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_broken_libraries(build: Path, llvm: Tool, tmp_path: Path) -> None:
     """With any defect in a library's headers, it is thinned or rejected with a reason."""
-    objects = [build / f"k{number}.o" for number in (1, 2, 3)]
-    path = link(build, llvm("clang"), tmp_path / "library", objects, _LINKS["library-lld"])
+    path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
     data = path.read_bytes()
     tables = read_elf_tables(memoryview(data))
     places = [

@@ -6,12 +6,11 @@ import errno
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ from offload_tool.operations.unarchive import (
     NotAnArchiveError,
     unbundle_archive,
 )
-from tests.conftest import missing
+from tests.conftest import Tool, program, run_tool
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
 from tests.operations.archives import archive_of
@@ -65,7 +64,7 @@ def names(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
+def contents(tmp_path: Path, llvm: Tool) -> dict[str, bytes]:
     """Return contents for members: a host object, bitcode, and code objects."""
     source = tmp_path / "s.c"
     source.write_text(
@@ -77,8 +76,7 @@ def contents(tmp_path: Path, llvm: Callable[[str], str]) -> dict[str, bytes]:
         "bitcode": ["-c", "-emit-llvm"],
         "device": ["-c", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib"],
     }.items():
-        command = [llvm("clang"), *flags, source, "-o", tmp_path / name]
-        subprocess.run(command, check=True, cwd=tmp_path)
+        run_tool(llvm("clang"), *flags, source, "-o", tmp_path / name, cwd=tmp_path)
         made[name] = (tmp_path / name).read_bytes()
     archive_of(tmp_path / "nested.a", {"m.o": bundle(tmp_path, {GPU + "gfx906": b"x"})})
     made["archive"] = (tmp_path / "nested.a").read_bytes()
@@ -118,7 +116,7 @@ def random_hda(
     rnd: random.Random,
     folder: Path,
     contents: dict[str, bytes],
-    llvm: Callable[[str], str],
+    llvm: Tool,
 ) -> Path:
     """Make an archive of random members in a random dialect."""
     hda, dialect = folder / "hda.a", rnd.choice(DIALECTS)
@@ -137,14 +135,11 @@ def random_hda(
     flags = ["qcsT"] if dialect == "thin" else ["qcs"]
     flags += [f"--format={dialect if dialect in ('bsd', 'darwin', 'coff') else 'gnu'}"]
     limit = {"SYM64_THRESHOLD": "1"} if dialect == "64-bit" else {}
-    command = [llvm("llvm-ar"), *flags, "hda.a", *names]
-    subprocess.run(command, check=True, cwd=folder, env={**os.environ, **limit})
+    run_tool(llvm("llvm-ar"), *flags, "hda.a", *names, cwd=folder, env={**os.environ, **limit})
     return hda
 
 
-def differs(
-    llvm: Callable[[str], str], capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]
-) -> str:
+def differs(llvm: Tool, capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]) -> str:
     """Run both programs; return the differences, if any."""
     folder, tool = hda.parent, llvm("clang-offload-bundler")
     arguments = ["-type=a", "-unbundle", f"-targets={','.join(targets)}", "-input=hda.a", *flags]
@@ -172,7 +167,7 @@ def differs(
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(24))
 def test_random_archives(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd, seed: int
+    tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd, seed: int
 ) -> None:
     """From random archives, both write the same members, names, order, index and messages."""
     rnd = random.Random(seed)
@@ -190,7 +185,7 @@ def test_random_archives(
 
 @pytest.mark.llvm
 def test_openmp_served_by_hip(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
+    tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd
 ) -> None:
     """With -hip-openmp-compatible, entries of either kind serve the other, as in LLVM."""
     data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
@@ -201,21 +196,17 @@ def test_openmp_served_by_hip(
 
 
 @pytest.mark.llvm
-def test_thin_archive(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str], capfd
-) -> None:
-    """Members of a thin archive are read from their files."""
+def test_thin_archive(tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd) -> None:
     members = tmp_path / "members"
     members.mkdir()
     data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
     (members / "m.o").write_bytes(data)
-    command = [llvm("llvm-ar"), "rcT", "hda.a", "members/m.o"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    run_tool(llvm("llvm-ar"), "rcT", "hda.a", "members/m.o", cwd=tmp_path)
     assert differs(llvm, capfd, tmp_path / "hda.a", [GPU + "gfx906"], []) == ""
 
 
 @pytest.mark.llvm
-def test_conflicting_members(tmp_path: Path, llvm: Callable[[str], str], capfd) -> None:
+def test_conflicting_members(tmp_path: Path, llvm: Tool, capfd) -> None:
     """-check-input-archive names the conflicting entries, member and archive, as LLVM does."""
     good = bundle(tmp_path, {GPU + "gfx906": b"x"})
     made = bundle(tmp_path, {GPU + "gfx908:xnack+": b"x", GPU + "gfx908:xnack-": b"y"})
@@ -252,13 +243,12 @@ def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_other_tools_read_the_result(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
+    tmp_path: Path, contents: dict[str, bytes], llvm: Tool
 ) -> None:
     """GNU ar, llvm-ar, both nm and ld.lld read a DSA, including its index."""
     device = "openmp-x86_64-pc-linux-gnu-"
     (tmp_path / "dev.c").write_text("int in_device(void) { return 1; }\n")
-    command = [llvm("clang"), "-c", tmp_path / "dev.c", "-o", tmp_path / "dev.o"]
-    subprocess.run(command, check=True)
+    run_tool(llvm("clang"), "-c", tmp_path / "dev.c", "-o", tmp_path / "dev.o")
     image = (tmp_path / "dev.o").read_bytes()
     data = bundle(tmp_path, {HOST: contents["host"], device: image}, file_type="o")
     other = bundle(tmp_path, {HOST: b"", device: contents["text"]})
@@ -266,55 +256,43 @@ def test_other_tools_read_the_result(
     unbundle_archive(hda, {BundleEntryID.parse(device): tmp_path / "dsa.a"})
 
     expected = [f"{stem}-{device}{stem}.o" for stem in ("text", "dev")]
-    for ar in (shutil.which("ar"), llvm("llvm-ar")):
-        if ar is None:
-            missing("GNU ar")
-            raise AssertionError
-        assert output(ar, "t", tmp_path / "dsa.a").split() == expected
+    for ar in (program("ar"), llvm("llvm-ar")):
+        assert run_tool(ar, "t", tmp_path / "dsa.a").split() == expected
         shown = subprocess.run([ar, "p", tmp_path / "dsa.a"], check=True, capture_output=True)
         assert shown.stdout == contents["text"] + image
-    for nm in (shutil.which("nm"), llvm("llvm-nm")):
-        if nm is None:
-            missing("GNU nm")
-            raise AssertionError
-        index = output(nm, "--print-armap", tmp_path / "dsa.a")
+    for nm in (program("nm"), llvm("llvm-nm")):
+        index = run_tool(nm, "--print-armap", tmp_path / "dsa.a")
         assert f"in_device in {expected[1]}" in index
     (tmp_path / "main.c").write_text("int in_device(void); void _start(void) { in_device(); }\n")
-    subprocess.run([llvm("clang"), "-c", "main.c"], check=True, cwd=tmp_path)
+    run_tool(llvm("clang"), "-c", "main.c", cwd=tmp_path)
     linked = tmp_path / "linked"
-    output(llvm("ld.lld"), tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
-    assert " T in_device" in output(llvm("llvm-nm"), linked)
+    run_tool(llvm("ld.lld"), tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
+    assert " T in_device" in run_tool(llvm("llvm-nm"), linked)
 
 
 @pytest.mark.llvm
-def test_device_link_takes_members(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Callable[[str], str]
-) -> None:
+def test_device_link_takes_members(tmp_path: Path, contents: dict[str, bytes], llvm: Tool) -> None:
     """ld.lld links the AMDGPU member that defines a device object's undefined symbol."""
     members = {"m.o": bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})}
     unbundle_archive(archive_of(tmp_path / "hda.a", members), {ONE: tmp_path / "dsa.a"})
     (tmp_path / "main.c").write_text("int f(void); int call(void) { return f(); }\n")
-    flags = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c"]
-    subprocess.run([llvm("clang"), *flags, "main.c"], check=True, cwd=tmp_path)
+    run_tool(
+        llvm("clang"), "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c", "main.c", cwd=tmp_path
+    )
     linked = tmp_path / "linked"
-    output(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
-    assert " t f\n" in output(llvm("llvm-nm"), linked)  # device functions are hidden
-
-
-def output(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    run_tool(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
+    assert " t f\n" in run_tool(llvm("llvm-nm"), linked)  # device functions are hidden
 
 
 @pytest.mark.llvm
-def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Tool) -> None:
     """Line ends appended by Darwin's archivers do not break compressed members."""
     images = [b"x" * size for size in range(1, 9)]  # every length of padding
     for index, image in enumerate(images):
         data = bundle(tmp_path, {GPU + "gfx906": image})
         (tmp_path / f"m{index}.o").write_bytes(compressed(data, 2 + index % 2))
     names = [f"m{index}.o" for index in range(len(images))]
-    command = [llvm("llvm-ar"), "qcs", "--format=darwin", "hda.a", *names]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    run_tool(llvm("llvm-ar"), "qcs", "--format=darwin", "hda.a", *names, cwd=tmp_path)
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
     assert members_of(tmp_path / "out.a") == images
 
@@ -334,21 +312,9 @@ ELF = make_elf(machine=224)
 GOOD = binary((HOST, b""), (GPU + "gfx906", ELF))
 
 
-def test_sizes_of_members(tmp_path: Path) -> None:
-    """Members are complete, whether written from buffers or copied by the kernel."""
-    targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
-    rows = [(str(t), os.urandom(s)) for t, s in zip(targets, (5, 70_000, 200_000), strict=True)]
-    hda = archive_of(tmp_path / "hda.a", {f"m{index}": binary(*rows) for index in range(40)})
-    outputs = {target: tmp_path / target.target_id for target in targets}
-    unbundle_archive(hda, outputs)
-    for (_, data), path in zip(rows, outputs.values(), strict=True):
-        assert members_of(path) == [data] * 40
-
-
 def test_large_archives_are_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written by several threads, the archives are those that one writes."""
     count = 40
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
     sizes = (5, 70_000, 200_000)  # gathered, and copied by the kernel
@@ -448,7 +414,7 @@ CORRUPT = {
     "member-header-cut": (archive(GOOD_MEMBER) + header(b"b/", 0)[:30], r"offset 0x{FIRST:x}, hea"),
     "member-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD))[:-9], r"size of member 2 \('b.o'\)"),
     "member-size": (archive(GOOD_MEMBER) + header(b"b.o/", 9), r"size of member 2 \('b.o'\)"),
-    "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x.*cut short"),
+    "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x56, entry 2"),
     "bundle-size": (archive((b"b.o/", claiming(99, 1 << 63))), r"\(b.o\)', offset 0x20, entry 1"),
     "bundle-offset": (archive((b"b.o/", claiming(1 << 63, 4))), r"\(b.o\)', offset 0x20, entry 1"),
     "image-in-table": (archive((b"b.o/", claiming(8, 4))), r"\(b.o\)', offset 0x0.*of entry 1"),
@@ -628,7 +594,6 @@ def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
-    """With -verbose, skipped members are named; without it, nothing is printed."""
     hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is not a bundle", "good.o": GOOD})
     words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
     words.append(f"-output={tmp_path / 'out.a'}")
@@ -636,14 +601,6 @@ def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
     assert capfd.readouterr().err == ""
     assert run_bundler("tool", [*words, "-verbose"], {}) == 0
     assert capfd.readouterr().err.splitlines()[0] == f"'{hda}(t.txt)': no bundle, skipped"
-
-
-def test_corrupt_member_after_good_ones(tmp_path: Path) -> None:
-    """A broken member's offset is relative to its beginning; LLVM continues silently."""
-    hda = archive_of(tmp_path / "hda.a", {"good.o": GOOD, "cut.o": GOOD[:-10]})
-    with pytest.raises(FormatError, match=r"hda\.a\(cut\.o\)', offset 0x56, entry 2"):
-        unbundle_archive(hda, {ONE: tmp_path / "out.a"})
-    assert not (tmp_path / "out.a").exists()
 
 
 def test_names_with_folders(tmp_path: Path) -> None:
@@ -692,32 +649,27 @@ def test_sample_is_good() -> None:
     assert outcome(SAMPLE) == ""
 
 
-@settings(max_examples=300)
+LIES = [0, 1, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1]
+NUMBERS = st.builds(
+    lambda value, size: (value % (1 << 8 * size)).to_bytes(size, "little"),
+    *(st.sampled_from(LIES), st.sampled_from([2, 4, 8])),
+)
+
+
+@settings(max_examples=400)
 @given(
     changes=st.lists(
-        st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4
+        st.tuples(st.integers(0, len(SAMPLE) - 8), st.binary(min_size=1, max_size=1) | NUMBERS),
+        min_size=1,
+        max_size=4,
     ),
-    end=st.one_of(st.just(len(SAMPLE)), st.integers(0, len(SAMPLE))),
+    end=st.just(len(SAMPLE)) | st.integers(0, len(SAMPLE)),
 )
 def test_any_damage_gives_archives_or_a_clean_error(
-    changes: list[tuple[int, int]], end: int
+    changes: list[tuple[int, bytes]], end: int
 ) -> None:
-    """With any bytes changed or cut off: outputs, or one line and no output."""
+    """With bytes or numbers changed, or an end cut off: outputs, or one line and no output."""
     data = bytearray(SAMPLE)
     for position, value in changes:
-        data[position] = value
+        data[position : position + len(value)] = value
     assert "\n" not in outcome(bytes(data[:end]))
-
-
-@settings(max_examples=100)
-@given(
-    start=st.integers(0, len(SAMPLE) - 8),
-    value=st.sampled_from([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1]),
-    size=st.sampled_from([2, 4, 8]),
-)
-def test_any_lying_number_gives_archives_or_a_clean_error(
-    start: int, value: int, size: int
-) -> None:
-    """With extreme numbers anywhere: outputs, or one line and no output."""
-    raw = (value % (1 << 8 * size)).to_bytes(size, "little")
-    assert "\n" not in outcome(SAMPLE[:start] + raw + SAMPLE[start + size :])

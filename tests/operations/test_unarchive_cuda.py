@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.operations.embed import write_cuda_fatbin
 from offload_tool.operations.package import PackagedImage, package_images
 from offload_tool.operations.unarchive_cuda import taken_for, unbundle_cuda_library
+from tests.conftest import Tool, run_tool
 from tests.formats.cuda_images import images_of
 
 Make = Callable[..., Path]
@@ -30,7 +30,7 @@ def cubin(number: int) -> bytes:
 
 
 @pytest.fixture
-def assemble(tmp_path: Path, llvm: Callable[[str], str]) -> Make:
+def assemble(tmp_path: Path, llvm: Tool) -> Make:
     """Return a function that assembles lines to an object, or links them to a library."""
 
     def make(name: str, *lines: str, shared: bool = False) -> Path:
@@ -38,8 +38,7 @@ def assemble(tmp_path: Path, llvm: Callable[[str], str]) -> Make:
         source = made.with_suffix(".s")
         source.write_text("\n".join([*lines, ""]))
         flags = ["-shared", "-nostdlib"] if shared else ["-c"]
-        command = [llvm("clang"), "--target=x86_64-linux-gnu", *flags, source, "-o", made]
-        subprocess.run(command, check=True)
+        run_tool(llvm("clang"), "--target=x86_64-linux-gnu", *flags, source, "-o", made)
         return made
 
     return make
@@ -89,13 +88,13 @@ def members(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.llvm
 def test_of_both_compilers(
-    tmp_path: Path, assemble: Make, fatbin: Path, offload_binary: Path, llvm: Callable[[str], str]
+    tmp_path: Path, assemble: Make, fatbin: Path, offload_binary: Path, llvm: Tool
 ) -> None:
     """A library's archive for a processor has the entries that a link for it takes."""
     objects = [assemble("a.o", of_nvcc(fatbin)), assemble("b.o", of_clang(offload_binary))]
     objects.append(assemble("host.o", ".text"))
     library = tmp_path / "lib.a"
-    subprocess.run([llvm("llvm-ar"), "rcs", library, *objects], check=True)
+    run_tool(llvm("llvm-ar"), "rcs", library, *objects)
     assert relocatable_kinds(library) == {"cuda"}
     for processor, kept, number in (("sm_86", "sm_80", 80), ("sm_90", "sm_90", 90)):
         unbundle_cuda_library(library, tmp_path / "out.a", processor)

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from offload_tool.operations.join import join_file
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
-from tests.conftest import missing
+from tests.conftest import Tool, missing, run_tool
 from tests.formats.kernel_info.readelf import kernels_by_readelf
 from tests.operations.fatbins import HOST, RUNTIME, RUNTIME_NAMES, load
 from tests.operations.split_programs import record_faults
@@ -72,12 +71,11 @@ def libraries(path: Path, folder: Path) -> list[Path]:
     return [Path(file) for file in dict.fromkeys(image.file for image in list_images(folder))]
 
 
-def test_uncompressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_uncompressed(wheels: Path, llvm: Tool, tmp_path: Path) -> None:
     """Every entry of the uncompressed wheel equals llvm-objdump's output for its library."""
     compared = 0
     for library in libraries(wheel(wheels, "pennylane_lightning_amdgpu"), tmp_path / "x"):
-        objdump = [llvm("llvm-objdump"), "--offloading", library.name]
-        subprocess.run(objdump, cwd=library.parent, check=True, capture_output=True)
+        run_tool(llvm("llvm-objdump"), "--offloading", library.name, cwd=library.parent)
         for found in find_containers(library):
             for image in found.images:
                 theirs = library.with_name(f"{library.name}.{found.index}.{image.id}")
@@ -90,7 +88,7 @@ def test_uncompressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) 
     assert compared == 2 * 15 * 2
 
 
-def test_compressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_compressed(wheels: Path, llvm: Tool, tmp_path: Path) -> None:
     """Every entry of the compressed wheel equals clang-offload-bundler's output for its bundle.
 
     The bundles are cut out by their recorded sizes.
@@ -102,18 +100,12 @@ def test_compressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) ->
             for found in find_containers(library):
                 bundle = tmp_path / "bundle"
                 bundle.write_bytes(file.data[found.offset : found.offset + found.size])
-                listed = subprocess.run(
-                    [bundler, "-list", "-type=o", f"-input={bundle}"],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout.split()
+                listed = run_tool(bundler, "-list", "-type=o", f"-input={bundle}").split()
                 ids = [image.id for image in found.images]
                 assert sorted(listed) == sorted(ids)
                 outputs = [f"-output={tmp_path / f'out{at}'}" for at in range(len(ids))]
                 targets = f"-targets={','.join(ids)}"
-                command = [bundler, "-unbundle", "-type=o", f"-input={bundle}", targets, *outputs]
-                subprocess.run(command, check=True)
+                run_tool(bundler, "-unbundle", "-type=o", f"-input={bundle}", targets, *outputs)
                 for at, image in enumerate(found.images):
                     content = image.content
                     ours = content.source.data[content.offset : content.offset + content.size]
@@ -122,7 +114,7 @@ def test_compressed(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) ->
     assert compared == 4 * 28
 
 
-def test_kernels(wheels: Path, llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_kernels(wheels: Path, llvm: Tool, tmp_path: Path) -> None:
     """Every number of every kernel in both wheels equals llvm-readelf's."""
     compared = 0
     for name in ("pennylane_lightning_amdgpu", "jax_rocm7_plugin"):
@@ -156,14 +148,11 @@ def test_wheel_as_it_is(name: str, wheels: Path, tmp_path: Path) -> None:
     }
 
 
-def standin(library: Path, llvm: Callable[[str], str], folder: Path) -> None:
+def standin(library: Path, llvm: Tool, folder: Path) -> None:
     """Build stand-ins for a library's ROCm libraries, with the stand-in runtime's functions."""
-    dynamic = subprocess.run(
-        [llvm("llvm-readelf"), "-d", library], check=True, capture_output=True, text=True
-    ).stdout
+    dynamic = run_tool(llvm("llvm-readelf"), "-d", library)
     needed = re.findall(r"\[(lib(?:amdhip|hip|roc)[^]]*)\]", dynamic)
-    command = [llvm("llvm-nm"), "-D", "--undefined-only", library]
-    undefined = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    undefined = run_tool(llvm("llvm-nm"), "-D", "--undefined-only", library)
     versions: dict[str, list[str]] = {}
     for word in (line.split()[-1] for line in undefined.splitlines()):
         function, _, version = word.partition("@")
@@ -181,7 +170,7 @@ def standin(library: Path, llvm: Callable[[str], str], folder: Path) -> None:
     for name in needed:
         flags = [f"-Wl,--version-script={script}"] if nodes else []
         command = [llvm("clang"), "-w", "-shared", "-fPIC", "-fuse-ld=lld", source, *flags]
-        subprocess.run([*command, f"-Wl,-soname,{name}", "-o", folder / name], check=True)
+        run_tool(*command, f"-Wl,-soname,{name}", "-o", folder / name)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +178,7 @@ def standin(library: Path, llvm: Callable[[str], str], folder: Path) -> None:
     [("pennylane_lightning_amdgpu", HOST, 30), ("jax_rocm7_plugin", "gfx90a:xnack+", 4)],
 )
 def test_thinned_libraries_load(
-    name: str, keep: str, bundles: int, wheels: Path, llvm: Callable[[str], str], tmp_path: Path
+    name: str, keep: str, bundles: int, wheels: Path, llvm: Tool, tmp_path: Path
 ) -> None:
     """Thinned libraries are smaller, load, and register bundles without the other images.
 
@@ -214,10 +203,9 @@ def test_thinned_libraries_load(
         )
         if keep == HOST:
             assert after[:-1] == [f"{HOST} 0 0;"] * (len(before) - 1)
-            objdump = [llvm("llvm-objdump"), "--offloading", library.name]
-            listed = subprocess.run(
-                objdump, cwd=library.parent, check=True, capture_output=True, text=True
-            ).stdout
+            listed = run_tool(
+                llvm("llvm-objdump"), "--offloading", library.name, cwd=library.parent
+            )
             assert listed.count("Extracting offload bundle") == listed.count(HOST) == 15
         else:
             data = library.read_bytes()

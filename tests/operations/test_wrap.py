@@ -8,7 +8,6 @@ import platform
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from offload_tool.formats.registration_ir import RegisteredKind
 from offload_tool.operations import wrap
 from offload_tool.operations.wrap import ELF_HOSTS, default_triple
 from offload_tool.passes.registration import compile_text
+from tests.conftest import Tool, run_tool
 from tests.formats.registration_modules import disassembled
 from tests.formats.test_offload_binary import newer
 
@@ -69,7 +69,7 @@ def test_same_bytes_again(tmp_path: Path, image: Path, name: str) -> None:
     assert (tmp_path / name).read_bytes() == first
     code = "import sys; from offload_tool import wrap_images; wrap_images([sys.argv[2]], "
     code += f"sys.argv[1], kind='hip', triple='{HOST}')"
-    subprocess.run([sys.executable, "-c", code, tmp_path / name, image], check=True)
+    run_tool(sys.executable, "-c", code, tmp_path / name, image)
     assert (tmp_path / name).read_bytes() == first
 
 
@@ -84,7 +84,6 @@ def test_same_bytes_after_another_host(tmp_path: Path, image: Path) -> None:
 
 
 def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
-    """The output's name selects its form, unless the argument does."""
     for name, as_object, magic in (
         ("a.o", None, b"\x7fELF"),
         ("a.obj", None, b"\x7fELF"),
@@ -102,7 +101,7 @@ def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
 @pytest.mark.parametrize("kind", ["openmp", "cuda", "hip"])
 @pytest.mark.parametrize("by", ["clang", "llvmlite"])
 def test_object_like_llvms(
-    tmp_path: Path, image: Path, llvm: Callable[[str], str], kind: RegisteredKind, by: str
+    tmp_path: Path, image: Path, llvm: Tool, kind: RegisteredKind, by: str
 ) -> None:
     """The object has the sections of LLVM's bitcode compiled by clang, with equal contents."""
 
@@ -113,10 +112,8 @@ def test_object_like_llvms(
     wrap_images(
         [image], tmp_path / "x.o", kind=kind, triple="x86_64-pc-linux-gnu", compile_text=maker
     )
-    command = [llvm("llvm-offload-wrapper"), f"--kind={kind}", image, "-o", "y.bc"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    command = [llvm("clang"), "-O0", "-fPIC", "-c", "y.bc", "-o", "y.o"]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    run_tool(llvm("llvm-offload-wrapper"), f"--kind={kind}", image, "-o", "y.bc", cwd=tmp_path)
+    run_tool(llvm("clang"), "-O0", "-fPIC", "-c", "y.bc", "-o", "y.o", cwd=tmp_path)
     ours, theirs = (sections((tmp_path / name).read_bytes()) for name in ("x.o", "y.o"))
     for tables in (ours, theirs):
         for name in (".strtab", ".symtab", ".llvm_addrsig", ".comment"):
@@ -133,14 +130,14 @@ def test_object_like_llvms(
 
 def relocations(readelf: str, path: Path) -> list[list[str]]:
     """Return offset, type and target of each relocation."""
-    done = subprocess.run([readelf, "-rW", path], check=True, capture_output=True, text=True)
-    rows = [line.split() for line in done.stdout.splitlines() if " R_X86_64_" in line]
+    done = run_tool(readelf, "-rW", path)
+    rows = [line.split() for line in done.splitlines() if " R_X86_64_" in line]
     assert rows
     return [[row[0], row[2], *row[4:]] for row in rows]
 
 
 @pytest.mark.llvm
-def test_every_image_of_a_package(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_every_image_of_a_package(tmp_path: Path, llvm: Tool) -> None:
     """Each image in a file of several offload binaries is registered; LLVM takes the first."""
     (tmp_path / "images").write_bytes(package(b"first", b"the second"))
     wrap_images([tmp_path / "images"], tmp_path / "x.bc", kind="openmp", triple=HOST)
@@ -177,7 +174,6 @@ def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
 
 
 def test_default_triple(tmp_path: Path, image: Path) -> None:
-    """Without a triple, the module is for this machine."""
     assert default_triple().startswith(platform.machine())
     wrap_images([image], tmp_path / "x.bc", kind="hip")
     assert default_triple().encode() in (tmp_path / "x.bc").read_bytes()
@@ -259,7 +255,6 @@ def test_output_over_an_image(tmp_path: Path, image: Path) -> None:
 
 
 def test_without_llvmlite(tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without llvmlite, the error says what to install."""
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     llvmlite._load.cache_clear()
     with pytest.raises(UsageError, match=r"needs llvmlite .*; pip install llvmlite"):
@@ -292,6 +287,5 @@ def test_largest_image_in_bitcode(
 def test_default_triple_of_machines(
     machine: str, triple: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The default triple has Debian's spelling on each machine."""
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert default_triple() == triple

@@ -144,7 +144,6 @@ def test_flow_of_a_program_names_modules() -> None:
 
 
 def test_flow_of_a_list(tmp_path: Path) -> None:
-    """Listing a wheel enters what the page says."""
     bundle = make_bundle(tmp_path / "b.hipfb", {HOST: b"", "gfx906": b"one"})
     package_images([PackagedImage(bundle, {"arch": "gfx90a"}, "hip")], tmp_path / "p.out")
     library = make_elf(extra={b".hip_fatbin": bundle.read_bytes()})
@@ -156,7 +155,6 @@ def test_flow_of_a_list(tmp_path: Path) -> None:
 
 
 def test_flow_of_an_archive(tmp_path: Path) -> None:
-    """Unbundling an archive enters what the page says."""
     make_bundle(tmp_path / "b.o", {HOST: b"", "gfx906": code("gfx906"), "gfx90a": code("gfx90a")})
     create_archive([("b.o", tmp_path / "b.o")], tmp_path / "a.a")
     targets = ",".join(f"hipv4-amdgcn-amd-amdhsa--{target}" for target in ("gfx906", "gfx90a"))

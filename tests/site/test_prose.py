@@ -35,14 +35,12 @@ def too_long(text: str) -> list[str]:
 
 
 def test_sentences_of_pages() -> None:
-    """No sentence of a page has more than 35 words."""
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     found = {page.name: too_long(page.read_text()) for page in pages}
     assert {name: texts for name, texts in found.items() if texts} == {}
 
 
 def test_sentences_of_docstrings() -> None:
-    """No sentence of a docstring has more than 35 words."""
     found = {place: too_long(text) for place, text in docstrings()}
     assert {place: texts for place, texts in found.items() if texts} == {}
 

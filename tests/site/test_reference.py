@@ -41,7 +41,6 @@ def described(words: str) -> set[str]:
 
 
 def test_every_command() -> None:
-    """``--help`` names the commands that have a section, and no others."""
     for words in ("offload-tool", "offload-tool dist"):
         listed = re.findall(r"^    ([a-z]+)( |$)", help_of(words), re.MULTILINE)
         assert listed

@@ -75,7 +75,6 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
 
 
 def test_anchors_are_one_each(pages: dict[Path, Page]) -> None:
-    """No page has two things by one name."""
     for path, page in pages.items():
         twice = {anchor for anchor in page.anchors if page.anchors.count(anchor) > 1}
         assert not twice, path.name

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.conftest import run_tool
 from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle, hip_library
 from tests.sccache_dist.scheduling import serving
 
@@ -111,13 +112,7 @@ class Trial:
 
     def finish(self) -> None:
         """Run the command to its end."""
-        subprocess.run(
-            self.command,
-            cwd=self.folder / "in",
-            env=self.environment,
-            check=True,
-            capture_output=True,
-        )
+        run_tool(*(self.command), cwd=self.folder / "in", env=self.environment)
 
     def _names(self) -> set[str]:
         return {path.name for path in self.outputs.iterdir()}

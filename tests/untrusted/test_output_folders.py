@@ -113,7 +113,6 @@ def test_names_that_lead_out(name: str, tmp_path: Path) -> None:
 
 
 def test_names_below_links(elsewhere: Path, tmp_path: Path) -> None:
-    """No file is created, checked or removed below a link."""
     with new_folder(tmp_path / "out") as made:
         made.link("link", str(elsewhere))
         for action in (

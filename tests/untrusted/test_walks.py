@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 import zipfile
 from pathlib import Path
@@ -16,24 +17,24 @@ from offload_tool.errors import FormatError
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.operations.join import join_file
+from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
-from tests.fuzz.seeds import GFX906, archive, bundle, zipped
+from tests.formats.object_files import make_coff, make_elf
+from tests.fuzz.seeds import GFX906, archive, bundle, make_seeds, zipped
 from tests.operations.archives import thin_archive
 
 BUNDLE = bundle({GFX906: b"image"})
 
 
-def listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], list[str]]:
+def listed(capsys: Capture, *words: str) -> tuple[list[str], list[str]]:
     """Run ``list --json``, which must return 1; return target IDs and error lines."""
     assert main(["list", "--json", *words]) == 1
     captured = capsys.readouterr()
     return [row["target_id"] for row in json.loads(captured.out)], captured.err.splitlines()
 
 
-def test_a_zip_member_with_an_empty_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_zip_member_with_an_empty_name(tmp_path: Path, capsys: Capture) -> None:
     """A member without a name is read like others, and does not hide an archive from a program."""
     program = marked_program((KpackMarker("a#0", ("@GFXARCH@.kpack",)), 0), relocated=True)
     write_archive(tmp_path / "k", [("a#0#0", "gfx906", b"image")], scheme="none")
@@ -48,7 +49,7 @@ def test_a_zip_member_with_an_empty_name(
 
 
 def test_whatever_happens_in_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unexpected error in one file of a folder affects only that file; the status is 1."""
     for name in "abc":
@@ -71,8 +72,7 @@ def test_whatever_happens_in_a_file(
     assert "needs more memory than there is" in lines[1]
 
 
-def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A broken member is reported; those around it are listed."""
+def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: Capture) -> None:
     data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
     (tmp_path / "x.a").write_bytes(data)
     ids, lines = listed(capsys, str(tmp_path / "x.a"))
@@ -82,21 +82,16 @@ def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
-    """The images of members around a broken one are written; the status is 1."""
     data = archive({b"a": BUNDLE, b"b": BUNDLE[:-1], b"c": BUNDLE})
     (tmp_path / "x.a").write_bytes(data)
     assert main(["extract", str(tmp_path / "x.a"), "-o", str(tmp_path / "out")]) == 1
     assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == ["x.a_a", "x.a_c"]
 
 
-@pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket"])
-def test_a_thin_archive_of_what_is_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    """A member that is a FIFO, a device or a socket is rejected by name, without blocking."""
+@pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket", "."])
+def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name: str) -> None:
+    """A member that is a FIFO, device, socket or folder is rejected by name, without blocking."""
     os.mkfifo(tmp_path / "fifo")
-    import socket
-
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(tmp_path / "socket"))
         thin_archive(tmp_path / "x.a", [name])
@@ -122,7 +117,7 @@ def test_a_thin_archive_of_what_is_no_file(
 )
 def test_an_input_that_is_no_file(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     what: str,
@@ -137,9 +132,7 @@ def test_an_input_that_is_no_file(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_thin_archive_of_files_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_thin_archive_of_files_elsewhere(tmp_path: Path, capsys: Capture) -> None:
     """Members outside of the archive's folder are rejected, unless the user allows them."""
     (tmp_path / "secret").write_bytes(BUNDLE)
     folder = tmp_path / "folder"
@@ -160,9 +153,7 @@ def test_a_thin_archive_of_files_elsewhere(
 
 
 @pytest.mark.parametrize("name", ["absolute", "above", "link", "pattern"])
-def test_a_kpack_marker_of_files_elsewhere(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kpack_marker_of_files_elsewhere(name: str, tmp_path: Path, capsys: Capture) -> None:
     """An archive outside of its program's folder is rejected, unless the user allows it."""
     private = tmp_path / "private"
     private.mkdir()
@@ -209,7 +200,7 @@ def test_kpack_archives_beside(path: str, tmp_path: Path) -> None:
     assert len(list_images(program)) == 1
 
 
-def test_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_depth(tmp_path: Path, capsys: Capture) -> None:
     """The nesting of files is limited, and the limit can be changed."""
     data = BUNDLE
     for _ in range(9):
@@ -220,7 +211,7 @@ def test_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--max-depth", "9", str(tmp_path / "x")]) == 0
 
 
-def test_members(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_members(tmp_path: Path, capsys: Capture) -> None:
     """The number of members is limited, over all files of a run."""
     for name in "ab":
         (tmp_path / name).write_bytes(archive({b"%d" % n: b"x" for n in range(10)}))
@@ -228,10 +219,8 @@ def test_members(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected at most 15 members" in capsys.readouterr().err
 
 
-def test_a_code_object_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_code_object_is_an_image(tmp_path: Path, capsys: Capture) -> None:
     """A bare code object is listed, matched and extracted: as a file, in folders and wheels."""
-    from tests.fuzz.seeds import make_seeds
-
     seeds = make_seeds()
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "k.co").write_bytes(seeds["code object"])
@@ -253,12 +242,7 @@ def test_a_code_object_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["list", str(written[0])]) == 0
 
 
-def test_a_code_object_of_an_unknown_processor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An unknown processor is shown by its number, in a folder too."""
-    from tests.fuzz.seeds import make_seeds
-
+def test_a_code_object_of_an_unknown_processor(tmp_path: Path, capsys: Capture) -> None:
     data = bytearray(make_seeds()["code object"])
     data[48] = 0xFE
     (tmp_path / "k.co").write_bytes(data)
@@ -267,9 +251,8 @@ def test_a_code_object_of_an_unknown_processor(
     assert "found 0xfe" in lines[0]
 
 
-def test_windows_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_windows_libraries(tmp_path: Path, capsys: Capture) -> None:
     """The sections of a linked DLL, whose names are truncated to 8 bytes, are searched."""
-    from tests.fuzz.seeds import make_seeds
 
     def dll(section: bytes, content: bytes) -> bytes:
         head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64)
@@ -297,12 +280,8 @@ def test_windows_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ]
 
 
-def test_what_is_outside_of_known_sections(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> None:
     """A container outside of known sections leads to a note; with --scan it is listed."""
-    from tests.formats.object_files import make_elf
-
     (tmp_path / "x.so").write_bytes(
         make_elf(extra={b".data": b"abc" + BUNDLE, b".hip_fatbin": BUNDLE})
     )
@@ -318,12 +297,8 @@ def test_what_is_outside_of_known_sections(
     assert (tmp_path / "x.so").read_bytes()[rows[1]["offset"] :][:5] == b"image"
 
 
-def test_all_is_outside_of_known_sections(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> None:
     """The note is printed even if the file has no other containers, which is an error."""
-    from tests.formats.object_files import make_coff
-
     path = tmp_path / "bare.dll"
     path.write_bytes(make_coff({b".rdata": b"abc" + BUNDLE}))
     assert main(["list", str(path)]) == 1
@@ -333,10 +308,7 @@ def test_all_is_outside_of_known_sections(
     assert main(["list", "--scan", str(path)]) == 0
 
 
-def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Programs that contain the magics as constants lead to no note."""
-    from tests.formats.object_files import make_elf
-
+def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: Capture) -> None:
     magics = b"__CLANG_OFFLOAD_BUNDLE__\0CCOB\0\x10\xff\x10\xad\0\x50\xed\x55\xba\0\x7fELF\x02\x01"
     data = make_elf(extra={b".rodata": magics + bytes(64), b".hip_fatbin": BUNDLE})
     (tmp_path / "x").write_bytes(data)
@@ -344,10 +316,8 @@ def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
 
 
-def test_scan_of_any_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scan_of_any_file(tmp_path: Path, capsys: Capture) -> None:
     """With --scan, containers are found anywhere, in files of unknown formats and in wheels."""
-    from tests.fuzz.seeds import make_seeds
-
     seeds = make_seeds()
     parts = [
         *(BUNDLE, seeds["compressed 3"], seeds["offload binary"], seeds["cuda fat binary"]),

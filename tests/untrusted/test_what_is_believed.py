@@ -27,6 +27,7 @@ from offload_tool.manifest.manifest import read_record
 from offload_tool.pch.file_names import keep_words, kept_words
 from offload_tool.sccache_dist.config import load_distribution, read_token
 from offload_tool.toolchain import disk_cache
+from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, bundle, zipped
@@ -77,7 +78,6 @@ def shared(tmp_path: Path) -> Path:
 
 
 def test_the_table_and_the_tests_agree() -> None:
-    """Each row of the table has a test, and each test a row."""
     table = DOCUMENT.read_text().partition("## What is read that")[2].partition("\n\n`tests")[0]
     rows = re.findall(r"^\| ([a-z][^|]*?) \|", table, re.MULTILINE)
     rows.remove("what")
@@ -107,7 +107,6 @@ def test_member_of_a_zip_file(tmp_path: Path) -> None:
 
 
 def test_member_of_a_thin_archive(tmp_path: Path) -> None:
-    """A member elsewhere is rejected."""
     (tmp_path / "secret").write_bytes(BUNDLE)
     (tmp_path / "in").mkdir()
     (tmp_path / "in/link").symlink_to("../secret")
@@ -117,7 +116,6 @@ def test_member_of_a_thin_archive(tmp_path: Path) -> None:
 
 
 def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
-    """An archive elsewhere is rejected; a broken one is skipped with a note."""
     program = tmp_path / "in/program"
     program.parent.mkdir()
     program.write_bytes(marked_program((KpackMarker("k", ("../a.kpack",)), 0), relocated=True))
@@ -129,7 +127,7 @@ def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
     assert list_images(program) == []
 
 
-def test_response_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_response_file(tmp_path: Path, capsys: Capture) -> None:
     """A FIFO and a device are rejected; files that include each other do not loop."""
     os.mkfifo(tmp_path / "fifo")
     assert "is a FIFO" in run("bundler", f"@{tmp_path / 'fifo'}")
@@ -304,7 +302,6 @@ def test_folder_of_dist_init(shared: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"a" * 5000, b"\xff"])
 def test_token_file(content: bytes, tmp_path: Path) -> None:
-    """A file without a single token on one line is rejected."""
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(UsageError, match="does not hold a token alone"):
         read_token(tmp_path / "token")

@@ -61,5 +61,4 @@ def test_older_layout(beside: Beside) -> None:
     ],
 )
 def test_mistakes(beside: Beside, call: str, words: str) -> None:
-    """What the command refuses, the builder does."""
     beside.refused(f"env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({call})\n", words)

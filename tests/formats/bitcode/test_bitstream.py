@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.bitcode.bitstream import Block, Record, read_bitstream, write_bitstream
 from offload_tool.formats.bitcode.llvmlite import assemble
 from offload_tool.io.write_plan import Literal
+from tests.conftest import Tool, run_tool
 
 SOURCE = """
 #include <stddef.h>
@@ -40,11 +39,10 @@ def rewritten(data: bytes) -> bytes:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("flags", [["-O0"], ["-O2", "-g"], ["-O1", "-flto=thin"]], ids=str)
-def test_what_clang_writes(tmp_path: Path, llvm: Callable[[str], str], flags: list[str]) -> None:
+def test_what_clang_writes(tmp_path: Path, llvm: Tool, flags: list[str]) -> None:
     """Bitcode of clang, with debug info, metadata and summaries, is written again as it was."""
     (tmp_path / "x.c").write_text(SOURCE)
-    command = [llvm("clang"), *flags, "-emit-llvm", "-c", "x.c", "-o", "x.bc"]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    run_tool(llvm("clang"), *flags, "-emit-llvm", "-c", "x.c", "-o", "x.bc", cwd=tmp_path)
     data = (tmp_path / "x.bc").read_bytes()
     assert rewritten(data) == data
 
@@ -95,6 +93,5 @@ def test_any_broken_byte(position: int, value: int) -> None:
 
 
 def test_not_bitcode() -> None:
-    """What does not begin with bitcode's magic is refused."""
     with pytest.raises(FormatError, match="expected bitcode, found b'"):
         read_bitstream(b"\x7fELF....")

@@ -74,13 +74,61 @@ def definition(*operands: tuple[int, int], count: int | None = None) -> Stream:
     return made
 
 
+def array_of(*element: int) -> Stream:
+    """Define an array and begin a record of 1000 such elements."""
+    return definition((LITERAL, 1), (ARRAY, 0), element).fixed(4, WIDTH).vbr(1000, 6)
+
+
+def repeated(stream: Stream, count: int) -> Stream:
+    stream.bits *= count
+    return stream
+
+
+NO_CODE = "a record without a code"
+NOT_LAST = "an array is not the last operand"
+REFUSED = [
+    (
+        Stream().fixed(UNABBREVIATED, WIDTH).vbr(1, 6).vbr(1, 6).fixed((1 << 600) - 1, 600),
+        "more than 64 bits",
+    ),
+    (Stream().fixed(END, WIDTH).align().fixed(0, 32), "another size than it claims"),
+    (Stream().fixed(4, WIDTH), "undefined abbreviation 4"),
+    (definition((FIXED, 3)).fixed(5, WIDTH), "undefined abbreviation 5"),
+    (definition().fixed(4, WIDTH), NO_CODE),
+    (definition((ARRAY, 0), (FIXED, 3)).fixed(4, WIDTH).vbr(0, 6), NO_CODE),
+    (definition((FIXED, 65)), "unknown encoding 1 of 65 bits"),
+    (definition((VBR, 65)), "unknown encoding 2 of 65 bits"),
+    (definition((VBR, 1)), "unknown encoding 2 of 1 bits"),
+    (definition((6, 0)), "unknown encoding 6 of 0 bits"),
+    (definition((7, 0)), "unknown encoding 7 of 0 bits"),
+    # The number that stands for literals here is no encoding in the stream.
+    (Stream().fixed(DEFINE, WIDTH).vbr(1, 5).fixed(0, 4), "unknown encoding 0 of 0 bits"),
+    (definition((LITERAL, 1), (ARRAY, 0)), NOT_LAST),
+    (definition((ARRAY, 0), (FIXED, 3), (FIXED, 3)), NOT_LAST),
+    (definition((ARRAY, 0), (ARRAY, 0), (FIXED, 3)), NOT_LAST),
+    *((array_of(*element), "an array of nothing") for element in ((LITERAL, 1), (5, 0))),
+    *((array_of(kind, 0), "an array of nothing") for kind in (FIXED, VBR)),
+    (definition(count=4097), "an abbreviation of 4097 operands"),
+    (repeated(definition((LITERAL, 1)), 4097), "too many abbreviations"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_contents_of_blocks(content: Stream, message: str) -> None:
+    """Numbers, records and abbreviations that no writer makes, or that could be any number."""
+    refused(content, message)
+
+
+def test_block_behind_the_end() -> None:
+    refused(Stream().fixed(END, WIDTH), "it may be cut short", size=2)
+
+
 def refused(content: Stream, message: str, **options: int) -> None:
     with pytest.raises(FormatError, match=message):
         read_bitstream(stream(content, **options))
 
 
 def test_something_besides_blocks() -> None:
-    """At the top there is nothing but blocks."""
     for number in (END, DEFINE, UNABBREVIATED):
         with pytest.raises(FormatError, match="expected a block in bitcode"):
             read_bitstream(b"BC\xc0\xde" + bytes([number, 0, 0, 0]))
@@ -95,20 +143,7 @@ def test_width_of_abbreviation_ids(width: int) -> None:
         assert block.items == []
 
 
-def test_numbers_of_more_than_64_bits() -> None:
-    """A number that goes on and on is refused when it has more than 64 bits."""
-    record = Stream().fixed(UNABBREVIATED, WIDTH).vbr(1, 6).vbr(1, 6)
-    refused(record.fixed((1 << 600) - 1, 600), "more than 64 bits")
-
-
-def test_blocks_of_other_sizes() -> None:
-    """A block that ends before or behind the place that it claims is refused."""
-    refused(Stream().fixed(END, WIDTH).align().fixed(0, 32), "another size than it claims")
-    refused(Stream().fixed(END, WIDTH), "it may be cut short", size=2)
-
-
 def test_blocks_one_inside_the_other() -> None:
-    """Sixteen blocks one inside the other are read; one more is refused."""
     for depth in (16, 17):
         block = Block(9, WIDTH)
         for _ in range(depth - 1):
@@ -121,72 +156,19 @@ def test_blocks_one_inside_the_other() -> None:
                 read_bitstream(data)
 
 
-def test_undefined_abbreviation() -> None:
-    """A record with an abbreviation that nobody defined is refused."""
-    refused(Stream().fixed(4, WIDTH), "undefined abbreviation 4")
-    refused(definition((FIXED, 3)).fixed(5, WIDTH), "undefined abbreviation 5")
-
-
-def test_records_without_a_code() -> None:
-    """A record of no numbers has no code."""
-    refused(definition().fixed(4, WIDTH), "a record without a code")
-    empty = definition((ARRAY, 0), (FIXED, 3)).fixed(4, WIDTH).vbr(0, 6)
-    refused(empty, "a record without a code")
-
-
 @pytest.mark.parametrize(
-    ("operand", "message"),
-    [
-        ((FIXED, 65), "unknown encoding 1 of 65 bits"),
-        ((VBR, 65), "unknown encoding 2 of 65 bits"),
-        ((VBR, 1), "unknown encoding 2 of 1 bits"),
-        ((6, 0), "unknown encoding 6 of 0 bits"),
-        ((7, 0), "unknown encoding 7 of 0 bits"),
-    ],
+    "operand", [(FIXED, 64), (VBR, 64), (VBR, 2), (FIXED, 0), (VBR, 0), (CHAR6, 0)]
 )
-def test_unknown_encodings(operand: tuple[int, int], message: str) -> None:
-    """An operand of an encoding or a width that does not exist is refused."""
-    refused(definition(operand), message)
-    for possible in ((FIXED, 64), (VBR, 64), (VBR, 2), (FIXED, 0), (VBR, 0), (CHAR6, 0)):
-        (block,) = read_bitstream(stream(definition((LITERAL, 1), possible).fixed(END, WIDTH)))
-        assert block.items == [Definition(((LITERAL, 1), possible))]
+def test_encodings(operand: tuple[int, int]) -> None:
+    """Operands of the largest and smallest widths are read."""
+    (block,) = read_bitstream(stream(definition((LITERAL, 1), operand).fixed(END, WIDTH)))
+    assert block.items == [Definition(((LITERAL, 1), operand))]
 
 
 def test_operands_of_no_bits() -> None:
-    """An operand of no bits is zero."""
     content = definition((LITERAL, 5), (FIXED, 0), (VBR, 0)).fixed(4, WIDTH).fixed(END, WIDTH)
     (block,) = read_bitstream(stream(content))
     assert block.items[1] == Record(4, 5, [0, 0])
-
-
-def test_encoding_zero() -> None:
-    """The number that stands for literals here is no encoding in the stream."""
-    content = Stream().fixed(DEFINE, WIDTH).vbr(1, 5).fixed(0, 1).fixed(0, 3)
-    refused(content, "unknown encoding 0 of 0 bits")
-
-
-def test_arrays_in_other_places() -> None:
-    """An array is the operand before the last one, which is what its elements are."""
-    last = "an array is not the last operand"
-    refused(definition((LITERAL, 1), (ARRAY, 0)), last)
-    refused(definition((ARRAY, 0), (FIXED, 3), (FIXED, 3)), last)
-    refused(definition((ARRAY, 0), (ARRAY, 0), (FIXED, 3)), last)
-
-
-@pytest.mark.parametrize("element", [(LITERAL, 1), (FIXED, 0), (VBR, 0), (5, 0)])
-def test_arrays_of_nothing(element: tuple[int, int]) -> None:
-    """Elements that take no bits could be any number of them, and are refused."""
-    content = definition((LITERAL, 1), (ARRAY, 0), element).fixed(4, WIDTH).vbr(1000, 6)
-    refused(content, "an array of nothing")
-
-
-def test_too_many_operands() -> None:
-    """An abbreviation of more than 4096 operands, or a block of more of those, is refused."""
-    refused(definition(count=4097), "an abbreviation of 4097 operands")
-    many = Stream()
-    for _ in range(4097):
-        many.bits += definition((LITERAL, 1)).bits
-    refused(many, "too many abbreviations")
 
 
 def test_very_long_records() -> None:
@@ -213,7 +195,6 @@ def written(*items: Record | Definition | Elements) -> bytes:
 
 
 def test_numbers_that_do_not_fit() -> None:
-    """A number that its abbreviation has no room for is refused, not cut."""
     shape = Definition(((LITERAL, 1), (FIXED, 3)))
     (block,) = read_bitstream(written(shape, Record(4, 1, [7])))
     assert block.items[1] == Record(4, 1, [7])

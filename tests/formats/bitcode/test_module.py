@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
 import tracemalloc
@@ -13,23 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError
+from offload_tool.formats.bitcode.llvmlite import assemble
 from offload_tool.formats.bitcode.module import find_embedded_objects
-from tests.conftest import missing
 
 SECTION = ".llvm.offloading"
 
 
 def constant(content: bytes) -> str:
     return 'c"' + "".join(f"\\{byte:02X}" for byte in content) + '"'
-
-
-def module(text: str) -> bytes:
-    """Assemble a module."""
-    if importlib.util.find_spec("llvmlite") is None:
-        missing("llvmlite")
-    llvm = importlib.import_module("llvmlite.binding")
-    with llvm.parse_assembly(text) as parsed:
-        return bytes(parsed.as_bitcode())
 
 
 def embedding(*contents: bytes, listed: str = SECTION) -> str:
@@ -66,7 +56,7 @@ def objects(data: bytes, section: str = SECTION) -> list[bytes]:
 )
 def test_contents(contents: list[bytes]) -> None:
     """However LLVM stores a string (8, 7 or 6 bits, with or without NUL), it comes back."""
-    assert objects(module(embedding(*contents))) == contents
+    assert objects(assemble(embedding(*contents))) == contents
 
 
 def test_only_what_is_listed_for_the_section() -> None:
@@ -74,9 +64,9 @@ def test_only_what_is_listed_for_the_section() -> None:
     text = embedding(b"\xff\0mine", b"\xfe\0too")
     text = text.replace(f'!1 = !{{ptr @e1, !"{SECTION}"}}', '!1 = !{ptr @e1, !".other"}')
     text += f'\n!other = !{{!2}}\n!2 = !{{ptr @e1, !"{SECTION}"}}\n'
-    assert objects(module(text)) == [b"\xff\0mine"]
-    assert objects(module(text), ".other") == [b"\xfe\0too"]
-    assert objects(module(embedding(b"\xff\0"))[:-4] + bytes(4), ".none") == []
+    assert objects(assemble(text)) == [b"\xff\0mine"]
+    assert objects(assemble(text), ".other") == [b"\xfe\0too"]
+    assert objects(assemble(embedding(b"\xff\0"))[:-4] + bytes(4), ".none") == []
 
 
 def test_what_is_no_string() -> None:
@@ -94,12 +84,12 @@ def test_what_is_no_string() -> None:
         !4 = !{{ptr @zeros}}
         !5 = !{{null, !"{SECTION}"}}
     """
-    assert objects(module(text)) == []
+    assert objects(assemble(text)) == []
 
 
 def test_wrapped() -> None:
     """Bitcode behind a wrapper header, with padding behind it, is read as any other."""
-    data = module(embedding(b"\xff\0content"))
+    data = assemble(embedding(b"\xff\0content"))
     wrapped = struct.pack("<5I", 0x0B17C0DE, 0, 20, len(data), 7) + data + bytes(12)
     assert objects(wrapped) == [b"\xff\0content"]
     with pytest.raises(FormatError, match="wrapper points to"):
@@ -109,7 +99,7 @@ def test_wrapped() -> None:
 def test_large_objects() -> None:
     """An object of some megabytes comes in pieces, each byte right, at any bit."""
     content = random.Random(3).randbytes((2 << 20) + 5)
-    data = module(embedding(b"\xff\0x", content))
+    data = assemble(embedding(b"\xff\0x", content))
     view = memoryview(data)
     tracemalloc.start()
     try:
@@ -129,7 +119,7 @@ def test_large_objects() -> None:
 @given(data=st.data())
 def test_any_damage(data: st.DataObject) -> None:
     """Changed bytes and cuts give objects that fit into the file, or our error."""
-    good = module(embedding(b"\x10\xff\x10\xad\0content", b"seven bits\0", b"\xff\xff\0"))
+    good = assemble(embedding(b"\x10\xff\x10\xad\0content", b"seven bits\0", b"\xff\xff\0"))
     changed = bytearray(good)
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(good) - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from offload_tool.formats.registration_ir import (
     bitcode_text,
 )
 from offload_tool.io.write_plan import Range
+from tests.conftest import Tool, run_tool
 from tests.formats.registration_modules import disassembled, planned
 
 LINUX, MACOS = "x86_64-unknown-linux-gnu", "x86_64-apple-macosx11"
@@ -61,9 +62,7 @@ def spelled(data: bytes) -> str:
     ],
     ids=["one", "zeros", "equal", "empty", "all bytes", "many"],
 )
-def test_llvm_reads_the_images(
-    tmp_path: Path, llvm: Callable[[str], str], images: list[bytes]
-) -> None:
+def test_llvm_reads_the_images(tmp_path: Path, llvm: Tool, images: list[bytes]) -> None:
     """Each image is the value of its global: equal ones, empty ones, any bytes."""
     sizes = [len(image) for image in images]
     plan = plan_bitcode_with_images(module(sizes), sizes)
@@ -73,13 +72,11 @@ def test_llvm_reads_the_images(
         name = f"@.omp_offloading.device_image{f'.{number}' if number else ''} "
         (line,) = (line for line in text.splitlines() if line.startswith(name))
         assert f"[{len(image)} x i8] {spelled(image)}," in line
-    subprocess.run(
-        [llvm("opt"), "-passes=verify", "-disable-output", "x.bc"], cwd=tmp_path, check=True
-    )
+    run_tool(llvm("opt"), "-passes=verify", "-disable-output", "x.bc", cwd=tmp_path)
 
 
 @pytest.mark.llvm
-def test_functions_are_found(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_functions_are_found(tmp_path: Path, llvm: Tool) -> None:
     """A reader that goes to one function directly, by the symbol table, finds it."""
     image = bytes(100_003)
     plan = plan_bitcode_with_images(module([len(image)]), [len(image)])
@@ -118,7 +115,7 @@ def test_largest_image() -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("size", [1, *range(70_000, 70_016, 4)])
-def test_wrapper(tmp_path: Path, llvm: Callable[[str], str], size: int) -> None:
+def test_wrapper(tmp_path: Path, llvm: Tool, size: int) -> None:
     """For Apple's systems the bitcode is in a wrapper, whose fields LLVM and we agree on."""
     image = random.Random(size).randbytes(size)
     plan = plan_bitcode_with_images(module([size], MACOS), [size])
@@ -160,7 +157,6 @@ def test_a_wrapper_of_others() -> None:
 
 
 def test_a_module_of_others() -> None:
-    """A module that was not made for these images is refused."""
     with pytest.raises(FormatError, match="expected 2 images"):
         plan_bitcode_with_images(module([5]), [5, 6])
     with pytest.raises(FormatError, match="expected 1 images in LLVM's bitcode, found 0"):
@@ -169,7 +165,6 @@ def test_a_module_of_others() -> None:
 
 @pytest.mark.parametrize("size", [0, 3, 4, 19, 20])
 def test_no_module(size: int) -> None:
-    """What is shorter than a module is refused, in a wrapper or not."""
     with pytest.raises(FormatError, match=r"expected (bitcode|one block 8 .* found 0)"):
         plan_bitcode_with_images(module([5])[: min(size, 4)], [5])
     with pytest.raises(FormatError, match="expected bitcode"):
@@ -211,7 +206,7 @@ def with_definitions(count: int) -> bytes:
 
 
 @pytest.mark.llvm
-def test_no_abbreviations_left(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_no_abbreviations_left(tmp_path: Path, llvm: Tool) -> None:
     """As many abbreviation IDs are used as there are; more are refused."""
     made = []
     for count in range(20):

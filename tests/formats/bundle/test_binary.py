@@ -14,7 +14,6 @@ from offload_tool.formats.bundle.binary import (
     BundleEntry,
     BundleLayout,
     find_alignment,
-    is_bundle,
     plan_bundle,
     read_bundle,
 )
@@ -114,12 +113,6 @@ def test_corrupt_bundles(data: bytes, message: str) -> None:
     assert str(caught.value).startswith("'broken.hipfb', offset 0x")
 
 
-def test_magic() -> None:
-    """A bundle is recognised by its magic, at any offset."""
-    assert is_bundle(memoryview(b"xx" + MAGIC), 2)
-    assert not is_bundle(memoryview(MAGIC[:-1]))
-
-
 @pytest.mark.parametrize(
     ("items", "alignment", "message"),
     [
@@ -153,7 +146,6 @@ def planned(sizes: list[int], alignment: int) -> Bundle:
 
 @given(st.lists(SIZES, min_size=1, max_size=3), st.sampled_from([1, 2, 8, 256, 4096, 1 << 16]))
 def test_same_layout(many: list[list[int]], alignment: int) -> None:
-    """What is found gives the same layouts, of all bundles."""
     found = find_alignment([planned(sizes, alignment) for sizes in many])
     for sizes in many:
         assert planned(sizes, found) == planned(sizes, alignment)
@@ -161,7 +153,6 @@ def test_same_layout(many: list[list[int]], alignment: int) -> None:
 
 @given(SIZES)
 def test_fat_binaries(sizes: list[int]) -> None:
-    """The alignment of fat binaries is preferred."""
     assert find_alignment([planned(sizes, 4096)]) == 4096
 
 

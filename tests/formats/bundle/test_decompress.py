@@ -48,7 +48,6 @@ def unpack(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(("version", "method"), EVERY)
 def test_every_version_and_method(version: int, method: int) -> None:
-    """All versions are read, with both methods."""
     assert unpack(compressed(TEXT, version, method)) == TEXT
 
 
@@ -98,7 +97,6 @@ def stored_payload(data: bytes, method: int) -> bytes:
 
 
 def test_several_frames_in_one_payload() -> None:
-    """A payload may be several zstd frames, with and without sizes and checksums."""
     writer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
     payload = zstandard.compress(TEXT) + writer.compress(TEXT) + writer.flush()
     assert unpack(compressed(TEXT * 2, payload=payload)) == TEXT * 2

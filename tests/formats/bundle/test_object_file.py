@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from offload_tool.formats.bundle.object_file import (
     refuse_merged,
 )
 from offload_tool.io import InputFile
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
     C_SOURCE,
     CLASSES,
@@ -32,7 +32,6 @@ from tests.formats.object_files import (
     assemble,
     make_coff,
     make_elf,
-    run,
     write_file,
 )
 
@@ -76,7 +75,7 @@ def entries_of(data: bytes) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def bundler(llvm: Callable[[str], str]) -> Path:
+def bundler(llvm: Tool) -> Path:
     """Return its real path: it runs the llvm-objcopy beside the path it is called by."""
     return Path(llvm("clang-offload-bundler")).resolve()
 
@@ -88,25 +87,27 @@ def test_llvm_files(
     target: str,
     suffix: str,
     source: str,
-    llvm: Callable[[str], str],
+    llvm: Tool,
     bundler: Path,
     tmp_path: Path,
 ) -> None:
     """The bundled object and the extracted host are clang-offload-bundler's, byte for byte."""
     (tmp_path / f"a.{suffix}").write_text(source)
     host, images = tmp_path / "a.o", [tmp_path / "image1", tmp_path / "image2"]
-    run(llvm("clang"), f"--target={target}", "-g", "-c", tmp_path / f"a.{suffix}", "-o", host)
+    run_tool(llvm("clang"), f"--target={target}", "-g", "-c", tmp_path / f"a.{suffix}", "-o", host)
     images[0].write_bytes(b"one" * 1000)
     images[1].write_bytes(b"")
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     inputs = [f"-input={path}" for path in (images[0], host, images[1])]
-    run(bundler, "-type=o", f"-targets={GFX906},{HOST},{GFX90A}", *inputs, f"-output={theirs}")
+    run_tool(bundler, "-type=o", f"-targets={GFX906},{HOST},{GFX90A}", *inputs, f"-output={theirs}")
     with InputFile(images[0]) as first, InputFile(images[1]) as second:
         items = [(GFX906, len(first)), (HOST, len(HOST_MARKER)), (GFX90A, len(second))]
         plan = plan_object_bundle(memoryview(host.read_bytes()), items)
         write_file(ours, plan, host, [first, HOST_MARKER, second])
     assert ours.read_bytes() == theirs.read_bytes()
-    run(bundler, "-type=o", "-unbundle", f"-targets={HOST}", f"-input={ours}", f"-output={theirs}")
+    run_tool(
+        bundler, "-type=o", "-unbundle", f"-targets={HOST}", f"-input={ours}", f"-output={theirs}"
+    )
     bundled = ours.read_bytes()
     assert assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path) == theirs.read_bytes()
 
@@ -130,18 +131,18 @@ def test_object_files_as_llvm_sees_them(
 
 
 @pytest.mark.llvm
-def test_merged_objects(llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
     """`ld -r` of bundled objects is recognised by its host markers and refused."""
     objects = []
     for index, classes in enumerate(("a", "b")):
         (tmp_path / f"{classes}.s").write_text(f".globl {classes}\n{classes}: .long {index}\n")
         host = tmp_path / f"{classes}.o"
         source = tmp_path / f"{classes}.s"
-        run(llvm("clang"), "--target=x86_64-linux-gnu", "-c", source, "-o", host)
+        run_tool(llvm("clang"), "--target=x86_64-linux-gnu", "-c", source, "-o", host)
         plan = plan_object_bundle(memoryview(host.read_bytes()), [(HOST, 1), (GFX906, 5)])
         objects.append(tmp_path / f"{classes}.bundled.o")
         write_file(objects[-1], plan, host, [HOST_MARKER, b"image"])
-    run(llvm("ld.lld"), "-r", *objects, "-o", tmp_path / "merged.o")
+    run_tool(llvm("ld.lld"), "-r", *objects, "-o", tmp_path / "merged.o")
     entries = read_object_bundle(memoryview((tmp_path / "merged.o").read_bytes()))
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
     with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):

@@ -20,6 +20,7 @@ from offload_tool.formats.bundle.text import (
     read_text_bundle,
     start_marker,
 )
+from tests.conftest import Tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
@@ -137,7 +138,7 @@ def test_ids_that_are_no_text() -> None:
 
 
 @pytest.fixture
-def bundler(llvm: Callable[[str], str], tmp_path: Path) -> Callable[..., bytes | None]:
+def bundler(llvm: Tool, tmp_path: Path) -> Callable[..., bytes | None]:
     """Return a function that runs LLVM's bundler and returns the output file's bytes."""
     tool = llvm("clang-offload-bundler")
 
@@ -218,9 +219,7 @@ UNUSUAL = {
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("text", UNUSUAL.values(), ids=UNUSUAL.keys())
-def test_unusual_files_as_llvm_lists_them(
-    text: str, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_unusual_files_as_llvm_lists_them(text: str, llvm: Tool, tmp_path: Path) -> None:
     """A listing shows the same IDs, in the same order, as LLVM's."""
     bundle = tmp_path / "bundle.i"
     bundle.write_bytes(text.encode())

@@ -35,7 +35,6 @@ def test_placeholder_is_replaced(size: int, tmp_path: Path) -> None:
 
 
 def test_no_place() -> None:
-    """An object without the section has no place; to embed into it is refused."""
     data = memoryview(make_elf())
     assert find_placeholder(data, path="x.o") is None
     with pytest.raises(CodeObjectError, match=r"'x.o': expected a section .nv_fatbin .* none"):
@@ -61,6 +60,5 @@ def test_other_classes(name: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x7fEL", b"MZ" * 100])
 def test_no_object(data: bytes) -> None:
-    """What is no ELF file is refused."""
     with pytest.raises(FormatError, match="expected a 64-bit little-endian ELF object"):
         find_placeholder(memoryview(data), path="x.o")

@@ -84,5 +84,4 @@ def test_comments_after_a_directive() -> None:
 
 @pytest.mark.parametrize("comment", ["/*" + "x" * 2000 + "*/", "/* open"])
 def test_statements_without_comments(comment: str) -> None:
-    """`ptx_statements` drops comments of any length, and one that has no end."""
     assert ptx_statements(memoryview(f"ret; {comment}".encode())) == b"ret;"

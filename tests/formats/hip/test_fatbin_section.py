@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from offload_tool.formats.hip.fatbin_section import (
     plan_embedding,
 )
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
+from tests.conftest import Tool, run_tool
 
 LINUX = "x86_64-unknown-linux-gnu"
 
@@ -53,15 +53,15 @@ def test_other_hosts() -> None:
 
 
 @pytest.mark.llvm
-def test_linkers_accept_it(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_linkers_accept_it(tmp_path: Path, llvm: Tool) -> None:
     """Lld links a host object that clang compiled with the object that we wrote."""
     source = tmp_path / "k.hip"
     source.write_text("__attribute__((device)) int variable;\n")
     host, fat, linked = (tmp_path / name for name in ("host.o", "fat.o", "all.o"))
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-host-only", "-cuid=abc"]
-    subprocess.run([llvm("clang"), *flags, "-c", source, "-o", host], check=True)
+    run_tool(llvm("clang"), *flags, "-c", source, "-o", host)
     fat.write_bytes(embed(b"bundle", cuid="abc"))
-    subprocess.run([llvm("ld.lld"), "-r", host, fat, "-o", linked], check=True)
+    run_tool(llvm("ld.lld"), "-r", host, fat, "-o", linked)
 
     symbols = read_elf_tables(memoryview(linked.read_bytes())).named_symbols()
     assert fatbin_symbol("abc") in {symbol.name for symbol in symbols if symbol.defined}

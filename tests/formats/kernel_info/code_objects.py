@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgpack
+
+from tests.conftest import run_tool
 
 KERNEL = {
     ".name": "k",
@@ -69,5 +70,5 @@ def compiled(clang: str, folder: Path, target: str, *flags: str, source: str = S
         "-nogpulib",
     ]
     command = [clang, *options, "-w", "-O2", f"--offload-arch={target}", "-c", *flags]
-    subprocess.run([*command, str(path), "-o", str(output)], check=True, capture_output=True)
+    run_tool(*command, str(path), "-o", str(output))
     return output

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgpack
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
+from tests.conftest import Tool, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
 from tests.formats.kernel_info.readelf import kernels_by_readelf
 
@@ -30,9 +29,7 @@ def read(description: bytes, **note: object) -> list[Kernel]:
 @pytest.mark.llvm
 @pytest.mark.parametrize("target", VERSIONS)
 @pytest.mark.parametrize("flags", [(), ("-fgpu-rdc", "-emit-llvm")], ids=["linked", "relocatable"])
-def test_as_readelf(
-    target: str, flags: tuple[str, ...], llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_as_readelf(target: str, flags: tuple[str, ...], llvm: Tool, tmp_path: Path) -> None:
     """Every number of every kernel is llvm-readelf's, of code objects 4 to 6, linked or not."""
     version = f"-mcode-object-version={VERSIONS[target]}"
     code = compiled(llvm("clang"), tmp_path, target, version, *flags)
@@ -41,7 +38,7 @@ def test_as_readelf(
 
         llc = [llvm("llc"), "-mtriple=amdgcn-amd-amdhsa", "-filetype=obj", str(bitcode), "-o"]
         processor = target.partition(":")[0]
-        subprocess.run([*llc, str(code), f"-mcpu={processor}"], check=True)
+        run_tool(*llc, str(code), f"-mcpu={processor}")
     ours = read_amdgpu_kernels(memoryview(code.read_bytes()))
     assert ours == kernels_by_readelf(llvm("llvm-readelf"), code)
     assert {kernel.name for kernel in ours} == {"simple", "shared", "spilling", "stacked"}
@@ -119,7 +116,6 @@ def test_broken(description: bytes, slow: bool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_cut_short() -> None:
-    """No beginning of a note is taken for all of it."""
     whole = metadata([KERNEL, KERNEL])
     for size in range(len(whole)):
         with pytest.raises(FormatError):
@@ -152,10 +148,9 @@ def test_other_versions() -> None:
 
 
 @pytest.mark.llvm
-def test_no_note(llvm: Callable[[str], str], tmp_path: Path) -> None:
+def test_no_note(llvm: Tool, tmp_path: Path) -> None:
     """Code with kernel descriptors and without metadata is an error that counts them."""
     code = compiled(llvm("clang"), tmp_path, "gfx90a")
-    command = [llvm("llvm-objcopy"), "--remove-section=.note", str(code), str(tmp_path / "bare")]
-    subprocess.run(command, check=True)
+    run_tool(llvm("llvm-objcopy"), "--remove-section=.note", str(code), str(tmp_path / "bare"))
     with pytest.raises(FormatError, match="a metadata note for 4 kernels, found none"):
         read_amdgpu_kernels(memoryview((tmp_path / "bare").read_bytes()))

@@ -31,5 +31,4 @@ def test_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name: str) -> None:
-    """All else is."""
     assert stable_name(name) != stable_name(OTHERS[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
 from offload_tool.formats.objects.elf.reader import read_elf_tables
+from tests.conftest import run_tool
 from tests.fuzz.seeds import HERE
 
 SEED = (HERE / "seeds" / "sm_90a.cubin").read_bytes()
@@ -47,10 +47,8 @@ def test_as_cuobjdump(
     """Registers, shared and private memory of each kernel are what cuobjdump prints."""
     source, cubin = tmp_path / "x.ptx", tmp_path / "x.cubin"
     source.write_text(PTX.format(processor=processor))
-    ptxas = [nvidia("ptxas"), *flags, f"--gpu-name={processor}", source, "-o", cubin]
-    subprocess.run(ptxas, check=True, capture_output=True)
-    command = [nvidia("cuobjdump"), "--dump-resource-usage", cubin]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    run_tool(nvidia("ptxas"), *flags, f"--gpu-name={processor}", source, "-o", cubin)
+    text = run_tool(nvidia("cuobjdump"), "--dump-resource-usage", cubin)
     rows = {name: tuple(map(int, numbers)) for name, *numbers in _ROW.findall(text)}
     rows.pop("called", None)  # no kernel
     kernels = read_cubin_kernels(memoryview(cubin.read_bytes()))

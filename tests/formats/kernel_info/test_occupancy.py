@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.formats.target.processors import PROCESSORS
+from tests.conftest import Tool
 from tests.formats.kernel_info.code_objects import compiled
 
 VGPRS = (1, 24, 32, 40, 47, 63, 64, 80, 84, 95, 96, 127, 128, 168, 200, 255)
@@ -51,9 +51,7 @@ def _source() -> str:
     ("target", "flags"),
     [*((name, ()) for name in TARGETS), *((name, ("-mwavefrontsize64",)) for name in WAVES_OF_64)],
 )
-def test_as_clang(
-    target: str, flags: tuple[str, ...], llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_as_clang(target: str, flags: tuple[str, ...], llvm: Tool, tmp_path: Path) -> None:
     """Kernels that need few or many registers, and little or much LDS, have clang's occupancy."""
     code = compiled(llvm("clang"), tmp_path, target, "-S", "-O1", *flags, source=_source())
     text = code.read_text()

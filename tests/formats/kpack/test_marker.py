@@ -30,7 +30,6 @@ def test_bytes_of_amds_splitter() -> None:
 
 
 def test_unusual_markers_are_read() -> None:
-    """Other keys and another order do not matter."""
     data = b"\x83\xabkernel_name\xa1k\xa1x\x93\x01\xc0\xc3\xb2kpack_search_paths\x92\xa1a\xa1b"
     assert read_marker(memoryview(data))[0] == KpackMarker("k", ("a", "b"))
 
@@ -51,13 +50,11 @@ def test_unusual_markers_are_read() -> None:
     ],
 )
 def test_broken_markers_are_refused(data: bytes, message: str) -> None:
-    """What the loader would not take is refused by what is wrong with it."""
     with pytest.raises(FormatError, match=f"expected a kpack marker: .*{message}"):
         read_marker(memoryview(data), path="a.so")
 
 
 def test_what_is_not_written() -> None:
-    """A marker that the loader would not take is not written."""
     for marker in (KpackMarker("", ("a",)), KpackMarker("k", ())):
         with pytest.raises(UsageError, match="needs a kernel name and at least one search path"):
             pack_marker(marker)
@@ -88,6 +85,5 @@ def test_wrappers() -> None:
     ],
 )
 def test_broken_wrappers_are_refused(data: bytes, message: str) -> None:
-    """What a runtime would refuse is no wrapper."""
     with pytest.raises(FormatError, match=message):
         wrappers_in(data)

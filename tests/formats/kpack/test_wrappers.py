@@ -67,6 +67,5 @@ def test_wrapper_of_a_bundle() -> None:
     ],
 )
 def test_pointers_that_lead_nowhere(data: bytes, message: str) -> None:
-    """A pointer that cannot be followed is refused, by what is wrong with it."""
     with pytest.raises(FormatError, match=message):
         found(data)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +16,13 @@ from offload_tool.formats.objects.ar import (
     ArchiveReader,
     GrowingArchive,
     NewMember,
-    is_archive,
     member_symbols,
     plan_archive,
 )
 from offload_tool.io import InputFile, replace_file
-from tests.conftest import missing
+from tests.conftest import Tool, missing, program, run_tool
 from tests.formats.object_files import archive_bytes
 
-Tool = Callable[[str], str]
 Contents = list[tuple[str, bytes]]
 LONG = "x" * 98 + ".o"
 
@@ -162,7 +158,6 @@ def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("name", [b"", b"a\nb", b"a\0b"])
 def test_members_that_cannot_be_added(name: bytes) -> None:
-    """What the format cannot hold is refused when it is added."""
     source = InputFile.from_data("m", memoryview(b""))
     with pytest.raises(UsageError, match="is empty or has NUL or a line end"):
         GrowingArchive().add(name, source, 0, 0, None)
@@ -209,7 +204,7 @@ def objects(llvm: Tool, tmp_path_factory: pytest.TempPathFactory) -> dict[str, b
         "coff": ("--target=x86_64-pc-windows-msvc", "none.c"),
     }
     for name, (target, source, *flags) in made.items():
-        run(llvm("clang"), target, "-c", folder / source, *flags, "-o", folder / name)
+        run_tool(llvm("clang"), target, "-c", folder / source, *flags, "-o", folder / name)
     contents = {name: (folder / name).read_bytes() for name in made}
     return contents | {"text": b"odd", "even": b"even", "empty": b"", "zeros": bytes(64)}
 
@@ -251,17 +246,6 @@ def lay_out(contents: Contents, folder: Path) -> list[Path]:
     return paths
 
 
-def run(*command: str | Path, **options: object) -> str:
-    done = subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        text=True,
-        **options,  # type: ignore[call-overload]
-    )
-    return str(done.stdout)
-
-
 @pytest.mark.llvm
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("wide", [False, True], ids=["32", "64"])
@@ -269,7 +253,7 @@ def test_same_bytes_as_llvm_ar(contents: Contents, wide: bool, llvm: Tool, tmp_p
     """llvm-ar writes the same archive, byte by byte, in both widths of the index."""
     expected = tmp_path / "expected.a"
     limit = 200 if wide else 1 << 32
-    run(
+    run_tool(
         llvm("llvm-ar"), "qcsD", "--format=gnu", expected, *lay_out(contents, tmp_path),
         env={**os.environ, "SYM64_THRESHOLD": str(limit)},
     )  # fmt: skip
@@ -288,7 +272,7 @@ def test_where_the_index_becomes_wide(
         expected.unlink(missing_ok=True)
         environment = {**os.environ, "SYM64_THRESHOLD": "2048"}
         paths = lay_out(contents, tmp_path)
-        run(llvm("llvm-ar"), "qcsD", "--format=gnu", expected, *paths, env=environment)
+        run_tool(llvm("llvm-ar"), "qcsD", "--format=gnu", expected, *paths, env=environment)
         assert archive_of(contents, wide_offset=2048) == expected.read_bytes()
         widths.add(expected.read_bytes()[8:16])
     assert widths == {b"/       ", b"/SYM64/ "}
@@ -304,14 +288,14 @@ def test_same_bytes_as_the_bundler(contents: Contents, llvm: Tool, tmp_path: Pat
     bundles: Contents = []
     for (name, _), path in zip(contents, lay_out(contents, tmp_path), strict=True):
         out = tmp_path / "bundle"
-        run(
+        run_tool(
             bundler, "-type=bc", f"-targets={host},{target}",
             f"-input={tmp_path / 'host'}", f"-input={path}", f"-output={out}",
         )  # fmt: skip
         bundles.append((name, out.read_bytes()))
     (tmp_path / "hda.a").write_bytes(archive_bytes(bundles))
     made = tmp_path / "dsa.a"
-    run(bundler, "-type=a", "-unbundle", f"-targets={target}",
+    run_tool(bundler, "-type=a", "-unbundle", f"-targets={target}",
         f"-input={tmp_path / 'hda.a'}", f"-output={made}", "-allow-missing-bundles")  # fmt: skip
     found = read(made.read_bytes())
     assert [data for _, data in found] == [data for _, data in contents]
@@ -320,10 +304,9 @@ def test_same_bytes_as_the_bundler(contents: Contents, llvm: Tool, tmp_path: Pat
 
 @pytest.fixture
 def gnu_ar() -> str:
-    found = shutil.which("ar")
-    if found is None or "GNU" not in run(found, "--version"):
+    found = program("ar")
+    if "GNU" not in run_tool(found, "--version"):
         missing("GNU ar")
-        raise AssertionError
     return found
 
 
@@ -333,7 +316,7 @@ def test_gnu_ar_reads_ours(contents: Contents, gnu_ar: str, tmp_path: Path) -> N
     """GNU ar lists the members of what we write, and extracts their contents."""
     made = tmp_path / "made.a"
     made.write_bytes(archive_of(contents))
-    assert run(gnu_ar, "t", made).splitlines() == [name for name, _ in contents]
+    assert run_tool(gnu_ar, "t", made).splitlines() == [name for name, _ in contents]
     taken = subprocess.run([gnu_ar, "p", made], check=True, capture_output=True).stdout
     assert taken == b"".join(data for _, data in contents)
 
@@ -345,7 +328,7 @@ def test_gnu_nm_reads_our_index(objects: dict[str, bytes], gnu_ar: str, tmp_path
         made = tmp_path / "made.a"
         contents = [("text", b"odd"), ("first.o", objects["elf"]), (LONG, objects["elf"])]
         made.write_bytes(archive_of(contents, wide_offset=wide_offset))
-        listed = run(Path(gnu_ar).with_name("nm"), "--print-armap", made)
+        listed = run_tool(Path(gnu_ar).with_name("nm"), "--print-armap", made)
         index = [line for line in listed.splitlines() if " in " in line]
         symbols = ["wk", "f", "gv", "al", "ifn"]
         expected = [f"{symbol} in {name}" for name in ("first.o", LONG) for symbol in symbols]
@@ -360,21 +343,18 @@ def test_linkers_use_our_index(
     linker: str, kind: str, objects: dict[str, bytes], llvm: Tool, tmp_path: Path
 ) -> None:
     """A linker takes the member that the index names for an undefined symbol."""
-    found = shutil.which(linker) if linker == "ld" else llvm(linker)
-    if found is None:
-        missing("GNU ld")
-        raise AssertionError
+    found = program("ld") if linker == "ld" else llvm(linker)
     (tmp_path / "main.c").write_text(
         "int f(void); int und(void) {return 0;} void _start(void) {f();}", encoding="utf-8"
     )
     target = "--target=x86_64-unknown-linux-gnu"
     main = tmp_path / "main.o"
-    run(llvm("clang"), target, "-c", tmp_path / "main.c", "-o", main)
+    run_tool(llvm("clang"), target, "-c", tmp_path / "main.c", "-o", main)
     made = tmp_path / "libmade.a"
     made.write_bytes(archive_of([("unused.txt", b"x"), ("member.o", objects[kind])]))
     out = tmp_path / "linked"
-    run(found, main, made, "-o", out)
-    assert " f" in run(llvm("llvm-nm"), out)
+    run_tool(found, main, made, "-o", out)
+    assert " f" in run_tool(llvm("llvm-nm"), out)
 
 
 FORMATS = ["gnu", "bsd", "darwin", "coff"]
@@ -389,7 +369,7 @@ def test_dialects_of_llvm_ar(
     """Archives in every format of llvm-ar are read: names and contents, no index."""
     made = tmp_path / "made.a"
     paths = lay_out(contents, tmp_path)
-    run(llvm("llvm-ar"), "qcsD", f"--format={format_name}", made, *paths)
+    run_tool(llvm("llvm-ar"), "qcsD", f"--format={format_name}", made, *paths)
     found = read(made.read_bytes())
     if format_name == "darwin":  # it pads the contents
         sizes = [len(data) for _, data in contents]
@@ -404,7 +384,7 @@ def test_gnu_ar_archives(contents: Contents, gnu_ar: str, tmp_path: Path) -> Non
     """What GNU ar writes is read, with real dates and owners as well."""
     for flags in ("qcsD", "qcsU", "qcS"):
         made = tmp_path / f"{flags}.a"
-        run(gnu_ar, flags, made, *lay_out(contents, tmp_path))
+        run_tool(gnu_ar, flags, made, *lay_out(contents, tmp_path))
         assert read(made.read_bytes()) == contents
 
 
@@ -413,13 +393,12 @@ def test_gnu_ar_archives(contents: Contents, gnu_ar: str, tmp_path: Path) -> Non
 def test_thin_archives(
     tool: str, objects: dict[str, bytes], llvm: Tool, gnu_ar: str, tmp_path: Path
 ) -> None:
-    """A thin archive's members are files, relative to the archive's folder."""
     folder = tmp_path / "lib"
     contents = [("a.o", objects["elf"]), (LONG, objects["text"]), ("b", objects["empty"])]
     paths = lay_out(contents, folder)
     command = gnu_ar if tool == "gnu" else llvm(tool)
     names = [str(path.relative_to(folder)) for path in paths]
-    run(command, "qcsDT", "made.a", *names, cwd=folder)
+    run_tool(command, "qcsDT", "made.a", *names, cwd=folder)
     made = folder / "made.a"
     members = list(ArchiveReader(memoryview(made.read_bytes()), path=made))
     assert [member.name for member in members] == names
@@ -433,14 +412,13 @@ def test_thin_archives(
 def test_thin_archive_of_an_archive(gnu_ar: str, tmp_path: Path) -> None:
     """GNU ar's reference to a member inside another archive is refused, as in LLVM."""
     (tmp_path / "a.txt").write_bytes(b"odd")
-    run(gnu_ar, "qcD", "inner.a", "a.txt", cwd=tmp_path)
-    run(gnu_ar, "qcDT", "outer.a", "inner.a", cwd=tmp_path)
+    run_tool(gnu_ar, "qcD", "inner.a", "a.txt", cwd=tmp_path)
+    run_tool(gnu_ar, "qcDT", "outer.a", "inner.a", cwd=tmp_path)
     with pytest.raises(UnsupportedError, match="a member of another archive"):
         read((tmp_path / "outer.a").read_bytes())
 
 
 def test_thin_archive_of_an_archive_with_an_odd_name() -> None:
-    """The refusal shows a name that is no UTF-8, as other messages do."""
     header = b"/0:\xe0\xff".ljust(48) + b"4".ljust(10) + b"`\n"
     with pytest.raises(UnsupportedError, match="a member of another archive") as caught:
         read(b"!<thin>\n" + header)
@@ -473,7 +451,7 @@ def test_thin_archive_in_memory() -> None:
 def import_library(llvm: Tool, tmp_path: Path) -> bytes:
     (tmp_path / "some.def").write_text("LIBRARY some.dll\nEXPORTS\n a\n b\n", encoding="utf-8")
     made = tmp_path / "some.lib"
-    run(llvm("llvm-dlltool"), "-m", "i386:x86-64", "-d", tmp_path / "some.def", "-l", made)
+    run_tool(llvm("llvm-dlltool"), "-m", "i386:x86-64", "-d", tmp_path / "some.def", "-l", made)
     return made.read_bytes()
 
 
@@ -488,11 +466,10 @@ def test_import_library(import_library: bytes) -> None:
 def test_imports_in_a_static_library(
     import_library: bytes, llvm: Tool, objects: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """A static library into which an import library was merged is read."""
     (tmp_path / "dll.lib").write_bytes(import_library)
     (tmp_path / "own.obj").write_bytes(objects["coff"])
     made = tmp_path / "merged.lib"
-    run(llvm("llvm-lib"), f"/out:{made}", tmp_path / "dll.lib", tmp_path / "own.obj")
+    run_tool(llvm("llvm-lib"), f"/out:{made}", tmp_path / "dll.lib", tmp_path / "own.obj")
     found = read(made.read_bytes())
     assert len(found) == 6
     assert objects["coff"] in [data for _, data in found]
@@ -645,11 +622,3 @@ def check_members(data: bytes) -> None:
                 assert member.size == len(member.content(memoryview(data)))
     except ContentError:
         pass
-
-
-def test_magic() -> None:
-    """An archive is recognised by its magic."""
-    assert is_archive(memoryview(b"!<arch>\n"))
-    assert is_archive(memoryview(b"!<thin>\nxx"))
-    assert not is_archive(memoryview(b"!<arch>"))
-    assert not is_archive(memoryview(b""))

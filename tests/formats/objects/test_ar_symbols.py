@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError
 from offload_tool.formats.objects.ar import member_symbols
-from tests.conftest import missing
+from tests.conftest import Tool, program, run_tool
 
 SOURCE = """
 extern int und(int); int gv = 1; static int sv; int __attribute__((weak)) wk(void) {return 1;}
@@ -68,7 +66,9 @@ X86 = ["--target=x86_64-unknown-linux-gnu"]
 AMDGPU = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-mcpu=gfx906", "-fvisibility=default"]
 DEVICE = "int d = 1; int und(void); int g(void) {return und();} __attribute__((weak)) int w;"
 
-Tool = Callable[[str], str]
+Compile = Callable[..., Path]
+Index = Callable[[Path], bytes | None]
+
 CASES = {
     "elf": (SOURCE + ASM, [*X86, "-c", "-fcommon"]),
     "elf-32": ("int a; int b(void) {return 1;}", ["--target=i686-linux-gnu", "-c"]),
@@ -95,26 +95,26 @@ CASES = {
 
 
 @pytest.fixture
-def compile_source(llvm: Tool, tmp_path: Path) -> Callable[..., Path]:
+def compile_source(llvm: Tool, tmp_path: Path) -> Compile:
     def run(source: str, flags: list[str], suffix: str = ".c") -> Path:
         path = tmp_path / f"source{suffix}"
         path.write_text(source, encoding="utf-8")
         out = tmp_path / "made.o"
-        subprocess.run([llvm("clang"), *flags, path, "-o", out], check=True)
+        run_tool(llvm("clang"), *flags, path, "-o", out)
         return out
 
     return run
 
 
 @pytest.fixture
-def index(llvm: Tool, tmp_path: Path) -> Callable[[Path], bytes | None]:
+def index(llvm: Tool, tmp_path: Path) -> Index:
     """Return the names in the index that llvm-ar makes of one file; None without an index."""
 
     def read(path: Path) -> bytes | None:
         archive = tmp_path / "index.a"
         archive.unlink(missing_ok=True)
         command: list[str | Path] = [llvm("llvm-ar"), "rcsD", "--format=gnu", archive, path]
-        subprocess.run(command, check=True, capture_output=True)
+        run_tool(*command)
         data = archive.read_bytes()
         if data[8:24].strip() != b"/":
             return None
@@ -135,8 +135,8 @@ def symbols(path: Path) -> bytes | None:
 def test_symbols_as_llvm_finds_them(
     source: str,
     flags: list[str],
-    compile_source: Callable[..., Path],
-    index: Callable[[Path], bytes | None],
+    compile_source: Compile,
+    index: Index,
 ) -> None:
     """Objects of all formats have the symbols, in the order, that llvm-ar gives them."""
     path = compile_source(source, flags)
@@ -145,9 +145,7 @@ def test_symbols_as_llvm_finds_them(
 
 
 @pytest.mark.llvm
-def test_linkages_of_bitcode(
-    compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
-) -> None:
+def test_linkages_of_bitcode(compile_source: Compile, index: Index) -> None:
     """Every linkage, names that are not text, and unnamed globals are as for LLVM."""
     path = compile_source(MODULE, ["-c", "-emit-llvm"], ".ll")
     assert symbols(path) == index(path)
@@ -155,22 +153,18 @@ def test_linkages_of_bitcode(
 
 
 @pytest.mark.llvm
-def test_code_object(
-    llvm: Tool, compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
-) -> None:
+def test_code_object(llvm: Tool, compile_source: Compile, index: Index) -> None:
     """A linked code object counts by its static symbol table; stripped, it is without symbols."""
     path = compile_source(DEVICE.replace("und()", "1"), [*AMDGPU])
     assert path.read_bytes()[16] == 3  # ET_DYN
     assert symbols(path) == index(path)
     assert b"g\0" in (symbols(path) or b"")
-    subprocess.run([llvm("llvm-strip"), path], check=True)
+    run_tool(llvm("llvm-strip"), path)
     assert symbols(path) == index(path) == b""
 
 
 @pytest.mark.llvm
-def test_wrapped_bitcode(
-    compile_source: Callable[..., Path], index: Callable[[Path], bytes | None]
-) -> None:
+def test_wrapped_bitcode(compile_source: Compile, index: Index) -> None:
     """Bitcode in its wrapper has the same symbols, whatever follows it."""
     path = compile_source(DEVICE, [*AMDGPU, "-c", "-emit-llvm"])
     plain = path.read_bytes()
@@ -180,26 +174,21 @@ def test_wrapped_bitcode(
 
 
 @pytest.mark.llvm
-def test_bitcode_of_an_older_llvm(
-    compile_source: Callable[..., Path], index: Callable[[Path], bytes | None], tmp_path: Path
-) -> None:
+def test_bitcode_of_an_older_llvm(compile_source: Compile, index: Index, tmp_path: Path) -> None:
     """The table that clang 19 writes is read as well."""
     (tmp_path / "old.c").write_text(SOURCE, encoding="utf-8")
     old = tmp_path / "old.bc"
-    clang = shutil.which("clang-19")
-    if clang is None:
-        missing("clang-19")
-        raise AssertionError  # missing() does not return
-    subprocess.run([clang, *X86, "-c", "-emit-llvm", tmp_path / "old.c", "-o", old], check=True)
+    clang = program("clang-19")
+    run_tool(clang, *X86, "-c", "-emit-llvm", tmp_path / "old.c", "-o", old)
     assert symbols(old) == index(old)
 
 
 @pytest.fixture
-def untabled(llvm: Tool, compile_source: Callable[..., Path], tmp_path: Path) -> Path:
+def untabled(llvm: Tool, compile_source: Compile, tmp_path: Path) -> Path:
     """Return bitcode that has no symbol table: llvm-as makes none of assembler code."""
     text = compile_source(SOURCE + ASM, [*X86, "-S", "-emit-llvm"])
     made = tmp_path / "untabled.bc"
-    subprocess.run([llvm("llvm-as"), text, "-o", made], check=True)
+    run_tool(llvm("llvm-as"), text, "-o", made)
     return made
 
 
@@ -214,7 +203,7 @@ def test_bitcode_without_symbol_table(untabled: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_broken_bitcode(compile_source: Callable[..., Path]) -> None:
+def test_broken_bitcode(compile_source: Compile) -> None:
     """Any damage gives symbols or a warning, never anything else."""
     original = compile_source(SOURCE + ASM, [*X86, "-c", "-emit-llvm"]).read_bytes()
     source = random.Random(1)
@@ -264,51 +253,9 @@ def test_module_by_hand() -> None:
         assert member_symbols(memoryview(module(flags))) == b""
 
 
-BROKEN_BITCODE = {
-    "magic-only": (b"BC\xc0\xde", "without a module"),
-    "no-module": (b"BC\xc0\xde" + block(13, bytes(8)), "without a module"),
-    "no-block": (b"BC\xc0\xde" + bytes([3]) * 16, "broken or cut short"),
-    "block-behind-end": (b"BC\xc0\xde" + block(8, bytes(8), 99), "broken or cut short"),
-    "name-behind-end": (module(name=(39, 2)), "a name that is not in its strings"),
-    "symbols-behind-end": (module(start=40), "symbol table is cut short"),
-    "too-many-symbols": (module(count=1 << 30), "symbol table is cut short"),
-    "wrapper-cut": (b"\xde\xc0\x17\x0b" + bytes(8), "wrapper is cut short"),
-    "wrapper-behind-end": (struct.pack("<5I", 0x0B17C0DE, 0, 20, 99, 0), "no bitcode"),
-}
-
-
-@pytest.mark.parametrize(("data", "message"), BROKEN_BITCODE.values(), ids=BROKEN_BITCODE.keys())
-def test_bitcode_that_contradicts_itself(data: bytes, message: str) -> None:
-    """Broken bitcode is not an object, as for LLVM, and the warning says why."""
-    warnings: list[str] = []
-    assert member_symbols(memoryview(data), warn=warnings.append) is None
-    assert member_symbols(memoryview(data)) is None
-    assert len(warnings) == 1
-    assert message in warnings[0]
-
-
 def test_padding_behind_bitcode() -> None:
     """Zeros may follow the last block."""
     assert member_symbols(memoryview(module() + bytes(16))) == b"s\0"
-
-
-UNTRUSTED_TABLES = {
-    "version": module(version=5),
-    "modules": module(modules=2),
-    "two-modules": module() + block(8, bytes(8)),
-    "no-strings": b"BC\xc0\xde" + block(8, bytes(8)) + block(25, blob(bytes(40))),
-    "no-blob": b"BC\xc0\xde" + block(8, bytes(8)) + block(25, bytes(64)) + block(23, bytes(64)),
-    "other-record": b"BC\xc0\xde" + block(8, b"") + block(25, b"\x02" + bytes(63)),
-    "blob-behind-end": b"BC\xc0\xde" + block(8, b"") + block(25, blob(bytes(99))[:20]),
-}
-
-
-@pytest.mark.parametrize("data", UNTRUSTED_TABLES.values(), ids=UNTRUSTED_TABLES.keys())
-def test_tables_of_other_forms(data: bytes) -> None:
-    """A symbol table of a form that is not known here is as good as none."""
-    warnings: list[str] = []
-    assert member_symbols(memoryview(data), warn=warnings.append) is None
-    assert "without a symbol table" in warnings[0]
 
 
 STRINGS = b"\0first\0second\0"
@@ -329,28 +276,25 @@ def elf(changes: tuple[tuple[str, int, int], ...] = ()) -> bytes:
     return bytes(data)
 
 
-def test_elf_by_hand() -> None:
-    """Global, weak and common symbols count; local and undefined ones do not."""
-    assert member_symbols(memoryview(elf())) == b"first\0second\0"
-    undefined = elf((("<H", 64 + 24 + 6, 0),))
-    assert member_symbols(memoryview(undefined)) == b"second\0"
-    file = elf((("<B", 64 + 24 + 4, 0x14),))
-    assert member_symbols(memoryview(file)) == b"second\0"
-
-
-def test_elf_without_symbol_table() -> None:
-    """An ELF file without sections or without symbol table is an object without symbols."""
-    assert member_symbols(memoryview(elf((("<Q", 40, 0),)))) == b""
-    assert member_symbols(memoryview(elf((("<I", HEADERS_AT + 64 + 4, 1),)))) == b""
-
-
-def test_elf_with_the_number_of_sections_elsewhere() -> None:
-    """e_shnum 0 means that section header 0 has the number."""
-    data = elf((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 3)))
-    assert member_symbols(memoryview(data)) == b"first\0second\0"
-
-
 SYMTAB = HEADERS_AT + 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ((), b"first\0second\0"),
+        ((("<H", 64 + 24 + 6, 0),), b"second\0"),  # undefined
+        ((("<B", 64 + 24 + 4, 0x14),), b"second\0"),  # a file
+        ((("<Q", 40, 0),), b""),  # no sections
+        ((("<I", SYMTAB + 4, 1),), b""),  # no symbol table
+        ((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 3)), b"first\0second\0"),  # e_shnum elsewhere
+    ],
+)
+def test_elf_by_hand(changes: tuple[tuple[str, int, int], ...], expected: bytes) -> None:
+    """Global, weak and common symbols count; local and undefined ones do not."""
+    assert member_symbols(memoryview(elf(changes))) == expected
+
+
 BROKEN_ELF = {
     "class": ((("<B", 4, 3),), "e_ident"),
     "byte-order": ((("<B", 5, 0),), "e_ident"),
@@ -431,13 +375,34 @@ def test_pe_image() -> None:
     assert member_symbols(memoryview(header[:76] + bytes(12) + table)) == b""
 
 
-BROKEN_COFF = {
-    "names-overlap": (
+UNTABLED = "without a symbol table"
+UNREADABLE = {
+    "magic-only": (b"BC\xc0\xde", "without a module"),
+    "no-module": (b"BC\xc0\xde" + block(13, bytes(8)), "without a module"),
+    "no-block": (b"BC\xc0\xde" + bytes([3]) * 16, "broken or cut short"),
+    "block-behind-end": (b"BC\xc0\xde" + block(8, bytes(8), 99), "broken or cut short"),
+    "name-behind-end": (module(name=(39, 2)), "a name that is not in its strings"),
+    "symbols-behind-end": (module(start=40), "symbol table is cut short"),
+    "too-many-symbols": (module(count=1 << 30), "symbol table is cut short"),
+    "wrapper-cut": (b"\xde\xc0\x17\x0b" + bytes(8), "wrapper is cut short"),
+    "wrapper-behind-end": (struct.pack("<5I", 0x0B17C0DE, 0, 20, 99, 0), "no bitcode"),
+    # Tables of a form that is not known here.
+    "version": (module(version=5), UNTABLED),
+    "modules": (module(modules=2), UNTABLED),
+    "two-modules": (module() + block(8, bytes(8)), UNTABLED),
+    "no-strings": (b"BC\xc0\xde" + block(8, bytes(8)) + block(25, blob(bytes(40))), UNTABLED),
+    "no-blob": (
+        b"BC\xc0\xde" + block(8, bytes(8)) + block(25, bytes(64)) + block(23, bytes(64)),
+        UNTABLED,
+    ),
+    "other-record": (b"BC\xc0\xde" + block(8, b"") + block(25, b"\x02" + bytes(63)), UNTABLED),
+    "blob-behind-end": (b"BC\xc0\xde" + block(8, b"") + block(25, blob(bytes(99))[:20]), UNTABLED),
+    "coff-names-overlap": (
         coff(*[record(b"\0\0\0\0\4\0\0\0", 0, 1, 2)] * 500, strings=b"n" * 9999 + b"\0"),
         "far longer than the file",
     ),
-    "table-behind-end": (coff(count=99), "cut short"),
-    "name-behind-end": (
+    "coff-table-behind-end": (coff(count=99), "cut short"),
+    "coff-name-behind-end": (
         coff(record(b"\0\0\0\0\x63\0\0\0", 0, 1, 2)),
         "offset 99 of the string",
     ),
@@ -448,12 +413,14 @@ BROKEN_COFF = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), BROKEN_COFF.values(), ids=BROKEN_COFF.keys())
-def test_broken_coff(data: bytes, message: str) -> None:
-    """COFF that contradicts itself is not an object, and the warning says why."""
+@pytest.mark.parametrize(("data", "message"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_unreadable_objects(data: bytes, message: str) -> None:
+    """Bitcode and COFF that contradict themselves are no objects; the warning says why."""
     warnings: list[str] = []
     assert member_symbols(memoryview(data), warn=warnings.append) is None
-    assert message in warnings[0]
+    assert member_symbols(memoryview(data)) is None
+    (warning,) = warnings
+    assert message in warning
 
 
 OTHERS = {
@@ -466,21 +433,11 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(("data", "expected"), OTHERS.values(), ids=OTHERS.keys())
-def test_other_content(data: bytes, expected: bytes | None) -> None:
-    """What is not an object has no symbols, and no warning."""
-    assert member_symbols(memoryview(data), warn=pytest.fail) == expected
-
-
 @pytest.mark.llvm
 @pytest.mark.parametrize(("data", "expected"), OTHERS.values(), ids=OTHERS.keys())
-def test_other_content_as_llvm(
-    data: bytes,
-    expected: bytes | None,
-    index: Callable[[Path], bytes | None],
-    tmp_path: Path,
-) -> None:
-    """LLVM makes an index for the same of them."""
+def test_other_content(data: bytes, expected: bytes | None, index: Index, tmp_path: Path) -> None:
+    """What is not an object has no symbols, no warning, and no index of LLVM's."""
+    assert member_symbols(memoryview(data), warn=pytest.fail) == expected
     (tmp_path / "other").write_bytes(data)
     assert index(tmp_path / "other") == expected
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError
 from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
     ADDED,
     C_SOURCE,
@@ -21,7 +21,6 @@ from tests.formats.object_files import (
     assemble,
     is_bundle_section,
     make_coff,
-    run,
 )
 from tests.formats.objects.elf.test_edit_sections import check_plan
 
@@ -58,13 +57,14 @@ def test_llvm_bytes(
     suffix: str,
     source: str,
     flags: list[str],
-    llvm: Callable[[str], str],
+    llvm: Tool,
     tmp_path: Path,
 ) -> None:
-    """Both directions give llvm-objcopy's bytes."""
     (tmp_path / f"a.{suffix}").write_text(source)
     host = tmp_path / "a.o"
-    run(llvm("clang"), f"--target={target}", "-c", *flags, tmp_path / f"a.{suffix}", "-o", host)
+    run_tool(
+        llvm("clang"), f"--target={target}", "-c", *flags, tmp_path / f"a.{suffix}", "-o", host
+    )
     objcopy = Objcopy(llvm("llvm-objcopy"), tmp_path, plan_coff)
     objcopy.check_removed(objcopy.check_added(host))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import random
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from offload_tool.formats.registration_ir import (
     object_text,
 )
 from offload_tool.operations.wrap import ELF_HOSTS
+from tests.conftest import Tool, run_tool
 from tests.formats.registration_modules import planned
 
 IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
@@ -83,7 +82,6 @@ def test_images_of_the_older_generation() -> None:
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64", "i686"])
 @pytest.mark.parametrize("generation", [22, 15])
 def test_coff_hosts(arch: str, generation: Generation) -> None:
-    """On Windows, too, the sections hold the images."""
     data, _ = build("openmp", f"{arch}-pc-windows-msvc", IMAGES, generation)
     name = b".llvm.offloading" if generation == 22 else b".rdata"
     sections = read_coff_sections(memoryview(data))
@@ -95,21 +93,18 @@ def test_coff_hosts(arch: str, generation: Generation) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("kind", ["openmp", "hip"])
-def test_llvm_reads_the_coff_object(
-    kind: RegisteredKind, tmp_path: Path, llvm: Callable[[str], str]
-) -> None:
+def test_llvm_reads_the_coff_object(kind: RegisteredKind, tmp_path: Path, llvm: Tool) -> None:
     """LLVM finds each section's new name, size and place in its header and in its symbol."""
     images = IMAGES if kind == "openmp" else IMAGES[2:]
     data, registration = build(kind, "x86_64-pc-windows-msvc", images)
     (tmp_path / "x.obj").write_bytes(data)
-    command = [llvm("llvm-readobj"), "--sections", "--symbols", "x.obj"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
-    assert "offload.image" not in done.stdout
+    done = run_tool(llvm("llvm-readobj"), "--sections", "--symbols", "x.obj", cwd=tmp_path)
+    assert "offload.image" not in done
     name = image_section(registration)
     sections = re.findall(
         rf"Section {{\n +Number: (\d+)\n +Name: {re.escape(name)} .*?RawDataSize: (\d+)\n"
         r" +PointerToRawData: 0x([0-9A-F]+).*?IMAGE_SCN_ALIGN_(\d+)BYTES",
-        done.stdout,
+        done,
         re.DOTALL,
     )
     assert [int(size) for _, size, _, _ in sections] == [len(image) for image in images]
@@ -120,7 +115,7 @@ def test_llvm_reads_the_coff_object(
         own = re.search(
             rf"Name: {re.escape(name)}\n +Value: 0\n +Section: \S+ \({number}\).*?"
             r"Length: (\d+)\n.*?Checksum: (\w+)",
-            done.stdout,
+            done,
             re.DOTALL,
         )
         assert own is not None
@@ -145,6 +140,5 @@ def test_too_large_for_32_bits() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(64), b"\x64\x86" + b"\xff" * 60])
 def test_no_object(data: bytes) -> None:
-    """What is not an object is refused."""
     with pytest.raises(FormatError):
         plan_object_with_images(data, [1])

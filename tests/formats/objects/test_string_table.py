@@ -25,7 +25,6 @@ def test_groups() -> None:
 
 @given(first=NAMES, second=NAMES)
 def test_each_string_is_at_its_offset(first: list[bytes], second: list[bytes]) -> None:
-    """Reading at a string's offset up to the NUL gives that string."""
     table, offsets = build_string_table(first, second)
     assert set(offsets) == {b"", *first, *second}
     for name, offset in offsets.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, is_compatible
 from offload_tool.formats.target.processors import AMDGPU_ARCHES, PROCESSORS, find_processor
 from offload_tool.formats.target.target_id import TargetID
+from tests.conftest import Tool
 from tests.formats.target.test_bundle_entry_id_llvm import Bundler, differences
 
 REST = "amd-amdhsa-"
@@ -65,7 +65,7 @@ def test_an_architecture_is_a_name_of_its_processor() -> None:
 
 
 @pytest.fixture
-def bundler(llvm23: Callable[[str], str], tmp_path: Path) -> Bundler:
+def bundler(llvm23: Tool, tmp_path: Path) -> Bundler:
     """Return LLVM 23's bundler."""
     return Bundler(llvm23("clang-offload-bundler"), tmp_path)
 

@@ -112,7 +112,6 @@ def test_target_ids_that_llvm_would_lose_are_kept_with_a_warning(target_id, part
 
 
 def test_an_old_triple_with_an_unknown_processor_warns_twice():
-    """Both oddities of an ID are told."""
     result, warnings = parse_with_warnings(HIP + "gfx1399")
     assert result == HIP + "-gfx1399"
     assert len(warnings) == 2
@@ -184,7 +183,6 @@ def test_read_never_raises_and_is_stable(text):
 
 @given(IDS)
 def test_written_ids_are_parsed_and_read_as_themselves(entry):
-    """What we write means the same to parse and to read."""
     assert BundleEntryID.parse(str(entry)) == entry
     assert BundleEntryID.read(str(entry)) == entry
 
@@ -228,7 +226,6 @@ def test_hip_and_openmp_serve_each_other_on_request_only(other, serves):
 
 @given(IDS)
 def test_every_id_serves_itself(entry):
-    """An entry serves the target of the same ID, with or without a target ID."""
     assert incompatibility(entry, entry) is None
 
 
@@ -266,7 +263,6 @@ def test_best_match_is_some_entry_that_serves_if_there_is_any(entries, target):
 
 
 def test_duplicates_name_both_spellings():
-    """Two spellings of one ID are a problem that names both and the ID."""
     spellings = [HIP + "-tahiti", HIP + "-gfx906", HIP + "unknown-gfx600"]
     ids = [BundleEntryID.parse(text) for text in spellings]
     assert find_conflicts(ids, spellings) == (

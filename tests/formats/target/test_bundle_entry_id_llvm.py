@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.target import triple as triples
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, find_conflicts, is_compatible
 from offload_tool.formats.target.processors import PROCESSORS
+from tests.conftest import Tool
 from tests.fuzz.seeds import archive, bundle
 
 pytestmark = pytest.mark.llvm
@@ -115,21 +116,9 @@ class Bundler:
 
 
 @pytest.fixture
-def bundler(llvm: Callable[[str], str], tmp_path: Path) -> Bundler:
+def bundler(llvm: Tool, tmp_path: Path) -> Bundler:
     """Return LLVM 22's bundler."""
     return Bundler(llvm("clang-offload-bundler"), tmp_path)
-
-
-@pytest.fixture
-def written_ids(bundler: Bundler) -> Callable[[Sequence[str]], list[str]]:
-    """Return the IDs that the bundler writes for typed IDs, in order."""
-    return bundler.written
-
-
-@pytest.fixture
-def served(bundler: Bundler) -> Callable[..., list[set[int]]]:
-    """Give, for each target, the indices of the entries that LLVM hands to it."""
-    return bundler.served
 
 
 def differences(
@@ -169,14 +158,14 @@ def random_triples(rng: random.Random, count: int) -> list[str]:
 
 
 @pytest.mark.llvm22
-def test_triples_are_written_as_llvm_writes_them(written_ids):
+def test_triples_are_written_as_llvm_writes_them(bundler):
     """3000 random triples of known and unknown names come out the same, none different."""
     typed = [f"hip-{triple}-" for triple in random_triples(random.Random(22), 3000)]
     ours = [str(BundleEntryID.parse(text)) for text in typed]
-    assert ours == written_ids(typed)
+    assert ours == bundler.written(typed)
 
 
-def test_kept_target_ids_are_written_as_llvm_writes_them(written_ids):
+def test_kept_target_ids_are_written_as_llvm_writes_them(bundler):
     """Target IDs in canonical form, and malformed ones, come out as LLVM writes them."""
     choices = itertools.product(
         ("hip", "hipv4"),
@@ -186,14 +175,14 @@ def test_kept_target_ids_are_written_as_llvm_writes_them(written_ids):
     )
     # An environment of its own keeps each target out of the others' composition.
     typed = [f"{kind}-{arch}-{rest}-gnu{i}-{t}" for i, (kind, arch, rest, t) in enumerate(choices)]
-    assert [str(BundleEntryID.parse(text)) for text in typed] == written_ids(typed)
+    assert [str(BundleEntryID.parse(text)) for text in typed] == bundler.written(typed)
 
 
 @pytest.mark.llvm22
-def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(written_ids):
+def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(bundler):
     """LLVM keeps 91 primary names, and loses alternative ones and those of newer GPUs."""
     names = [n for row in PROCESSORS.values() for n in (row.name, *row.alternative_names)]
-    written = written_ids([f"hip-amdgcn-amd-amdhsa--{name}" for name in names])
+    written = bundler.written([f"hip-amdgcn-amd-amdhsa--{name}" for name in names])
     kept = {text.rpartition("--")[2] for text in written}
     newer = {name for name in PROCESSORS if name.startswith("sm_") and name.endswith("f")}
     known = {row.name for row in PROCESSORS.values() if row.since <= 22} - newer
@@ -203,7 +192,7 @@ def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(written_ids):
 
 @pytest.mark.llvm22
 @pytest.mark.parametrize("seed", range(3))
-def test_triples_serve_each_other_as_in_llvm(served, seed):
+def test_triples_serve_each_other_as_in_llvm(bundler, seed):
     """Of 200 000 random pairs of triples over 1000 match, and LLVM agrees on every one."""
     rng = random.Random(seed)
     pools = (
@@ -219,7 +208,7 @@ def test_triples_serve_each_other_as_in_llvm(served, seed):
 
     entries = [text for text in pick(900) if not apple_on_windows_gnu(text)]
     targets = unique_by_written_form(pick(900))
-    serving, different = differences(entries, targets, served(entries, targets))
+    serving, different = differences(entries, targets, bundler.served(entries, targets))
     assert different == []
     assert len(entries) * len(targets) > 200_000
     assert serving > 1000
@@ -231,20 +220,19 @@ def apple_on_windows_gnu(entry: str) -> bool:
     return (meaning.vendor, meaning.system, meaning.environment) == ("apple", "windows", "gnu")
 
 
-def test_architectures_serve_each_other_as_in_llvm(served):
-    """Every pair of architecture names is decided as LLVM decides it."""
+def test_architectures_serve_each_other_as_in_llvm(bundler):
     bases = ("arm", "armeb", "thumb", "arm64", "arm64_32", "aarch64_be")
     arms = [f"{base}v{version}" for base in bases for version in ARM_VERSIONS]
     arms += [f"{base}v{version}eb" for base in ("arm", "arm64") for version in ARM_VERSIONS]
     ids = [f"hip-{arch}-unknown-unknown-unknown-" for arch in dict.fromkeys([*ARCHES, *arms])]
-    serving, different = differences(ids, ids, served(ids, ids))
+    serving, different = differences(ids, ids, bundler.served(ids, ids))
     assert different == []
     assert serving > 2 * len(ids)
 
 
 @pytest.mark.llvm22
 @pytest.mark.parametrize("options", [(), ("-hip-openmp-compatible",)], ids=["strict", "hip-openmp"])
-def test_kinds_and_target_ids_serve_each_other_as_in_llvm(served, options):
+def test_kinds_and_target_ids_serve_each_other_as_in_llvm(bundler, options):
     """Kinds, architectures and target IDs LLVM keeps: LLVM agrees on every one of the pairs."""
     rng = random.Random(4)
     arches = [*["amdgcn"] * 8, "nvptx64", "spirv64", "x86_64", "r600"]
@@ -261,7 +249,7 @@ def test_kinds_and_target_ids_serve_each_other_as_in_llvm(served, options):
     targets = [f"{k}-{a}-amd-amdpal-e{i}-{t}" for i, (k, a, t) in enumerate(pick(kinds, 600))]
     targets.append("host-x86_64-amd-amdpal-e-")
     serving, different = differences(
-        entries, targets, served(entries, targets, *options), hip_openmp=bool(options)
+        entries, targets, bundler.served(entries, targets, *options), hip_openmp=bool(options)
     )
     assert different == []
     assert len(entries) * len(targets) > 250_000
@@ -285,20 +273,20 @@ DELIBERATE = [
 
 @pytest.mark.llvm22
 @pytest.mark.parametrize(("entry", "target", "theirs", "ours"), DELIBERATE)
-def test_deliberate_differences_are_as_documented(served, entry, target, theirs, ours):
+def test_deliberate_differences_are_as_documented(bundler, entry, target, theirs, ours):
     """Where LLVM 22 loses target IDs, it matches wrongly or not at all, and we do not."""
     kind, rest = ("hipv4", entry[2:]) if entry.startswith("v4") else ("hip", entry)
     stored, wanted = f"{kind}-amdgcn-amd-amdhsa{rest}", f"hip-amdgcn-amd-amdhsa{target}"
-    (got,) = served([stored], [wanted])
+    (got,) = bundler.served([stored], [wanted])
     assert bool(got) == theirs
     assert is_compatible(BundleEntryID.read(stored), BundleEntryID.parse(wanted)) == ours
 
 
-def test_the_rule_for_apple_on_windows_is_not_copied(served):
+def test_the_rule_for_apple_on_windows_is_not_copied(bundler):
     """LLVM gives an Apple entry for GNU on Windows to any vendor's Windows; we do not."""
     entry, target = "hip-x86_64-apple-windows-gnu-", "hip-x86_64-pc-windows-msvc-"
     assert apple_on_windows_gnu(entry)
-    assert served([entry], [target]) == [{0}]
+    assert bundler.served([entry], [target]) == [{0}]
     assert not is_compatible(BundleEntryID.read(entry), BundleEntryID.parse(target))
 
 

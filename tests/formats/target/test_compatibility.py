@@ -22,6 +22,7 @@ from offload_tool.formats.target.compatibility import (
 )
 from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.formats.target.target_id import TargetID
+from tests.conftest import Tool, run_tool
 
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"
@@ -142,7 +143,6 @@ def test_completions() -> None:
 
 
 def test_no_processor_is_covered_twice() -> None:
-    """Each processor has one generic processor at most, as a device asks for one."""
     covered = [name for row in GENERICS for name in row.covers]
     assert len(covered) == len(set(covered))
     assert "gfx908" not in GENERIC_OF
@@ -151,9 +151,7 @@ def test_no_processor_is_covered_twice() -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("generic", GENERICS, ids=lambda row: row.name)
-def test_covered_processors_run_generic_code(
-    generic, llvm: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_covered_processors_run_generic_code(generic, llvm: Tool, tmp_path: Path) -> None:
     """LLVM reads generic code the same for each covered processor, not for another family's.
 
     Its ELF header has a generic version, which native code has not.
@@ -230,7 +228,6 @@ def test_cuda_loads_the_nearest(device: str, loaded: str, others: str) -> None:
     ],
 )
 def test_reasons_of_cuda(code: str, device: str, reason: str) -> None:
-    """What does not serve a device has a reason."""
     assert find_fit(cuda(code), cuda(device)) is None
     assert why_not(cuda(code), cuda(device)) == reason
 
@@ -239,7 +236,7 @@ def test_reasons_of_cuda(code: str, device: str, reason: str) -> None:
 def test_rules_of_ptx(seed: int, nvidia: Callable[[str], Path], tmp_path: Path) -> None:
     """NVIDIA's assembler takes PTX for exactly the processors that we say can run it."""
     ptxas = nvidia("ptxas")
-    said = subprocess.run([ptxas, "--help"], check=True, capture_output=True, text=True).stdout
+    said = run_tool(ptxas, "--help")
     known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", said)))
     rng = random.Random(seed)
     for _ in range(12):

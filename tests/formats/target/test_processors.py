@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +16,13 @@ from offload_tool.formats.target.processors import (
     nearest_names,
     processor_of_mach,
 )
+from tests.conftest import Tool, run_tool
 
 AMDGPU = [row for row in PROCESSORS.values() if row.family == "amdgcn"]
 FEATURES = ("sramecc", "xnack")
 
 
 def test_alternative_names_find_the_primary_row():
-    """An alternative name finds the row of its primary name."""
     assert find_processor("polaris11") is find_processor("gfx803") is PROCESSORS["gfx803"]
 
 
@@ -84,8 +83,9 @@ class Clang(NamedTuple):
 
     def number(self, output: Path, *options: str) -> int:
         """Compile for a GPU; return the low byte of e_flags."""
-        command = [self.path, *options, "-nogpulib", "-c", "-x", "assembler", "/dev/null"]
-        subprocess.run([*command, "-o", output], capture_output=True, check=True)
+        run_tool(
+            self.path, *options, "-nogpulib", "-c", "-x", "assembler", "/dev/null", "-o", output
+        )
         return output.read_bytes()[48]
 
 
@@ -102,14 +102,12 @@ def clang(request) -> Clang:
 
 @pytest.mark.llvm
 def test_clang_lists_the_same_amdgpu_names(clang: Clang):
-    """The AMD rows and their alternative names are clang's list of processors."""
     ours = {name for row in clang.rows for name in (row.name, *row.alternative_names)}
     assert ours == clang.cpus("amdgcn-amd-amdhsa") - {"generic", "generic-hsa"}
 
 
 @pytest.mark.llvm
-def test_clang_lists_the_same_nvptx_names(llvm: Callable[[str], str]):
-    """The NVIDIA rows are clang's list of processors."""
+def test_clang_lists_the_same_nvptx_names(llvm: Tool):
     ours = {row.name for row in PROCESSORS.values() if row.family == "nvptx"}
     assert ours == Clang(llvm("clang"), 22).cpus("nvptx64")
 

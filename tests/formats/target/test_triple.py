@@ -140,7 +140,6 @@ def test_the_first_different_field_is_named(first, second, reason):
 
 @given(TRIPLE, TRIPLE)
 def test_compatibility_is_symmetric_and_every_triple_serves_itself(first, second):
-    """The rule has no direction."""
     assert triples.incompatibility(first, first) is None
     is_compatible = triples.incompatibility(first, second) is None
     assert is_compatible == (triples.incompatibility(second, first) is None)

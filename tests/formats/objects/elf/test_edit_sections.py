@@ -6,7 +6,6 @@ import io
 import platform
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from offload_tool.errors import ContentError, FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io.write_plan import HOST, FilePlan, Range
+from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
     ADDED,
     C_SOURCE,
@@ -28,7 +28,6 @@ from tests.formats.object_files import (
     assemble,
     is_bundle_section,
     make_elf,
-    run,
     write_file,
 )
 
@@ -65,7 +64,7 @@ def plan_removed(host: bytes) -> FilePlan:
 
 
 @pytest.fixture
-def objcopy(llvm: Callable[[str], str], tmp_path: Path) -> Objcopy:
+def objcopy(llvm: Tool, tmp_path: Path) -> Objcopy:
     return Objcopy(llvm("llvm-objcopy"), tmp_path, plan_elf)
 
 
@@ -82,7 +81,7 @@ def objcopy(llvm: Callable[[str], str], tmp_path: Path) -> Objcopy:
     ],
 )
 def test_llvm_bytes(
-    target: str, extra: list[str], llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path
+    target: str, extra: list[str], llvm: Tool, objcopy: Objcopy, tmp_path: Path
 ) -> None:
     """Both directions give llvm-objcopy's bytes, for objects and for shared libraries."""
     for suffix, source, flags in (
@@ -94,9 +93,9 @@ def test_llvm_bytes(
         (tmp_path / f"a.{suffix}").write_text(source)
         host = tmp_path / "a.o"
         clang = (llvm("clang"), f"--target={target}-linux-gnu", "-c", *flags, *extra)
-        run(*clang, tmp_path / f"a.{suffix}", "-o", host)
+        run_tool(*clang, tmp_path / f"a.{suffix}", "-o", host)
         if extra:
-            run(llvm("ld.lld"), "-shared", host, "-o", tmp_path / "a.so")
+            run_tool(llvm("ld.lld"), "-shared", host, "-o", tmp_path / "a.so")
             host = tmp_path / "a.so"
         objcopy.check_removed(objcopy.check_added(host))
 
@@ -104,12 +103,12 @@ def test_llvm_bytes(
 @pytest.mark.llvm
 @pytest.mark.parametrize("target", ["x86_64", "i386", "mips", "mips64el", "mips64", "s390x"])
 def test_symbols_in_removed_sections(
-    target: str, llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path
+    target: str, llvm: Tool, objcopy: Objcopy, tmp_path: Path
 ) -> None:
     """Symbols of removed sections vanish, and relocations and groups follow the others."""
     (tmp_path / "a.s").write_text(SIGNED_SYMBOLS)
     command = (llvm("clang"), f"--target={target}-linux-gnu", "-c")
-    run(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
+    run_tool(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
     before = read_elf_tables(memoryview((tmp_path / "a.o").read_bytes()))
     after = read_elf_tables(memoryview(objcopy.check_removed((tmp_path / "a.o").read_bytes())))
     assert len(after.names) < len(before.names)
@@ -117,12 +116,11 @@ def test_symbols_in_removed_sections(
 
 
 @pytest.mark.llvm
-def test_empty_symbol_table(llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path) -> None:
-    """A library's symbol table without symbols goes with its names, as there."""
+def test_empty_symbol_table(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text(C_SOURCE)
     clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-fPIC", "-c")
-    run(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
-    run(llvm("ld.lld"), "-shared", tmp_path / "a.o", "-o", tmp_path / "a.so")
+    run_tool(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
+    run_tool(llvm("ld.lld"), "-shared", tmp_path / "a.o", "-o", tmp_path / "a.so")
     data = bytearray((tmp_path / "a.so").read_bytes())
     tables = read_elf_tables(memoryview(data))
     row = tables.header.e_shoff + tables.names.index(b".symtab") * 64
@@ -133,15 +131,13 @@ def test_empty_symbol_table(llvm: Callable[[str], str], objcopy: Objcopy, tmp_pa
 
 
 @pytest.mark.llvm
-def test_more_than_65280_sections(
-    llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path
-) -> None:
+def test_more_than_65280_sections(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
     """Section numbers that need SHT_SYMTAB_SHNDX are kept; it goes when they shrink."""
     lines = [f'.section {PREFIX}{kind}-x,"e"\n.byte 0\n' for kind in ("host", "hip")]
     lines += (f'.section .t{i},"a"\ns{i}: .byte {i & 255}\n' for i in range(65277))
     (tmp_path / "a.s").write_text("".join(lines))
     command = (llvm("clang"), "--target=x86_64-linux-gnu", "-c")
-    run(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
+    run_tool(*command, tmp_path / "a.s", "-o", tmp_path / "a.o")
     added = read_elf_tables(memoryview(objcopy.check_added(tmp_path / "a.o")))
     assert b".symtab_shndx" in added.names
     removed = objcopy.check_removed((tmp_path / "a.o").read_bytes())
@@ -149,7 +145,7 @@ def test_more_than_65280_sections(
 
 
 @pytest.mark.llvm
-def test_program_runs(llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Path) -> None:
+def test_program_runs(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
     """A program linked from a bundled and an extracted object runs, and so with sections."""
     if platform.machine() != "x86_64":
         pytest.skip("the program is for x86-64")
@@ -157,11 +153,11 @@ def test_program_runs(llvm: Callable[[str], str], objcopy: Objcopy, tmp_path: Pa
         'void _start(void) { __asm__("mov $60, %eax; mov $42, %edi; syscall"); }'
     )
     clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-c", "-g")
-    run(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
+    run_tool(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
     bundled = objcopy.check_added(tmp_path / "a.o")
     for data in (bundled, objcopy.check_removed(bundled)):
         (tmp_path / "b.o").write_bytes(data)
-        run(llvm("ld.lld"), tmp_path / "b.o", "-o", tmp_path / "program")
+        run_tool(llvm("ld.lld"), tmp_path / "b.o", "-o", tmp_path / "program")
         assert not any(map(is_bundle_section, read_names((tmp_path / "program").read_bytes())))
         (tmp_path / "program").write_bytes(objcopy.check_added(tmp_path / "program"))
         assert subprocess.run([tmp_path / "program"], check=False).returncode == 42

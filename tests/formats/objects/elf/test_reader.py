@@ -21,7 +21,6 @@ def read(data: bytes, path: str | None = None) -> tuple[ElfTables, list[NamedSym
 
 
 def test_header_sections_and_symbols() -> None:
-    """Machine, type, sections and symbols are what the file says."""
     tables, symbols = read(OBJECT)
     header = tables.header
     assert (header.e_type, header.e_machine, header.e_flags) == (ET_REL, 62, 0)

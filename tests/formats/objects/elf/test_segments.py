@@ -183,14 +183,12 @@ def test_no_room() -> None:
 
 
 def test_outside_of_the_section() -> None:
-    """A range that begins before its section is refused."""
     rows = [(BUNDLES, Replacement(FIRST - 1, 10, FilePlan.of([b""])))]
     with pytest.raises(FormatError, match=r"\.hip_fatbin"):
         plan_shrunk_elf(memoryview(OBJECT.make()), rows)
 
 
 def test_shared_bytes(tmp_path: Path) -> None:
-    """Two sections that share the bundle's bytes are refused."""
     elf = replace(OBJECT, data={"sh_addr": 0, "sh_offset": FIRST})
     refused(elf, tmp_path, "shares bytes with section 1")
 
@@ -241,7 +239,6 @@ def test_linked(name: str, kind: int, tmp_path: Path) -> None:
 
 
 def test_nothing_loaded(tmp_path: Path) -> None:
-    """A program without loadable segments is refused."""
     refused(replace(LINKED, segments=()), tmp_path, "it has no loadable segments")
     note = load()._replace(p_type=NOTE)
     refused(replace(LINKED, segments=(note,)), tmp_path, "it has no loadable segments")
@@ -413,7 +410,6 @@ def test_object(tmp_path: Path) -> None:
 
 
 def test_symbols_inside_of_bundles(tmp_path: Path) -> None:
-    """An object with a symbol in the middle of its bundles is refused."""
     symbols = (symbol(OBJECT_SYMBOL, BUNDLES, 1, 0),)
     message = "a symbol points into section 1 .*, but to no bundle's beginning"
     refused(replace(OBJECT, symbols=symbols), tmp_path, message)
