@@ -111,6 +111,12 @@ class Project:
         path.write_text(text)
         return path
 
+    def script(self, name: str, text: str) -> Path:
+        """Write a program, such as a launcher."""
+        path = self.write(name, text)
+        path.chmod(0o755)
+        return path
+
     def sconstruct(self, body: str, head: str = SCONSTRUCT) -> None:
         self.write("SConstruct", head + body)
 
@@ -128,15 +134,40 @@ class Project:
             "is up to date" in done.stdout or "Nothing to be done" in done.stdout,
         )
 
-    def build(self, *arguments: str) -> list[str]:
-        """Run scons, which must succeed; return what it compiled."""
+    def done(self, *arguments: str) -> Run:
+        """Run scons, which must succeed."""
         run = self.run(*arguments)
         assert run.status == 0, run.output + run.errors
-        return run.compiles
+        return run
+
+    def fails(self, *arguments: str) -> Run:
+        """Run scons, which must fail with a message, and no traceback."""
+        run = self.run(*arguments)
+        assert run.status == 2, run.output + run.errors
+        assert "Traceback" not in run.errors
+        return run
+
+    def build(self, *arguments: str) -> list[str]:
+        """Run scons, which must succeed; return what it compiled."""
+        return self.done(*arguments).compiles
+
+    def build_once(self, *arguments: str) -> list[str]:
+        """Build, and again, which must do nothing; return what the first build compiled."""
+        compiled = self.build(*arguments)
+        self.assert_up_to_date(*arguments)
+        return compiled
+
+    def start(self, program: str = "prog", **variables: str) -> list[str]:
+        """Run a program, which must succeed, in the project's folder; return what it prints."""
+        command, environment = [self.folder / program], {**os.environ, **variables}
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
 
     def assert_up_to_date(self, *arguments: str) -> None:
-        run = self.run("--debug=explain", *arguments)
-        assert run.status == 0, run.output + run.errors
+        run = self.done("--debug=explain", *arguments)
         assert run.compiles == [], run.output
         assert run.up_to_date, run.output
 

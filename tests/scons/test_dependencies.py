@@ -23,8 +23,7 @@ def folders(project: Project) -> Project:
     project.write("first/other.h", "")
     project.write("second/value.h", "#define HERE 1\n")
     project.sconstruct(FOLDERS + NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
     return project
 
 
@@ -41,8 +40,7 @@ def test_header_appears_beside_the_source(folders: Project) -> None:
     folders.write("value.h", "#define HERE 2\n")
     folders.assert_up_to_date()
     folders.write("k.hip", VALUED.replace("<value.h>", '"value.h"'))
-    assert folders.build() == ALL
-    folders.assert_up_to_date()
+    assert folders.build_once() == ALL
 
 
 def test_generated_header_appears_earlier_on_the_path(folders: Project) -> None:
@@ -51,8 +49,7 @@ def test_generated_header_appears_earlier_on_the_path(folders: Project) -> None:
     folders.sconstruct(
         "env.Command('first/value.h', 'value.txt', Copy('$TARGET', '$SOURCE'))\n" + FOLDERS + NODES
     )
-    assert folders.build() == ALL
-    folders.assert_up_to_date()
+    assert folders.build_once() == ALL
 
 
 def test_header_of_an_unread_branch_appears(project: Project) -> None:
@@ -70,8 +67,7 @@ def test_header_of_an_unread_branch_appears(project: Project) -> None:
     project.build()  # other flags
     project.assert_up_to_date()
     project.write("special.h", "// appears\n")
-    assert project.build() == passes("k.hip", "gfx90a:xnack+")
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.hip", "gfx90a:xnack+")
 
 
 def test_included_by_a_flag(project: Project) -> None:
@@ -83,11 +79,9 @@ def test_included_by_a_flag(project: Project) -> None:
     project.sconstruct(
         "env.Append(OFFLOAD_HOST_FLAGS=['-DFORCED=0'])\n" + flags + NODES + generated
     )
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
     project.write("forced.txt", "#define FORCED 2\n")
-    assert project.build() == passes("k.hip", *BOTH)
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.hip", *BOTH)
 
 
 def test_deleted_header_that_is_missed(folders: Project) -> None:
@@ -97,8 +91,7 @@ def test_deleted_header_that_is_missed(folders: Project) -> None:
     assert run.status != 0
     assert "'value.h' file not found" in run.errors
     folders.write("second/value.h", "#define HERE 1\n")
-    folders.build()
-    folders.assert_up_to_date()
+    folders.build_once()
 
 
 @pytest.mark.parametrize("duplicate", [False, True])
@@ -116,14 +109,11 @@ def test_variant_folder(project: Project, duplicate: bool) -> None:
     assert (project.folder / "out/k.gfx906.co").exists()
     project.assert_up_to_date()
     project.write("src/value.h", "#define HERE 2\n")
-    assert project.build() == expected
-    project.assert_up_to_date()
+    assert project.build_once() == expected
     project.write("src/k.hip", VALUED)
-    assert project.build() == expected
-    project.assert_up_to_date()
+    assert project.build_once() == expected
     project.write("src/include/value.h", "#define HERE 3\n")
-    assert project.build() == expected
-    project.assert_up_to_date()
+    assert project.build_once() == expected
 
 
 def test_subdirectories(project: Project) -> None:
@@ -140,13 +130,11 @@ def test_subdirectories(project: Project) -> None:
         "env['CPPPATH'] = ['#include']\nSConscript(['a/SConscript', 'b/SConscript'], 'env')\n"
     )
     both = sorted(passes("a/a.hip", "gfx906") + passes("b/b.hip", "gfx906"))
-    assert project.build() == both
-    project.assert_up_to_date()
+    assert project.build_once() == both
     project.write("a/own.h", "// changed\n")
     assert project.build() == passes("a/a.hip", "gfx906")
     project.write("include/all.h", "#define HERE 2\n")
-    assert project.build() == both
-    project.assert_up_to_date()
+    assert project.build_once() == both
 
 
 def test_repository(project: Project) -> None:
@@ -158,17 +146,13 @@ def test_repository(project: Project) -> None:
     (project.folder / "k.hip").unlink()
     project.sconstruct(f"Repository({str(there)!r})\nenv['CPPPATH'] = ['include']\n" + NODES)
     expected = passes(f"{there}/k.hip", "host", *BOTH)
-    assert project.build() == expected
-    project.assert_up_to_date()
+    assert project.build_once() == expected
     other.write("include/value.h", "#define HERE 2\n")
-    assert project.build() == expected
-    project.assert_up_to_date()
+    assert project.build_once() == expected
     project.write("include/value.h", "#define HERE 3\n")
-    assert project.build() == expected
-    project.assert_up_to_date()
+    assert project.build_once() == expected
     project.write("k.hip", VALUED.replace("HERE", "HERE + 1"))
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
 
 
 def test_generated_headers_of_generated_headers(project: Project) -> None:
@@ -182,11 +166,9 @@ def test_generated_headers_of_generated_headers(project: Project) -> None:
     )
     project.write("late.txt", "#define LATE 1\n")
     project.sconstruct(NODES + generate)
-    assert project.build("k.gfx906.co") == passes("k.hip", "gfx906")
-    project.assert_up_to_date("k.gfx906.co")
+    assert project.build_once("k.gfx906.co") == passes("k.hip", "gfx906")
     project.write("inner.txt", "#define HERE 2\n")
-    assert project.build("k.gfx906.co") == passes("k.hip", "gfx906")
-    project.assert_up_to_date("k.gfx906.co")
+    assert project.build_once("k.gfx906.co") == passes("k.hip", "gfx906")
     # One that is included only now has not been made yet.
     project.write("outer.txt", '#include "inner.h"\n#include "late.h"\n')
     assert project.build("k.gfx906.co") == passes("k.hip", "gfx906")
@@ -199,11 +181,9 @@ def test_generated_source(project: Project) -> None:
     project.write("k.txt", KERNEL)
     (project.folder / "k.hip").unlink()
     project.sconstruct(NODES + "env.Command('k.hip', 'k.txt', Copy('$TARGET', '$SOURCE'))\n")
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
     project.write("k.txt", KERNEL + "// a comment\n")
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
 
 
 def test_header_of_one_openmp_pass(project: Project) -> None:
@@ -213,11 +193,9 @@ def test_header_of_one_openmp_pass(project: Project) -> None:
         "k.c", '#ifdef __gfx90a__\n#include "only.h"\n#endif\nint f(void) { return 1; }\n'
     )
     project.sconstruct("env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n")
-    assert project.build() == passes("k.c", "host-ir", *BOTH)
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.c", "host-ir", *BOTH)
     project.write("only.h", "#define ONLY 2\n")
-    assert project.build() == passes("k.c", "gfx90a:xnack+")
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.c", "gfx90a:xnack+")
 
 
 @pytest.mark.parametrize(
@@ -231,8 +209,7 @@ def test_deciders(project: Project, decider: str) -> None:
         "k.hip", '#ifdef __gfx90a__\n#include "only.h"\n#endif\n#include "value.h"\n' + KERNEL
     )
     project.sconstruct(f"env.Decider({decider!r})\n" + NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
     later = time.time() + 5
     for name, expected in (("value.h", ALL), ("only.h", passes("k.hip", "gfx90a:xnack+"))):
         os.utime(project.write(name, "#define HERE 2\n"), (later, later))
@@ -253,11 +230,9 @@ def test_new_include(project: Project) -> None:
     project.build()
     project.write("outer.h", '#include "inner.h"\n')
     project.write("k.hip", '#include "outer.h"\n' + KERNEL.replace("VALUE", "INNER"))
-    assert project.build() == passes("k.hip", "host", *BOTH)
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.hip", "host", *BOTH)
     project.write("inner.h", "#define INNER 2\n")
-    assert project.build() == passes("k.hip", "host", *BOTH)
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.hip", "host", *BOTH)
 
 
 def test_include_that_no_pass_reads(project: Project) -> None:
@@ -265,8 +240,7 @@ def test_include_that_no_pass_reads(project: Project) -> None:
     project.write("never.h", "")
     project.write("k.hip", '#if 0\n#include "never.h"\n#endif\n' + KERNEL)
     project.sconstruct(PROGRAM)
-    project.build()
-    project.assert_up_to_date()
+    project.build_once()
     project.write("never.h", "// changed\n")
     project.assert_up_to_date()
 
@@ -279,8 +253,7 @@ def test_deleted_header(project: Project) -> None:
     project.build()
     header.unlink()
     project.write("k.hip", KERNEL)
-    assert project.build() == passes("k.hip", "host", *BOTH)
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.hip", "host", *BOTH)
 
 
 def test_blanks_in_names(project: Project) -> None:
@@ -288,11 +261,9 @@ def test_blanks_in_names(project: Project) -> None:
     project.write("a dir/my header.h", "#define MINE 1\n")
     project.write("a dir/k.hip", '#include "my header.h"\n' + KERNEL.replace("VALUE", "MINE"))
     project.sconstruct("env.OffloadBundle('a dir/k.hip')\n")
-    project.build()
-    project.assert_up_to_date()
+    project.build_once()
     project.write("a dir/my header.h", "#define MINE 2\n")
-    assert len(project.build()) == 2
-    project.assert_up_to_date()
+    assert len(project.build_once()) == 2
 
 
 def test_failed_compile_is_repeated(project: Project) -> None:
@@ -304,8 +275,7 @@ def test_failed_compile_is_repeated(project: Project) -> None:
     assert run.status != 0
     assert "k.hip" in run.errors
     project.write("k.hip", KERNEL)
-    project.build()
-    project.assert_up_to_date()
+    project.build_once()
 
 
 def test_sconstruct_head_is_what_users_write() -> None:

@@ -31,8 +31,7 @@ BUNDLE_SETTINGS = {
 def test_programs_that_differ_in_the_bundle(project: Project, settings: str) -> None:
     """Two programs that differ in their bundle only share all that is compiled."""
     project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
-    assert project.build() == FIRST
-    project.assert_up_to_date()
+    assert project.build_once() == FIRST
     first, second = ((project.folder / name).read_bytes() for name in ("k.hipfb", "k.q.hipfb"))
     assert first != second
     assert "registered" in output(project, "p")
@@ -78,8 +77,7 @@ COMPILE_SETTINGS = {
 def test_programs_that_differ_in_the_compile(project: Project, settings: str) -> None:
     """Two programs of one source with other flags are two builds of it, with a CUID each."""
     project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
-    assert project.build() == sorted(FIRST * 2)
-    project.assert_up_to_date()
+    assert project.build_once() == sorted(FIRST * 2)
     names = [
         subprocess.run(["nm", project.folder / f"k.{part}host.o"], capture_output=True, text=True)
         for part in ("", "q.")
@@ -183,8 +181,7 @@ def test_openmp_programs(project: Project) -> None:
         "env.OffloadProgram('p', 'r.c')\n"
         "env.OffloadProgram('q', 'r.c', CPPDEFINES={'VALUE': 2})\n"
     )
-    project.build()
-    project.assert_up_to_date()
+    project.build_once()
     assert [output(project, name) for name in "pq"] == ["1\n", "2\n"]
 
 

@@ -248,8 +248,7 @@ COLUMNS = ("HIP", "KPACK", "MARK", "EMBED", "LINK")
 
 def actions(project: Project, *arguments: str) -> dict[str, int]:
     """Build; return how many actions of each sort ran."""
-    run = project.run(*arguments)
-    assert run.status == 0, run.output + run.errors
+    run = project.done(*arguments)
     lines = [line for line in run.output.splitlines() if re.match(r"[A-Z]{3,} |/|clang", line)]
     counts = dict.fromkeys(COLUMNS, 0)
     for line in lines:
@@ -307,8 +306,8 @@ def test_archives_of_removed_targets(kpacked: Project) -> None:
     kpacked.sconstruct(HEAD + fewer + body)
     told = "offload: '.kpack/demo_gfx90a:xnack+.kpack' is of no target that this build makes"
     for _ in range(2):
-        run = kpacked.run("-Q")
-        assert (run.status, run.compiles) == (0, [])
+        run = kpacked.done("-Q")
+        assert run.compiles == []
         assert [line for line in run.errors.splitlines() if "offload:" in line] == [
             f"{told}, and would be found by what looks for such archives; remove it"
         ]
@@ -365,9 +364,7 @@ def test_kernels_of_other_arguments(kpacked: Project) -> None:
         one.read_text().replace("int* p", "\n#ifdef __gfx906__\nlong q,\n#endif\nint* p")
     )
     kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n")
-    run = kpacked.run()
-    assert run.status == 2
-    assert "the kernel '_Z3one" in run.errors
+    assert "the kernel '_Z3one" in kpacked.fails().errors
 
 
 REFUSED = {
@@ -491,8 +488,7 @@ def test_ways_to_name_a_library(kpacked: Project) -> None:
                 f"print('{library} by {way}:', *(a.name for a in env.OffloadKpack(prog)))\n"
             )
     kpacked.sconstruct(HEAD + "env['OFFLOAD_ARCH'] = 'gfx906'\n" + "".join(calls))
-    run = kpacked.run("-Q", "-n", "SConstruct")
-    assert run.status == 0, run.errors
+    run = kpacked.done("-Q", "-n", "SConstruct")
     archives = {"shared": "app_gfx906.kpack", "static": "app_gfx906.kpack demo_gfx906.kpack"}
     expected = [f"{lib} by {way}: {archives[lib]}" for lib in archives for way in WAYS]
     assert [line for line in run.output.splitlines() if " by " in line] == expected

@@ -42,8 +42,7 @@ def test_words_after_the_compiler(project: Project) -> None:
     for number in (1, 2):
         command = f"{shlex.quote(str(clang))} -DHERE={number}"
         project.sconstruct(f"env['OFFLOAD_CLANG'] = {command!r}\n" + NODES)
-        assert project.build() == ALL
-        project.assert_up_to_date()
+        assert project.build_once() == ALL
         assert_as_clean_build(project, OUTPUTS)
 
 
@@ -71,11 +70,9 @@ def test_file_of_flags_in_a_file_of_flags(project: Project) -> None:
     project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
     assert project.build() == ALL
     project.write("first/value.h", "#define HERE 2\n")
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
     project.write("more", "-Isecond\n")
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
 
 
 def test_marked_file_of_flags(project: Project) -> None:
@@ -86,8 +83,7 @@ def test_marked_file_of_flags(project: Project) -> None:
     project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
     assert project.build() == ALL
     project.write("in.rsp", "-DHERE=22")
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
     project.write("in.rsp", "@flags")
     failed = project.run()
     assert (failed.status, "recursive expansion" in failed.errors) == (2, True)
@@ -101,8 +97,7 @@ def test_file_of_flags_of_one_target(project: Project) -> None:
     project.write("k.hip", "#ifndef HERE\n#define HERE 0\n#endif\n" + BODY)
     assert project.build() == ALL
     project.write("flags", "-DHERE=2\n")
-    assert project.build() == passes("k.hip", "gfx90a:xnack+")
-    project.assert_up_to_date()
+    assert project.build_once() == passes("k.hip", "gfx90a:xnack+")
 
 
 def bitcode(project: Project, name: str, text: str) -> Path:
@@ -203,8 +198,7 @@ def test_library_of_the_compiler(project: Project) -> None:
     write_library(folder / "other", real, 3)
     path = f"env['ENV']['LD_LIBRARY_PATH'] = {str(folder / 'other')!r}\n"
     project.sconstruct(head + path + NODES)
-    assert project.build() == ALL
-    project.assert_up_to_date()
+    assert project.build_once() == ALL
 
 
 VARIABLES = {

@@ -133,8 +133,7 @@ def summary(output: str) -> dict[str, list[float]]:
 def test_summary(project: Project) -> None:
     """OFFLOAD_SUMMARY tells per target ID what was compiled, fetched or up to date."""
     cache = str(project.folder.parent / "cache")
-    slow = project.write("slow", '#!/bin/sh\nsleep 0.1\nexec "$@"\n')
-    slow.chmod(0o755)
+    slow = project.script("slow", '#!/bin/sh\nsleep 0.1\nexec "$@"\n')
     body = (
         f"env.Replace(OFFLOAD_SUMMARY=True, OFFLOAD_LAUNCHER={str(slow)!r})\n"
         f"env.CacheDir({cache!r})\n" + NODES
@@ -170,8 +169,7 @@ def test_summary_of_a_dry_run(project: Project) -> None:
 def test_misspelled_summary(project: Project, value: str) -> None:
     """What OFFLOAD_SUMMARY does not know is refused by name."""
     project.sconstruct(f"env['OFFLOAD_SUMMARY'] = {value!r}\n" + NODES)
-    run = project.run()
-    assert run.status == 2
+    run = project.fails()
     assert "OFFLOAD_SUMMARY: expected True, False or the name of a .json file" in run.errors
     assert f"found '{value}'" in run.errors
 
@@ -251,8 +249,7 @@ def test_progress(project: Project) -> None:
 
 def test_compilers_passed_over_are_told_once(project: Project) -> None:
     """The compiler in use is named in each build; others, once for a machine and their state."""
-    broken = project.write("bin/clang-99", "#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
+    broken = project.script("bin/clang-99", "#!/bin/sh\nexit 1\n")
     path = f"{broken.parent}{os.pathsep}{project.environment['PATH']}"
     project.environment |= {"PATH": path, "XDG_CACHE_HOME": str(project.folder / "cache")}
     project.environment.pop("OFFLOAD_CLANG", None)

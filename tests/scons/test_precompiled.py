@@ -213,8 +213,7 @@ def test_none_for_plain_sources(project: Project) -> None:
     sources = [project.write(f"{name}.cpp", "#include <header.h>\n").name for name in SOURCES]
     build = f"env.Append(CPPPATH=['first'])\nenv.OffloadStaticLibrary('all', {sources!r})"
     project.sconstruct(f"{ON}\n{build}", SCONSTRUCT)
-    run = project.run()
-    assert run.status == 0, run.errors
+    project.done()
     assert not (project.folder / PCH_FOLDER).exists()
 
 
@@ -305,9 +304,7 @@ def test_named_headers(project: Project) -> None:
     settings(project, "env.Replace(OFFLOAD_PCH=['header.h'], OFFLOAD_ARCH='gfx908')")
     assert said(project.run()) == f"0 compiles with, 3 without (3: {NOT_NAMED})"
     settings(project, "env.Replace(OFFLOAD_PCH=['<header.h>'])")
-    run = project.run()
-    assert run.status == 2
-    assert "as they stand between < and >, found '<header.h>'" in run.errors
+    assert "as they stand between < and >, found '<header.h>'" in project.fails().errors
 
 
 def test_why_not(project: Project) -> None:
@@ -447,9 +444,7 @@ def test_check(project: Project) -> None:
     project.write("own.h", "#ifndef OWN\n#define OWN 1\n#endif\n")
     lines = f"env.Replace(OFFLOAD_PCH_CHECK=1, OFFLOAD_CLANG={str(wrong)!r})"
     settings(project, ON, lines, "env.Replace(OFFLOAD_LAUNCHER='')")
-    run = project.run()
-    assert run.status == 2
-    assert "with a precompiled header it has other bytes than without" in run.errors
+    assert "with a precompiled header it has other bytes than without" in project.fails().errors
     settings(project, ON, "env.Replace(OFFLOAD_PCH_CHECK='each')")
     assert "expected a number of compiles, found 'each'" in project.run().errors
 
@@ -466,8 +461,7 @@ def test_program_runs(project: Project) -> None:
     text = (project.folder / "SConstruct").read_text()
     call = "env.OffloadProgram('prog', ['a.hip', 'b.hip', 'c.hip', 'runtime.c'])"
     project.write("SConstruct", text.replace("env.OffloadObject([])", call))
-    run = project.run()
-    assert run.status == 0, run.output + run.errors
+    run = project.done()
     assert said(run).startswith("9 compiles with")
     done = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
     assert done.stdout.count("registered") == 3

@@ -103,8 +103,7 @@ def test_missing_device_function(sources: Project) -> None:
     """A device function that no source defines fails the link by name, with no image left."""
     sources.write("two.hip", TWO.replace("int helper(", "int other(").replace("helper(2)", "1"))
     sources.sconstruct(RELOCATABLE + PROGRAM)
-    run = sources.run("-Q", "gfx906")
-    assert run.status == 2
+    run = sources.fails("-Q", "gfx906")
     assert re.search(r"undefined (hidden )?symbol: helper\(int\)", run.errors)
     assert "[prog.gfx906.co]" in run.errors
     assert not (sources.folder / "prog.gfx906.co").exists()
@@ -164,17 +163,14 @@ def test_misled_launcher(sources: Project, script: str, message: str) -> None:
     sources.sconstruct(RELOCATABLE + "env.OffloadHostObject('one.hip')\n")
     sources.build()
     find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
-    launcher = sources.write("launcher", f"#!/bin/sh\n{find}{script}\n")
-    launcher.chmod(0o755)
+    sources.script("launcher", f"#!/bin/sh\n{find}{script}\n")
     sources.sconstruct(
         RELOCATABLE + "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
         "env.OffloadDeviceObject('one.hip', OFFLOAD_ARCH='gfx906')\n"
     )
-    run = sources.run("-Q")
-    assert run.status == 2
+    run = sources.fails("-Q")
     assert "[one.gfx906.bc]" in run.errors
     assert message in run.errors
-    assert "Traceback" not in run.errors
     assert not (sources.folder / "one.gfx906.bc").exists()
 
 
@@ -198,5 +194,4 @@ def test_flags_of_two_words(project: Project) -> None:
         "env.Append(CCFLAGS=['--config', './host.cfg', '-mllvm', '-inline-threshold=5'])\n"
         "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_RDC=True)\n"
     )
-    project.build()
-    project.assert_up_to_date()
+    project.build_once()
