@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
-from tests.scons.conftest import Project, mistakes
+from tests.scons.conftest import Project
 
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
 GFX908 = "hip-amdgcn-amd-amdhsa--gfx908"
@@ -61,24 +60,6 @@ def test_file_types(files: Project, file_type: str, llvm: Callable[[str], str]) 
         part = (files.folder / f"part.{target}.{file_type}").read_text()
         assert part == f"content of {name}\n"
     files.assert_up_to_date()
-
-
-WRONG = {
-    "env.OffloadBundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='zip')": "expected one of i, ii",
-    "env.OffloadUnbundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='cc')": "expected one of i, ii",
-    "env.OffloadBundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='a')": "use OffloadArchive",
-    "env['ENV']['COMPRESSED_BUNDLE_FORMAT_VERSION'] = '3x'\n"
-    "env.OffloadBundle('x', 'k.hip', OFFLOAD_COMPRESS='zstd')": (
-        "COMPRESSED_BUNDLE_FORMAT_VERSION: expected 2 or 3, found '3x'"
-    ),
-}
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    """A wrong value is an error where the SConscript is read."""
-    told = mistakes(tmp_path / "project", {str(n): call for n, call in enumerate(WRONG)})
-    expected = dict(enumerate(WRONG.values()))
-    assert [told[str(n)] for n, part in expected.items() if part not in told[str(n)]] == []
 
 
 def test_programs_keep_their_layout(files: Project) -> None:

@@ -91,10 +91,3 @@ def test_flags_that_name_the_source(project: Project) -> None:
     found = _commands(project)
     assert "-DIS_a -DBY_a" in found["a.hip"]
     assert "-DIS_b -DBY_b" in found["b.hip"]
-
-
-def test_unknown_variable_in_a_later_call(project: Project) -> None:
-    """A variable that is none is refused in whichever call it comes."""
-    project.write("a.hip", "")
-    project.sconstruct(A + "env['OFFLOAD_ARHC'] = 1\n" + A, HEAD)
-    assert "unknown construction variable OFFLOAD_ARHC" in project.fails().errors

@@ -186,9 +186,6 @@ def test_named_ptxas(assembled: Project) -> None:
     assert assembled.done().compiles == []
     assert "-O1" in (assembled.folder / "ptxas.log").read_text().splitlines()[-1]
     assembled.assert_up_to_date()
-    assembled.sconstruct("env['OFFLOAD_PTXAS'] = '/no/such/ptxas'\n" + PROGRAM, HEAD)
-    run = assembled.fails("-Q")
-    assert "OFFLOAD_PTXAS='/no/such/ptxas' cannot be run" in run.errors
 
 
 @pytest.mark.parametrize(

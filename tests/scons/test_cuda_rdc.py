@@ -149,27 +149,6 @@ def test_ptx_is_to_be_linked(sources: Project) -> None:
     assert b"--compile-only" not in (sources.folder / "k.fatbin").read_bytes()
 
 
-def test_no_device_linker(sources: Project) -> None:
-    """Without a device linker it is an error that says what would do, before any compile."""
-    sources.sconstruct("env['OFFLOAD_NVLINK'] = 'none'\n" + RELOCATABLE + PROGRAM, HEAD)
-    run = sources.fails("-Q")
-    assert run.compiles == []
-    assert "neither nvlink nor libnvJitLink is on this machine" in run.errors
-    assert 'SConstruct", line ' in run.errors
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("/no/such/nvlink", "cannot be run"), ("/no/such/libnvJitLink.so.12", "cannot be run")],
-)
-def test_named_device_linker(sources: Project, name: str, message: str) -> None:
-    """OFFLOAD_NVLINK that is not there is an error that names it."""
-    sources.sconstruct(f"env['OFFLOAD_NVLINK'] = '{name}'\n" + RELOCATABLE + PROGRAM, HEAD)
-    run = sources.fails("-Q")
-    assert f"OFFLOAD_NVLINK='{name}'" in run.errors
-    assert message in run.errors
-
-
 def test_flags_of_the_link(sources: Project) -> None:
     """OFFLOAD_LINK_FLAGS reach the device links; nothing is compiled for them."""
     sources.build()
@@ -309,25 +288,3 @@ def test_shared_library(sources: Project) -> None:
     sources.build()
     check_registration(loaded(sources.folder / "libgpu.so"), sources=2)
     sources.assert_up_to_date()
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (
-            "env.OffloadProgram('prog', ['one.cu', env.OffloadDeviceObject('two.cu')])\n",
-            "takes part in no link without its host code; give its source",
-        ),
-        (
-            "env['OFFLOAD_ARCHIVE_FORMAT'] = 'object-bundle'\n" + PROGRAM,
-            "expected offload-binary or fat-binary for CUDA sources, found 'object-bundle'",
-        ),
-    ],
-    ids=["device-code-alone", "format-of-hip"],
-)
-def test_refused(sources: Project, body: str, message: str) -> None:
-    """What cannot be linked is refused by name, before any compile."""
-    sources.sconstruct(RELOCATABLE + body, HEAD)
-    run = sources.fails("-Q")
-    assert run.compiles == []
-    assert message in run.errors

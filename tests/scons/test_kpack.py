@@ -22,7 +22,7 @@ from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.list_images import iter_images, list_images
 from offload_tool.operations.match import Device
 from tests.conftest import missing
-from tests.scons.conftest import Project, flagged_clang, mistakes
+from tests.scons.conftest import Project, flagged_clang
 
 SOURCE = """\
 struct dim3 {{ unsigned x, y, z; }};
@@ -365,50 +365,6 @@ def test_kernels_of_other_arguments(kpacked: Project) -> None:
     )
     kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n")
     assert "the kernel '_Z3one" in kpacked.fails().errors
-
-
-REFUSED = {
-    "CUDA": ("env.OffloadProgram('p', 'k.cu')", "OFFLOAD_KPACK is for HIP; no runtime of CUDA"),
-    "OpenMP": (
-        "env.OffloadProgram('p', 'main.cpp', OFFLOAD_KIND='openmp')",
-        "OFFLOAD_KPACK is for HIP; no runtime of OPENMP",
-    ),
-    "group": ("env.OffloadObject('one.hip', OFFLOAD_KPACK='a/b')", "the name of a group"),
-    "absolute": (
-        "env.OffloadObject('one.hip', OFFLOAD_KPACK_PATHS='/x/@GFXARCH@.kpack')",
-        "to be the first, found '/x/@GFXARCH@.kpack'",
-    ),
-    "no-placeholder": (
-        "env.OffloadObject('one.hip', OFFLOAD_KPACK_PATHS='x.kpack')",
-        "with @GFXARCH@ in it",
-    ),
-    "scheme": (
-        "env.OffloadObject('one.hip', OFFLOAD_KPACK_COMPRESS='lzma')",
-        "expected 'none' or 'zstd-per-kernel', found 'lzma'",
-    ),
-    "two-schemes": (
-        "env.OffloadObject('one.hip')\n"
-        "env.OffloadObject('two.hip', OFFLOAD_KPACK_COMPRESS='zstd-per-kernel')",
-        "is given two values for its scheme: 'none' and 'zstd-per-kernel'",
-    ),
-    "LTO-object": (
-        "env.OffloadObject('one.hip', CCFLAGS='-flto')",
-        "an object of -flto cannot have its device code apart",
-    ),
-    "no-archives": (
-        "env.OffloadKpack(env.OffloadObject('one.hip', OFFLOAD_KPACK=False))",
-        "'one.o' was built without OFFLOAD_KPACK",
-    ),
-}
-
-
-def test_what_is_refused(tmp_path: Path) -> None:
-    """What cannot be apart, and variables that mean nothing, are refused when they are read."""
-    told = mistakes(
-        tmp_path / "project", {name: HEAD + body for name, (body, _) in REFUSED.items()}
-    )
-    wrong = {name: told[name] for name, (_, part) in REFUSED.items() if part not in told[name]}
-    assert wrong == {}
 
 
 def test_what_is_read(kpacked: Project) -> None:

@@ -9,8 +9,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from tests.scons.conftest import KERNEL, Project
 
 BOTH = ("gfx906", "gfx90a:xnack+")
@@ -163,15 +161,6 @@ def test_summary_of_a_dry_run(project: Project) -> None:
     project.build()
     project.build("-c")
     assert {tuple(row[:3]) for row in summary(project.run("-n").output).values()} == {(0, 1, 0)}
-
-
-@pytest.mark.parametrize("value", ["kernels", "2"])
-def test_misspelled_summary(project: Project, value: str) -> None:
-    """What OFFLOAD_SUMMARY does not know is refused by name."""
-    project.sconstruct(f"env['OFFLOAD_SUMMARY'] = {value!r}\n" + NODES)
-    run = project.fails()
-    assert "OFFLOAD_SUMMARY: expected True, False or the name of a .json file" in run.errors
-    assert f"found '{value}'" in run.errors
 
 
 def test_summary_of_a_failed_build(project: Project) -> None:

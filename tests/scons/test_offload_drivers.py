@@ -259,15 +259,6 @@ def test_clang_links_what_we_archive(
     sources.assert_up_to_date()
 
 
-def test_unknown_archive_format(sources: Project) -> None:
-    """A format that is none is an error where the SConscript is read."""
-    sources.sconstruct(
-        RELOCATABLE + "env.OffloadArchive('x', 'two.hip', OFFLOAD_ARCHIVE_FORMAT='ar')"
-    )
-    run = sources.fails("-Q")
-    assert "expected object-bundle or offload-binary for HIP sources, found 'ar'" in run.errors
-
-
 def test_flag_of_the_user_chooses_the_driver(sources: Project) -> None:
     """--offload-new-driver among a user's flags makes what that driver's links take."""
     sources.sconstruct(

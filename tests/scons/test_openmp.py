@@ -353,22 +353,14 @@ def test_alias_of_a_target(regions: Project) -> None:
     assert regions.build() == passes("work.host.bc", "host")
 
 
-@pytest.mark.parametrize(
-    ("ptxas", "message"),
-    [
-        ("none", "OpenMP code for sm_80 cannot be linked: there is no ptxas"),
-        ("bin/ptxas", "comes without OpenMP's device runtime ('"),
-    ],
-)
-def test_nvidia_gpus_without_tools(regions: Project, ptxas: str, message: str) -> None:
+def test_nvidia_gpus_without_a_device_runtime(regions: Project) -> None:
     """What is missing for an NVIDIA GPU is an error that names it, before any compile."""
     write_tools(regions)
-    given = ptxas if ptxas == "none" else str(regions.folder / ptxas)
-    head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {given!r}\n"
+    head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {str(regions.folder / 'bin/ptxas')!r}\n"
     regions.sconstruct(PROGRAM, head)
     run = regions.fails("-Q")
     assert run.compiles == []
-    assert message in run.errors
+    assert "comes without OpenMP's device runtime ('" in run.errors
     assert 'SConstruct", line ' in run.errors
 
 

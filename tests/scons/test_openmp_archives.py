@@ -118,22 +118,3 @@ def test_foreign_archive(runnable: Project, llvm: Callable[[str], str]) -> None:
     )
     runnable.done()
     assert answer(runnable) == "answer 1\n"
-
-
-def test_two_kinds_in_one_archive(library: Project) -> None:
-    """An archive of HIP and of OpenMP sources is refused: programs link one kind of each."""
-    library.write("k.hip", "int host();\n")
-    library.sconstruct(
-        "env.OffloadArchive('parts', ['k.hip', env.File('work.c')], OFFLOAD_KIND='',\n"
-        "                   CCFLAGS=['-fopenmp'], OFFLOAD_ARCH='gfx906',\n"
-        "                   OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'])\n",
-        HEAD,
-    )
-    run = library.fails()
-    assert "'libparts.a' has sources of hip and openmp; make one archive of each" in run.errors
-
-
-def test_targets_of_another_kind(library: Project) -> None:
-    """OFFLOAD_KIND='cuda' has archives of CUDA's processors alone, which is said."""
-    library.sconstruct("env.OffloadDeviceArchive('x.a', OFFLOAD_KIND='cuda')\n", HEAD)
-    assert "gfx906 cannot be compiled from CUDA sources" in library.fails().errors

@@ -303,8 +303,6 @@ def test_named_headers(project: Project) -> None:
     assert "-include-pch" not in log  # so that caches hit
     settings(project, "env.Replace(OFFLOAD_PCH=['header.h'], OFFLOAD_ARCH='gfx908')")
     assert said(project.run()) == f"0 compiles with, 3 without (3: {NOT_NAMED})"
-    settings(project, "env.Replace(OFFLOAD_PCH=['<header.h>'])")
-    assert "as they stand between < and >, found '<header.h>'" in project.fails().errors
 
 
 def test_why_not(project: Project) -> None:
@@ -445,8 +443,6 @@ def test_check(project: Project) -> None:
     lines = f"env.Replace(OFFLOAD_PCH_CHECK=1, OFFLOAD_CLANG={str(wrong)!r})"
     settings(project, ON, lines, "env.Replace(OFFLOAD_LAUNCHER='')")
     assert "with a precompiled header it has other bytes than without" in project.fails().errors
-    settings(project, ON, "env.Replace(OFFLOAD_PCH_CHECK='each')")
-    assert "expected a number of compiles, found 'each'" in project.run().errors
 
 
 def test_program_runs(project: Project) -> None:

@@ -69,17 +69,6 @@ def test_maker_is_asked_late(project: Project) -> None:
     assert "ZeroDivisionError" in project.run("page.html").errors
 
 
-def test_one_before_for_two_sources(project: Project) -> None:
-    """What each source was before has to be said, when the SConscript is read."""
-    project.write("k.hip", KERNEL)
-    project.sconstruct(
-        "env.OffloadReport('page.html', ['a.hipfb', 'b.hipfb'], OFFLOAD_REPORT_BEFORE='c.hipfb')\n"
-    )
-    done = project.fails()
-    assert "OFFLOAD_REPORT_BEFORE: expected what each source was before" in done.errors
-    assert "found 1 for 2" in done.errors
-
-
 def test_another_tool(project: Project) -> None:
     """The page is made anew when what makes it has changed: the package, in a project's copy."""
     pytest.importorskip("plotly")

@@ -55,15 +55,6 @@ def test_wrong_sources(project: Project) -> None:
     project.build("-n", "k.hip")
 
 
-def test_line_of_the_sconscript(project: Project) -> None:
-    """The error of an empty source list has the SConstruct's line, and is all that is said."""
-    project.sconstruct("env.OffloadProgram('p', Glob('typo/*.hip'))\n")
-    run = project.fails("-Q")
-    first, second = run.errors.strip().splitlines()
-    assert first == f"scons: *** OffloadProgram of 'p': {NOTHING}"
-    assert "/SConstruct" in second
-
-
 def test_missing_file(project: Project) -> None:
     """A source that is not there is named when it is needed."""
     project.sconstruct("env.OffloadObject('gone.hip')\n")
