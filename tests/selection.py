@@ -76,7 +76,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_cuda.py": ("test_program_with_cubins",),
     "tests/scons/test_cuda_rdc.py": ("test_one_image_of_all_sources",),
     "tests/scons/test_dependencies.py": (
-        "test_generated_headers_of_generated_headers",
+        "test_after_a_change[[]generated headers of*",
+        "test_after_a_change[[]a file of flags]",
         "test_sconstruct_head_is_what_users_write",
         "test_variant_folder[[]False]",
     ),
@@ -90,7 +91,6 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_launchers.py": ("test_second_checkout_hits*",),
     "tests/scons/test_manifest_caches.py": ("test_header_that_appears", "test_damaged_entry"),
     "tests/scons/test_manifest_damage.py": ("test_killed_scons",),
-    "tests/scons/test_manifest_inputs.py": ("test_files_of_flags",),
     "tests/scons/test_null_builds.py": ("*",),
     "tests/scons/test_observing.py": ("test_summary", "test_explain_names_the_changed_header"),
     "tests/scons/test_offload_drivers.py": ("test_program_registers_what_clangs_own_does*",),

@@ -46,35 +46,6 @@ def test_words_after_the_compiler(project: Project) -> None:
         assert_as_clean_build(project, OUTPUTS)
 
 
-def test_files_of_flags(project: Project) -> None:
-    """Flags that stand in a file are flags: another content compiles everything again."""
-    project.write("k.hip", BODY)
-    project.write("flags", "-DHERE=1\n")
-    project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
-    assert project.build() == ALL
-    before = contents(project.folder, OUTPUTS)
-    project.assert_up_to_date()
-    project.write("flags", "-DHERE=2\n")
-    assert project.build() == ALL
-    after = contents(project.folder, OUTPUTS)
-    assert before["k.gfx906.co"] != after["k.gfx906.co"]
-    project.assert_up_to_date()
-
-
-def test_file_of_flags_in_a_file_of_flags(project: Project) -> None:
-    """A response file that another one names is an input, and so is a folder that it brings."""
-    project.write("k.hip", "#include <value.h>\n" + BODY)
-    project.write("flags", "@more\n")
-    project.write("more", "-Ifirst -Isecond\n")
-    project.write("second/value.h", "#define HERE 1\n")
-    project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
-    assert project.build() == ALL
-    project.write("first/value.h", "#define HERE 2\n")
-    assert project.build_once() == ALL
-    project.write("more", "-Isecond\n")
-    assert project.build_once() == ALL
-
-
 def test_marked_file_of_flags(project: Project) -> None:
     """A response file that one in UTF-16 names is an input; a broken one fails by its name."""
     project.write("k.hip", BODY)
@@ -88,16 +59,6 @@ def test_marked_file_of_flags(project: Project) -> None:
     failed = project.run()
     assert (failed.status, "recursive expansion" in failed.errors) == (2, True)
     assert "Traceback" not in failed.errors
-
-
-def test_file_of_flags_of_one_target(project: Project) -> None:
-    """A file of flags of one target compiles that target alone."""
-    project.write("flags", "-DHERE=1\n")
-    project.sconstruct("env.Replace(OFFLOAD_ARCH_FLAGS={'gfx90a': ['@flags']})\n" + NODES)
-    project.write("k.hip", "#ifndef HERE\n#define HERE 0\n#endif\n" + BODY)
-    assert project.build() == ALL
-    project.write("flags", "-DHERE=2\n")
-    assert project.build_once() == passes("k.hip", "gfx90a:xnack+")
 
 
 def bitcode(project: Project, name: str, text: str) -> Path:
