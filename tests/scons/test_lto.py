@@ -84,15 +84,3 @@ def test_what_cannot_be_lto(project: Project, body: str, message: str) -> None:
     run = project.fails()
     assert message in run.errors
     assert "launcher" not in run.errors
-
-
-def test_launcher_is_blamed(project: Project) -> None:
-    """With a launcher, it may be the cause, and the message says so."""
-    launcher = project.write(
-        "launcher", "#!/bin/sh\nfor w; do case $p in -o) : >$w;; esac; p=$w; done\n"
-    )
-    launcher.chmod(0o755)
-    project.sconstruct(
-        "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\nenv.OffloadHostObject('k.hip')\n"
-    )
-    assert "the compiler launcher may have run another job" in project.run().errors

@@ -84,6 +84,7 @@ def test_commands_are_shown_on_request(project: Project) -> None:
     project.build("-c")
     project.sconstruct("env['OFFLOADDEVICECOMSTR'] = ''\n" + NODES)
     lines = project.run("-Q").output.splitlines()
+    assert sum(line.startswith("offload: using clang ") for line in lines) == 1
     commands = [line for line in lines if "--offload-arch=gfx906" in line]
     assert len(commands) == 1
     assert commands[0].startswith(str(project.folder / "count"))

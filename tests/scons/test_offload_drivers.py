@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -297,26 +296,6 @@ def test_functions_for_device_code_alone(sources: Project, driver: str) -> None:
     sources.build()
     lines = started(sources)
     assert lines == [OF_THE_PROGRAM[0], "kernel _Z5firstPi", OF_THE_PROGRAM[1]]
-
-
-def test_kernels_that_nobody_registers(sources: Project) -> None:
-    """Host code with a kernel, and no way to register it, is not a result of a compile."""
-    fake = sources.write(
-        "fake",
-        '#!/bin/sh\ncase " $* " in *" --offload-host-only "*)\n'
-        "  for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
-        '  case " $* " in *"-###"*) exec "$@";; esac\n'
-        f"  exec {shlex.join(find_toolchain().cc)} -c -xc lost.c -o $out;; esac\n"
-        'exec "$@"\n',
-    )
-    fake.chmod(0o755)
-    sources.write("lost.c", "void _Z20__device_stub__firstPi(int *p) {}\n")
-    sources.sconstruct(
-        RELOCATABLE + "env['OFFLOAD_LAUNCHER'] = File('#fake').abspath\n"
-        "env.OffloadHostObject('one.hip')\n"
-    )
-    assert "registers the kernel _Z20__device_stub__firstPi" in sources.fails("-Q").errors
-    assert not (sources.folder / "one.host.o").exists()
 
 
 def test_library_outside_of_the_project(sources: Project, tmp_path: Path) -> None:

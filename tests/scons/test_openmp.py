@@ -278,63 +278,6 @@ def test_stale_host_ir(regions: Project) -> None:
     assert (regions.folder / "work.gfx906.bc").read_bytes() == new
 
 
-@pytest.mark.parametrize(
-    ("target", "output", "script", "message"),
-    [
-        # What clang gives without the host IR, and with a source from a pipe.
-        (
-            "-mcpu=gfx906",
-            "work.gfx906.bc",
-            'cp /dev/null empty.c; set -- "$@" -x c empty.c; exec $(echo "$@" | sed "s/ work.c//")',
-            "is missing (found no kernel)",
-        ),
-        (
-            "-mcpu=gfx906",
-            "work.gfx906.bc",
-            'exec $(echo "$@" | sed s/gfx906/gfx90a/ | sed s/amdgcn-amd-amdhsa/nvptx64/)',
-            "",
-        ),
-        (
-            f"--target={CPU}",
-            f"work.{CPU}.o",
-            'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/'
-            f' -fopenmp-targets={CPU} --offload-host-only/")',
-            "found a host object",
-        ),
-        (
-            f"--target={CPU}",
-            f"work.{CPU}.o",
-            'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/ -O0/;'
-            ' s/ -Xclang -fopenmp-host-ir-file-path -Xclang [^ ]*//")',
-            "is missing (found no kernel)",
-        ),
-        ("-disable-llvm-passes", "work.host.bc", ': >"$out"', "expected host IR, found an empty"),
-    ],
-    ids=[
-        "empty-gpu",
-        "other-target",
-        "host-object",
-        "cpu-object",
-        "empty-ir",
-    ],
-)
-def test_misled_launcher(
-    regions: Project, target: str, output: str, script: str, message: str
-) -> None:
-    """A launcher that gives another module, with exit status 0 or not, fails the build."""
-    find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
-    launcher = regions.write(
-        "launcher",
-        f'#!/bin/sh\ncase "$*" in *{target}*) {find}{script}; exit;; esac\nexec "$@"\n',
-    )
-    launcher.chmod(0o755)
-    regions.sconstruct("env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n" + OBJECT, HEAD)
-    run = regions.fails("-Q")
-    assert f"[{output}]" in run.errors
-    assert message in run.errors
-    assert not (regions.folder / output).exists()
-
-
 def test_generated_source(regions: Project) -> None:
     """A source that the build makes compiles at once; made anew, everything goes together."""
     (regions.folder / "work.c").rename(regions.folder / "work.in")

@@ -150,30 +150,6 @@ def test_image_is_what_clang_links(sources: Project, llvm: Callable[[str], str])
     assert ours == symbols(sources, "theirs.co")
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ('cp one.host.o "$out"', "expected bitcode"),
-        ('exec $(echo "$@" | sed s/-cuid=[0-9a-f]*/-cuid=13/)', "expected the symbol __hip_cuid_"),
-    ],
-    ids=["host-object", "other-source"],
-)
-def test_misled_launcher(sources: Project, script: str, message: str) -> None:
-    """A launcher that gives something else for bitcode fails the build and leaves no output."""
-    sources.sconstruct(RELOCATABLE + "env.OffloadHostObject('one.hip')\n")
-    sources.build()
-    find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
-    sources.script("launcher", f"#!/bin/sh\n{find}{script}\n")
-    sources.sconstruct(
-        RELOCATABLE + "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
-        "env.OffloadDeviceObject('one.hip', OFFLOAD_ARCH='gfx906')\n"
-    )
-    run = sources.fails("-Q")
-    assert "[one.gfx906.bc]" in run.errors
-    assert message in run.errors
-    assert not (sources.folder / "one.gfx906.bc").exists()
-
-
 @pytest.mark.parametrize("libs", ["['geo']", "[geo]", "'geo'", "[[geo], 'geo']"])
 def test_ways_to_name_a_device_archive(project: Project, libs: str) -> None:
     """A device archive of the build takes part in device links by its name, and as a node."""
