@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +72,7 @@ _PASSES = (
 """What tells passes apart, the surest first; None: a device's, called by its target."""
 _TARGETS = (re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"), re.compile(r".* --target=(\S+)"))
 _ACTION = re.compile(r"[A-Z]+ (\[.*\] )?\S+")
+_SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", "SConstruct", "SConscript")
 _COMMAND_OUTPUT = re.compile(r" -o (\S+) ")
 
 
@@ -225,9 +226,23 @@ def passes(source: str, *names: str) -> list[str]:
     return sorted(f"{source} {name}" for name in names)
 
 
+def checkout(project: Project, folder: Path, copy: Callable[..., object] = shutil.copy2) -> Project:
+    """Return another checkout of a project: its sources in a new folder, with nothing built."""
+
+    def others(place: str, names: list[str]) -> list[str]:
+        kept = {name for name in names if name.endswith(_SOURCES)}
+        kept |= {name for name in names if name[0] != "." and Path(place, name).is_dir()}
+        return [name for name in names if name not in kept]
+
+    made = empty_project(folder)
+    made.environment = dict(project.environment)
+    shutil.copytree(project.folder, folder, True, others, copy, dirs_exist_ok=True)
+    return made
+
+
 def empty_project(folder: Path) -> Project:
     """Return a project in a new folder; its launcher ``count`` counts compiles."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     count = folder / "count"
     count.write_text(f'#!/bin/sh\necho "$*" >>{folder}/compiles.log\nexec "$@"\n')
     count.chmod(0o755)

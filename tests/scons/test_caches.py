@@ -16,9 +16,9 @@ from tests.conftest import missing
 from tests.scons.conftest import (
     KERNEL,
     Project,
+    checkout,
     contents,
     device_library_folder,
-    empty_project,
     passes,
 )
 from tests.scons.judging import own_clang
@@ -27,16 +27,6 @@ BOTH = ("gfx906", "gfx90a:xnack+")
 ALL = passes("k.hip", "host", *BOTH)
 NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
-
-
-def checkout(project: Project, place: Path) -> Project:
-    """Return another checkout of a project's sources, in a folder of another depth."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    other = empty_project(place)
-    for file in project.folder.iterdir():
-        if file.suffix in (".hip", ".c", ".cu", ".h") or file.name == "SConstruct":
-            shutil.copy(file, other.folder)
-    return other
 
 
 def cached(project: Project, body: str) -> None:

@@ -62,7 +62,9 @@ def test_one_image_of_all_sources(sources: Project) -> None:
         *passes("two.cu", "host", *BOTH),
     ]
     sources.assert_up_to_date()
-    check_registration(started(sources.folder / "prog"), sources=2)
+    check_registration(sources.start(), sources=2)
+    listed = [image.target_id for image in list_images(sources.folder / "prog")]
+    assert listed == [*BOTH, *["compute_80", "compute_90a"] * 2]
     assert entries(sources.folder / "prog.fatbin") == list(BOTH)
     assert entries(sources.folder / "one.rdc.fatbin") == ["compute_80", "compute_90a"]
     log = (sources.folder / "nvlink.log").read_text().splitlines()
@@ -84,13 +86,6 @@ def test_thinned(sources: Project) -> None:
     )
     assert (report.kept, report.removed) == (3, 3)
     assert started(thinned)[0] == "registered sm_80 | compute_80 | compute_80"
-
-
-def test_listed(sources: Project) -> None:
-    """The program shows its linked images, and the PTX of its sources."""
-    sources.build()
-    listed = [image.target_id for image in list_images(sources.folder / "prog")]
-    assert listed == [*BOTH, *["compute_80", "compute_90a"] * 2]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+from tests.scons.conftest import SCONSTRUCT, Project, checkout
 
 OUTPUT = "k.gfx906.co"
 HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', '["gfx906"]') + (
@@ -75,10 +75,7 @@ def outcome(project: Project, count: int = 1) -> str:
 
 def assert_as_without(project: Project) -> None:
     """Check that all outputs are those of a clean build without the cut-off."""
-    clean = empty_project(project.folder.parent / "clean")
-    for name in ("k.hip", "l.hip", "m.hip", "h.h", "SConstruct", "data.bin"):
-        if (project.folder / name).exists():
-            shutil.copy(project.folder / name, clean.folder)
+    clean = checkout(project, project.folder.parent / "clean")
     edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
     clean.build()
     for name in (OUTPUT, "k.hipfb"):

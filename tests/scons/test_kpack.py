@@ -99,6 +99,10 @@ BODIES = {
         "objects = env.OffloadObject('one.hip') + env.OffloadObject('two.hip')\n"
         "env.OffloadProgram('prog', [objects, 'main.cpp', 'runtime.c'])\n"
     ),
+    "static library": (
+        "library = env.OffloadStaticLibrary('parts', ['one.hip', 'two.hip'])\n"
+        "env.OffloadProgram('prog', ['main.cpp', 'runtime.c', library])\n"
+    ),
     "static library elsewhere": (
         "library = env.OffloadStaticLibrary('lib/parts', ['one.hip', 'two.hip'])\n"
         "env.OffloadProgram('prog', ['main.cpp', 'runtime.c', library], OFFLOAD_KPACK=False)\n"
@@ -153,42 +157,24 @@ def test_lto(kpacked: Project, flag: str, rdc: bool) -> None:
     assert {i.container for i in list_images(kpacked.folder / "prog")} == {"kpack-marker"}
 
 
-RELOCATABLE = {
-    "sources": f"env.OffloadProgram('prog', {PARTS})\n",
-    "library": (
-        "library = env.OffloadStaticLibrary('parts', ['one.hip', 'two.hip'])\n"
-        "env.OffloadProgram('prog', ['main.cpp', 'runtime.c', library])\n"
-    ),
-    "objects": (
-        "objects = env.OffloadObject('one.hip') + env.OffloadObject('two.hip')\n"
-        "env.OffloadProgram('prog', [objects, 'main.cpp', 'runtime.c'])\n"
-    ),
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "driver"),
+    ("name", "driver", "rdc"),
     [
-        *((name, "--offload-new-driver") for name in RELOCATABLE),
-        ("library", "--no-offload-new-driver"),
+        *(
+            (name, "--offload-new-driver", True)
+            for name in ("program", "static library", "objects")
+        ),
+        ("static library", "--no-offload-new-driver", True),
+        ("program", "--offload-new-driver", False),
     ],
 )
-def test_relocatable_code(kpacked: Project, tmp_path: Path, name: str, driver: str) -> None:
-    """Relocatable code of both offload drivers is linked per target, and found apart."""
+def test_drivers(kpacked: Project, tmp_path: Path, name: str, driver: str, rdc: bool) -> None:
+    """Code of both offload drivers is found apart; relocatable code is linked per target."""
     clang = flagged_clang(tmp_path, driver)
-    head = f"{HEAD}env.Replace(OFFLOAD_RDC=True, OFFLOAD_CLANG='{clang}')\n"
-    kpacked.sconstruct(head + RELOCATABLE[name])
-    kpacked.build()
-    assert_own_code(kpacked, stems=("prog", "prog"))
-    kpacked.assert_up_to_date()
-
-
-def test_new_driver(kpacked: Project, tmp_path: Path) -> None:
-    """So is code that is not relocatable, of the new offload driver."""
-    clang = flagged_clang(tmp_path)
-    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_CLANG='{clang}')\n")
-    kpacked.build()
-    assert_own_code(kpacked)
+    head = f"{HEAD}env.Replace(OFFLOAD_RDC={rdc}, OFFLOAD_CLANG='{clang}')\n"
+    kpacked.sconstruct(head + BODIES[name])
+    kpacked.build_once()
+    assert_own_code(kpacked, stems=("prog", "prog") if rdc else ("one", "two"))
 
 
 def test_sources_with_different_targets(kpacked: Project) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import program
-from tests.scons.conftest import KERNEL, Project, contents, device_library_folder, empty_project
+from tests.scons.conftest import KERNEL, Project, checkout, contents, device_library_folder
 
 BOTH = ("gfx906", "gfx90a:xnack+")
 HEADER = '#include "value.h"\n'
@@ -88,14 +88,6 @@ def run(*command: str, **variables: str) -> str:
 @pytest.fixture(params=[ccache, sccache], ids=["ccache", "sccache"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
     yield from request.param(tmp_path / "compiler-cache")
-
-
-def checkout(project: Project, place: Path) -> Project:
-    other = empty_project(place)
-    for file in project.folder.iterdir():
-        if file.suffix in (".hip", ".c", ".h") or file.name == "SConstruct":
-            shutil.copy(file, other.folder)
-    return other
 
 
 def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) -> None:

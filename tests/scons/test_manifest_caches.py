@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents, empty_project, passes
+from tests.scons.conftest import KERNEL, Project, checkout, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
 BOTH = ("gfx906", "gfx90a:xnack+")
@@ -31,20 +31,6 @@ def prepare(project: Project, head: str, setting: str) -> None:
     project.write("k.hip", head + BODY)
     cache = str(project.folder.parent / "cache")
     project.sconstruct(f"env.CacheDir({cache!r})\n" + setting + BUNDLE)
-
-
-def checkout(project: Project, name: str = "other") -> Project:
-    """Return another checkout of the same files."""
-    other = empty_project(project.folder.parent / "deep" / name)
-    for name in ("k.hip", "SConstruct", "h", "i"):
-        copy = shutil.copytree if (project.folder / name).is_dir() else shutil.copy
-        copy(project.folder / name, other.folder / name)
-    return other
-
-
-@pytest.fixture(autouse=True)
-def _room(project: Project) -> None:
-    (project.folder.parent / "deep").mkdir()
 
 
 @found
@@ -74,24 +60,24 @@ def test_nothing_old_is_fetched(project: Project) -> None:
 
 
 @found
-def test_other_checkout(project: Project, head: str, setting: str) -> None:
+def test_other_checkout(project: Project, tmp_path: Path, head: str, setting: str) -> None:
     """Another checkout takes all if its headers are the same, and nothing if they are not."""
     prepare(project, head, setting)
     assert project.build() == ALL
-    same = checkout(project)
+    same = checkout(project, tmp_path / "deep/other")
     assert same.build() == []
     assert contents(same.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
     same.assert_up_to_date()
     same.write("i/value.h", TWO)
     assert same.build_once() == ALL
     assert contents(same.folder, ["k.hipfb"]) != contents(project.folder, ["k.hipfb"])
-    different = checkout(project, "different")
+    different = checkout(project, tmp_path / "deep/different")
     different.write("i/value.h", THREE)
     assert different.build() == ALL
     assert_as_clean_build(different, OUTPUTS)
 
 
-def test_filled_checkout_keeps_the_promise(project: Project) -> None:
+def test_filled_checkout_keeps_the_promise(project: Project, tmp_path: Path) -> None:
     """In a checkout filled from the cache, one pass's header compiles that pass alone."""
     head = '#if defined(__gfx90a__)\n#include "special.h"\n#else\n#define HERE 1\n#endif\n'
     head += "#if !defined(__HIP_DEVICE_COMPILE__)\n#include <only.h>\n#endif\n"
@@ -99,7 +85,7 @@ def test_filled_checkout_keeps_the_promise(project: Project) -> None:
     project.write("i/special.h", ONE)
     project.write("i/only.h", "int only = 1;\n")
     assert project.build() == ALL
-    other = checkout(project)
+    other = checkout(project, tmp_path / "deep/other")
     assert other.build_once() == []
     other.write("i/special.h", TWO)
     assert other.build() == passes("k.hip", "gfx90a:xnack+")
@@ -108,7 +94,7 @@ def test_filled_checkout_keeps_the_promise(project: Project) -> None:
     assert_as_clean_build(other, OUTPUTS)
 
 
-def test_links_of_checkouts(project: Project) -> None:
+def test_links_of_checkouts(project: Project, tmp_path: Path) -> None:
     """Checkouts in which a folder is a link, and those in which it is a copy, take each other's."""
     prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i', 'j']\n")
     shutil.copytree(project.folder / "i", project.folder / "j")
@@ -116,19 +102,19 @@ def test_links_of_checkouts(project: Project) -> None:
     shutil.rmtree(project.folder / "j")
     (project.folder / "j").symlink_to("i")
     assert project.build() == everything  # who knows what it finds now?
-    linked = checkout(project, "linked")
+    linked = checkout(project, tmp_path / "deep/linked")
     (linked.folder / "j").symlink_to("i")
     assert linked.build() == []
-    copied = checkout(project, "copied")
+    copied = checkout(project, tmp_path / "deep/copied")
     shutil.copytree(project.folder / "i", copied.folder / "j")
     assert copied.build() == []
 
 
-def test_header_that_appears(project: Project) -> None:
+def test_header_that_appears(project: Project, tmp_path: Path) -> None:
     """A header that goes before the found one makes other code, in the cache as well."""
     prepare(project, "#include <value.h>\n", "env['CCFLAGS'] = ['-Ih', '-Ii']\n")
     assert project.build() == ALL
-    other = checkout(project)
+    other = checkout(project, tmp_path / "deep/other")
     other.write("h/value.h", TWO)
     assert other.build() == ALL
     assert_as_clean_build(other, OUTPUTS)
@@ -137,7 +123,7 @@ def test_header_that_appears(project: Project) -> None:
     assert contents(other.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
 
 
-def test_saved_during_the_compile(project: Project) -> None:
+def test_saved_during_the_compile(project: Project, tmp_path: Path) -> None:
     """A compile during which a header was saved gives the cache nothing under the new header."""
     prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i']\n")
     save = "[ ! -e new.h ] || mv new.h i/value.h"
@@ -147,8 +133,7 @@ def test_saved_during_the_compile(project: Project) -> None:
     }
     project.write("new.h", TWO)
     project.run("-j1")
-    other = checkout(project)
-    other.environment = {**other.environment, "OFFLOAD_CLANG": project.environment["OFFLOAD_CLANG"]}
+    other = checkout(project, tmp_path / "deep/other")
     assert (other.folder / "i/value.h").read_text() == TWO
     other.build()
     assert_as_clean_build(other, OUTPUTS)

@@ -21,20 +21,6 @@ OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
 BODY = KERNEL.replace("VALUE", "HERE")
 
 
-@pytest.mark.parametrize("flag", ["--save-temps", "-save-temps=obj"])
-def test_save_temps(project: Project, flag: str) -> None:
-    """With ``--save-temps``, where several jobs of one compile write, a header is still seen."""
-    project.write("value.h", "#define HERE 1\n")
-    project.write("k.hip", '#include "value.h"\n' + BODY)
-    project.sconstruct(f"env.Append(CCFLAGS=['{flag}'])\n" + NODES)
-    assert project.build("-j1") == ALL
-    project.assert_up_to_date()
-    project.write("value.h", "#define HERE 2\n")
-    assert project.build("-j1") == ALL
-    project.assert_up_to_date()
-    assert_as_clean_build(project, OUTPUTS)
-
-
 def test_words_after_the_compiler(project: Project) -> None:
     """The words after the compiler's name in OFFLOAD_CLANG are flags like any other."""
     project.write("k.hip", BODY)
@@ -104,42 +90,27 @@ def linker(project: Project, version: int) -> Path:
     return script.parent
 
 
+PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_RDC=True)\n"
 LINKERS = {
-    "-B": "env.Append(OFFLOAD_FLAGS=['-B' + tools])\n",
-    "OFFLOAD_CLANG": "env['OFFLOAD_CLANG'] = {clang!r} + ' -B' + tools\n",
-    "COMPILER_PATH": "env['ENV']['COMPILER_PATH'] = tools\n",
+    "-B": ("env.Append(OFFLOAD_FLAGS=['-B' + tools])\n", NODES, "k.gfx906.co"),
+    "OFFLOAD_CLANG": ("env['OFFLOAD_CLANG'] += ' -B' + tools\n", NODES, "k.gfx906.co"),
+    "COMPILER_PATH": ("env['ENV']['COMPILER_PATH'] = tools\n", NODES, "k.gfx906.co"),
+    "relocatable": ("env['OFFLOAD_CLANG'] += ' -B' + tools\n", PROGRAM, "prog.gfx906.co"),
 }
 
 
-@pytest.mark.parametrize("way", LINKERS.values(), ids=LINKERS.keys())
-def test_other_linker(project: Project, way: str) -> None:
+@pytest.mark.parametrize(("way", "nodes", "output"), LINKERS.values(), ids=LINKERS.keys())
+def test_other_linker(project: Project, way: str, nodes: str, output: str) -> None:
     """Another lld under the same clang links the device code again."""
-    tools = linker(project, 1)
-    project.sconstruct(f"tools = {str(tools)!r}\n" + way.format(clang=str(own_clang())) + NODES)
-    assert project.build() == ALL
-    before = contents(project.folder, ["k.gfx906.co"])
-    project.assert_up_to_date()
+    tools, clang = linker(project, 1), own_clang()
+    head = f"tools = {str(tools)!r}\nenv['OFFLOAD_CLANG'] = {str(clang)!r}\n"
+    project.sconstruct(head + way + nodes)
+    assert project.build_once() == ALL
+    before = contents(project.folder, [output])
     linker(project, 2)
-    assert project.build() in (ALL, passes("k.hip", *BOTH))
-    assert contents(project.folder, ["k.gfx906.co"]) != before
-    project.assert_up_to_date()
-
-
-def test_other_linker_of_relocatable_code(project: Project) -> None:
-    """Another lld under the same clang links relocatable device code again."""
-    tools = linker(project, 1)
-    clang = f"{own_clang()} -B{tools}"
-    project.sconstruct(
-        f"env.Replace(OFFLOAD_RDC=True, OFFLOAD_CLANG={clang!r})\n"
-        "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
-    )
-    project.build()
-    before = contents(project.folder, ["prog.gfx906.co"])
-    project.assert_up_to_date()
-    linker(project, 2)
-    project.build()
-    assert contents(project.folder, ["prog.gfx906.co"]) != before
-    project.assert_up_to_date()
+    expected = (ALL, passes("k.hip", *BOTH)) if nodes is NODES else (ALL, [])
+    assert project.build_once() in expected
+    assert contents(project.folder, [output]) != before
 
 
 def test_library_of_the_compiler(project: Project) -> None:

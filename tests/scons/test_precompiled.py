@@ -18,7 +18,7 @@ from offload_tool.pch.pch import SMALL, refusal_of
 from offload_tool.scons.pch import PCH_FOLDER, shared_headers
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import missing
-from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run
+from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run, checkout
 
 BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
 BODY = """
@@ -68,20 +68,11 @@ ALSO_SMALL = "from offload_tool.scons import pch\npch.SMALLEST = 0\n"
 ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 
 
-def twin(project: Project, folder: Path) -> Project:
-    """Return a like project in another folder of one name."""
-    other = Project(folder / "other/project")
-    shutil.copytree(project.folder, other.folder)
-    count = other.folder / "count"
-    count.write_text(count.read_text().replace(str(project.folder), str(other.folder)))
-    return other
-
-
 @pytest.fixture
 def pair(project: Project, tmp_path: Path) -> tuple[Project, Project]:
     """Return two like projects in folders of one name; the first has precompiled headers."""
     write(project)
-    other = twin(project, tmp_path)
+    other = checkout(project, tmp_path / "other/project")
     one_target = "env.Replace(OFFLOAD_ARCH='gfx90a:xnack+')"
     settings(project, ON, one_target)
     settings(other, one_target)
@@ -168,7 +159,7 @@ def test_chain(project: Project, tmp_path: Path) -> None:
         project.write(f"{name}.h", f'#pragma once\n#include "{header}"\n')
     project.write("two/d.h", '#ifndef D_H\n#define D_H\n#include "../one/common.h"\n#endif\n')
     project.write("two/d.hip", '#include "d.h"\nint k = chosen();\n')
-    pair = (project, twin(project, tmp_path))
+    pair = (project, checkout(project, tmp_path / "other/project"))
     for each, line in zip(pair, (ON, ""), strict=True):
         settings(each, line, "env.Replace(OFFLOAD_ARCH='gfx90a')", names=[*names, "two/d"])
     guarded = "'two/d.h:1' defines D_H, which 'two/../one/common.h:9' has"
@@ -372,10 +363,7 @@ def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
     settings(project, ON, "CacheDir('../cache')", "env.Replace(OFFLOAD_LAUNCHER='')")
     assert said(project.run()).endswith("9 compiles with, 0 without")
     first = made(project)
-    other = Project(tmp_path / "other/project")
-    shutil.copytree(
-        project.folder, other.folder, ignore=shutil.ignore_patterns("*.o", "*.co", ".*")
-    )
+    other = checkout(project, tmp_path / "other/project")
     shutil.copytree(project.folder / "../cache", other.folder / "../cache")
     assert other.build() == []
     for name in ("a.gfx906.co", "a.host.o", "a.o"):
