@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.launch.jobserver import slots_of
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, program
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
 
 MORE = ("--offload-arch=gfx942", "--offload-arch=gfx1100")
@@ -165,10 +164,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def four_at_once(make: Path | str, folder: Path) -> subprocess.CompletedProcess[str]:
+def four_at_once(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run make with four jobs in a folder."""
     return subprocess.run(
-        [str(make), "-j4"],
+        [program("make"), "-j4"],
         cwd=folder,
         env=environment({"PYTHONPATH": str(ROOT)}),
         capture_output=True,
@@ -226,9 +225,6 @@ def test_no_more_processes_than_tokens(
 
 def test_make(tmp_path: Path) -> None:
     """A run under make that is stopped leaves its tokens to the commands after it."""
-    make = shutil.which("make")
-    if make is None:
-        missing("make")
     stopper = tmp_path / "stop.py"
     stopper.write_text(
         "import os, signal, sys\n"
@@ -252,7 +248,7 @@ def test_make(tmp_path: Path) -> None:
         "1 2 3 4:\n\ttouch began$@; while ! test -e began1 -a -e began2 -a -e began3 -a -e began4;"
         " do sleep 0.05; done\n"
     )
-    done = four_at_once(make, tmp_path)
+    done = four_at_once(tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ended by SIG") == 2
 
@@ -261,9 +257,7 @@ def test_make(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["well", "error", "INT", "TERM"])
 def test_ninja(ending: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """Under Ninja, which is a client of the jobserver itself, no token is lost either."""
-    ninja = shutil.which("ninja", path=str(Path(sys.executable).parent)) or shutil.which("ninja")
-    if ninja is None:
-        missing("ninja")
+    ninja = program("ninja")
     make_project(tmp_path)
     source = tmp_path / "s.hip"
     more = {"well": "", "error": "#error no\n"}.get(ending, SLOW)
@@ -278,7 +272,7 @@ def test_ninja(ending: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     with pool("fifo", tmp_path, b"xyz") as server:
         flags = {"MAKEFLAGS": f" -j4 --jobserver-auth={server.auth}", "TMPDIR": str(temporaries)}
         process = subprocess.Popen(
-            [str(ninja)],
+            [ninja],
             cwd=tmp_path,
             env=environment({**flags, "PYTHONPATH": str(ROOT)}),
             stdout=subprocess.PIPE,
@@ -326,10 +320,9 @@ def test_broken_make_flags(flags: str, tmp_path: Path) -> None:
 
 def test_make_with_a_named_pipe(tmp_path: Path) -> None:
     """GNU make 4.4 and later lets every command have its tokens: no ``+`` is needed."""
-    make = shutil.which("make")
-    if make is None:
-        missing("make")
-    said = subprocess.run([str(make), "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [program("make"), "--version"], capture_output=True, text=True, check=True
+    )
     version = said.stdout.split("\n", 1)[0].removeprefix("GNU Make ").split(".")
     if [int(number) for number in version[:2]] < [4, 4]:
         pytest.skip("make is older than 4.4")
@@ -341,7 +334,7 @@ def test_make_with_a_named_pipe(tmp_path: Path) -> None:
         f"all: second\nfirst:\n\t@{sys.executable} -c '{code}'\n"
         f"second: first\n\t@{sys.executable} -c '{code}'\n"
     )
-    done = four_at_once(make, tmp_path)
+    done = four_at_once(tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2

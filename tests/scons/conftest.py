@@ -17,6 +17,7 @@ import pytest
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
+from tests.toolchain.installed import write_device_libraries
 from tests.zygote import run_scons
 
 KERNEL = """\
@@ -289,16 +290,4 @@ def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 def device_library_folder(project: Project) -> Path:
     """Make a folder that clang takes for ROCm's device libraries."""
-    folder = project.folder / "rocm/amdgcn/bitcode"
-    folder.mkdir(parents=True)
-    empty = folder / "ocml.bc"
-    module = project.write("library.c", "")
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", module, "-o", empty]
-    subprocess.run([*find_toolchain().clang, *words], check=True)
-    options = ("daz_opt", "unsafe_math", "finite_only", "correctly_rounded_sqrt", "wavefrontsize64")
-    names = [f"oclc_{option}_{state}" for option in options for state in ("on", "off")]
-    names += ["ockl", "opencl", "hip", "oclc_isa_version_906", "oclc_isa_version_90a"]
-    names += [f"oclc_abi_version_{version}" for version in (400, 500, 600)]
-    for name in names:
-        shutil.copy(empty, folder / f"{name}.bc")
-    return folder
+    return write_device_libraries(project.folder / "rocm/amdgcn/bitcode", find_toolchain().clang[0])
