@@ -222,25 +222,6 @@ def test_list_of_processors(kernels: Project) -> None:
     kernels.build()
 
 
-def test_what_is_compiled_after_a_change(assembled: Project) -> None:
-    """A comment compiles all passes, and nothing follows; device code compiles its own only."""
-    assembled.write(
-        "k.cu",
-        '#ifdef __CUDA_ARCH__\n#include "d.h"\n#else\n#define D 0\n#endif\n'
-        + KERNEL.replace("VALUE", "D"),
-    )
-    header = assembled.write("d.h", "#define D 1\n")
-    assembled.build_once()
-    header.write_text("#define D 2\n")
-    assert assembled.build_once() == passes("k.cu", *BOTH)
-    source = assembled.folder / "k.cu"
-    source.write_text(source.read_text() + "// a comment\n")
-    run = assembled.run()
-    assert run.compiles == passes("k.cu", "host", *BOTH)
-    assert not any(word in run.output for word in ("PTXAS", "FATBIN", "EMBED", " -o prog"))
-    assembled.assert_up_to_date()
-
-
 @pytest.mark.parametrize(
     "program",
     [

@@ -33,23 +33,6 @@ def prepare(project: Project, head: str, setting: str) -> None:
     project.sconstruct(f"env.CacheDir({cache!r})\n" + setting + BUNDLE)
 
 
-@found
-def test_edited_header(project: Project, head: str, setting: str) -> None:
-    """After an edit of a header, each pass compiles; the old header brings the old code back."""
-    prepare(project, head, setting)
-    assert project.build() == ALL
-    first = contents(project.folder, OUTPUTS)
-    project.write("i/value.h", TWO)
-    assert project.build() == ALL
-    assert_as_clean_build(project, OUTPUTS)
-    project.write("i/value.h", THREE)
-    assert project.build() == ALL
-    project.write("i/value.h", ONE)
-    assert project.build() == []
-    assert contents(project.folder, OUTPUTS) == first
-    project.assert_up_to_date()
-
-
 def test_nothing_old_is_fetched(project: Project) -> None:
     """Where a compile fails, the cache's result of what was there before is not fetched."""
     prepare(project, *FOUND["CCFLAGS=-I"])

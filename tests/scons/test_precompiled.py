@@ -69,9 +69,15 @@ ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 
 
 @pytest.fixture
+def project(project: Project) -> Project:
+    """Return a project with sources that begin alike."""
+    write(project)
+    return project
+
+
+@pytest.fixture
 def pair(project: Project, tmp_path: Path) -> tuple[Project, Project]:
     """Return two like projects in folders of one name; the first has precompiled headers."""
-    write(project)
     other = checkout(project, tmp_path / "other/project")
     one_target = "env.Replace(OFFLOAD_ARCH='gfx90a:xnack+')"
     settings(project, ON, one_target)
@@ -146,7 +152,6 @@ def test_chain(project: Project, tmp_path: Path) -> None:
     A source whose chain defines what the header asks for compiles without, and the summary says
     where; so does one that a header before it leads elsewhere after an edit.
     """
-    write(project)
     names = [f"{folder}/{name}" for folder in ("one", "two") for name in SOURCES]
     project.write(
         "one/common.h", f"#pragma once\nint first();\n#include <header.h>\n{NAMES}{COMMON}"
@@ -181,7 +186,6 @@ def test_chain(project: Project, tmp_path: Path) -> None:
 
 def test_too_few_users(project: Project) -> None:
     """For two sources none is made, whatever a third one begins with."""
-    write(project)
     project.write("c.hip", "#include <empty.h>\nint c;\n")
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
     assert said(project.run()) == f"0 compiles with, 6 without (6: {UNLIKE})"
@@ -190,7 +194,6 @@ def test_too_few_users(project: Project) -> None:
 
 def test_none_for_one_edited_source(project: Project) -> None:
     """A source that is edited again and again gets no precompiled header of its own."""
-    write(project)
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", names=["a"])
     for number in range(3):
         project.write("a.hip", BEGIN + BODY.replace("NAME", "a") + f"// {number}\n")
@@ -210,7 +213,6 @@ def test_none_for_plain_sources(project: Project) -> None:
 
 def test_small_headers(project: Project) -> None:
     """Headers that are read as fast as their PCH have none, but where a user names them."""
-    write(project)
     settings(project, "env.Replace(OFFLOAD_PCH=True, OFFLOAD_ARCH='gfx906')")
     assert said(project.run()) == f"0 compiles with, 6 without (6: {SMALL})"
     assert not [name for name in pchs(project) if not _is_refusal(project, name)]
@@ -219,7 +221,6 @@ def test_small_headers(project: Project) -> None:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_relocatable_and_plain_sources(project: Project, order: tuple[int, int]) -> None:
     """Relocatable sources and others have headers of their own, in each order of reading."""
-    write(project)
     builds = (
         "env.OffloadStaticLibrary('all', {})".format([f"{name}.hip" for name in SOURCES]),
         "env.OffloadObject({}, OFFLOAD_RDC=True)".format([f"r{name}.hip" for name in SOURCES]),
@@ -237,7 +238,6 @@ def test_names_are_of_what_decides(project: Project) -> None:
 
     A flag that is changed after the builder was called counts for all passes of the environment.
     """
-    write(project)
     lines = [ON, "env.Replace(OFFLOAD_ARCH='gfx906')"]
     calls = [
         *(f"env.OffloadDeviceObject('{name}.hip')" for name in SOURCES),
@@ -261,7 +261,6 @@ def test_names_are_of_what_decides(project: Project) -> None:
 
 def test_different_flags(project: Project) -> None:
     """Where the sources begin alike and the flags differ, the summary says that."""
-    write(project)
     calls = [
         f"env.OffloadDeviceObject('{n}.hip', CPPDEFINES={{'VALUE': {ord(n)}}})" for n in SOURCES
     ]
@@ -273,7 +272,6 @@ def test_different_flags(project: Project) -> None:
 
 def test_old_ones_are_removed(project: Project) -> None:
     """Of the precompiled headers of former flags, those of some sets are kept."""
-    write(project)
     for number in range(6):
         flags = f"env.Append(OFFLOAD_FLAGS=['-DNUMBER={number}'])"
         settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", flags)
@@ -287,7 +285,6 @@ def _is_refusal(project: Project, name: str) -> bool:
 
 def test_named_headers(project: Project) -> None:
     """A list of headers makes PCHs for the sources that begin with just them, in their order."""
-    write(project)
     settings(project, "env.Replace(OFFLOAD_PCH=['launch.h'], OFFLOAD_ARCH='gfx906')")
     assert said(project.run()) == "6 compiles with, 0 without"
     log = (project.folder / "compiles.log").read_text()
@@ -298,7 +295,6 @@ def test_named_headers(project: Project) -> None:
 
 def test_why_not(project: Project) -> None:
     """The summary counts what compiled without, by reason."""
-    write(project)
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", "env.Append(OFFLOAD_FLAGS=['-g'])")
     assert said(project.run()) == "3 compiles with, 3 without (3: debug information (-g))"
     project.write("second/launch.h", LAUNCH + "#warning told\n")
@@ -309,7 +305,6 @@ def test_why_not(project: Project) -> None:
 
 def test_in_no_signature(project: Project) -> None:
     """Turned on later, or gone, PCHs are no reason to compile; ``scons -c`` removes them."""
-    write(project)
     settings(project)
     project.build()
     settings(project, ON)
@@ -327,7 +322,6 @@ def test_in_no_signature(project: Project) -> None:
 
 def test_copied_checkout(project: Project, tmp_path: Path) -> None:
     """A copy of a checkout does not use the original's PCHs, nor depend on its files."""
-    write(project)
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_LAUNCHER='')")
     project.build()
     copy = Project(tmp_path / "copy")
@@ -343,7 +337,6 @@ def test_copied_checkout(project: Project, tmp_path: Path) -> None:
 
 def test_cache(project: Project) -> None:
     """A CacheDir serves builds with PCHs and without alike; what it gives needs none."""
-    write(project)
     cache = "CacheDir('../cache')"
     settings(project, ON, cache)
     assert len(project.build()) == 9
@@ -356,7 +349,6 @@ def test_cache(project: Project) -> None:
 
 def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
     """A second checkout gets objects from the CacheDir without the folder of the first."""
-    write(project)
     project.write("second/header.h", HEADER + NAMES)
     for name in SOURCES:
         project.write(f"{name}.hip", BEGIN + BODY.replace("NAME", name) + USER)
@@ -374,7 +366,6 @@ def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
 
 def test_refused_header(project: Project) -> None:
     """A header of which a PCH would lose something is named in the summary, with what it is."""
-    write(project)
     lost = "static __device__ int lost;\ninline const void* up() { return &lost; }\n"
     project.write("second/header.h", HEADER + lost)
     settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
@@ -396,7 +387,6 @@ def test_compile_commands(pair: tuple[Project, Project]) -> None:
 
 def test_variant_folders(project: Project) -> None:
     """In variant folders, with copies and without, passes use PCHs, too."""
-    write(project)
     for name in [*SOURCES, "own"]:
         suffix = "h" if name == "own" else "hip"
         (project.folder / f"{name}.{suffix}").rename(project.write(f"src/{name}.{suffix}", ""))
@@ -413,7 +403,6 @@ def test_variant_folders(project: Project) -> None:
 
 def test_check(project: Project) -> None:
     """``OFFLOAD_PCH_CHECK`` compiles again without, each Nth; a difference is an error by name."""
-    write(project)
     settings(project, ON, "env.Replace(OFFLOAD_PCH_CHECK=3, OFFLOAD_ARCH='gfx906')")
     assert len(project.build()) == 6 + 2
     project.build("-c")
@@ -435,7 +424,6 @@ def test_check(project: Project) -> None:
 
 def test_program_runs(project: Project) -> None:
     """A program of such objects registers its kernels."""
-    write(project)
     project.write("runtime.c", RUNTIME)
     text = "static __device__ int device_value = VALUE;\n"
     text += "template <class T> __global__ void templated(T*) {}\n"

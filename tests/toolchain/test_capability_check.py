@@ -13,7 +13,6 @@ from offload_tool.errors import CompilerError
 from offload_tool.toolchain import capability_check
 from offload_tool.toolchain.capability_check import Job, Places
 from offload_tool.toolchain.select import find_toolchain
-from offload_tool.util.frozen import replaced
 from tests.conftest import program
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm
 
@@ -149,18 +148,6 @@ def test_spirv_needs_its_translator(clang: str) -> None:
         find_toolchain(clang=clang, jobs=(Job("hip", ("amdgcnspirv",), BARE),))
 
 
-def test_shell_variables_count(clang: str, installed: Places) -> None:
-    """ROCM_PATH and HIP_DEVICE_LIB_PATH of the shell are used, and named as such."""
-    environ = {
-        "PATH": str(Path(clang).parent),
-        "ROCM_PATH": installed.rocm,
-        "HIP_DEVICE_LIB_PATH": installed.device_libraries,
-    }
-    found = find_toolchain(environ, clang=clang, jobs=(Job("hip", ("gfx906",)),))
-    assert f"HIP 6.4.1 ($ROCM_PATH: {installed.rocm})" in str(found)
-    assert f"--rocm-device-lib-path={installed.device_libraries}" in found.rocm_flags
-
-
 def test_shell_variables_that_name_no_installation(clang: str, installed: Places) -> None:
     """They are passed over, and it is said: where another one is taken, and where none is."""
     environ = {"PATH": str(Path(clang).parent), "ROCM_PATH": "/no/rocm", "CUDA_PATH": "/no/cuda"}
@@ -202,25 +189,6 @@ def lacking(tmp_path: Path) -> Places:
 
 
 NO_LIBRARIES = ("-nogpulib",)
-
-
-def test_flags_that_mend(clang: str, lacking: Places) -> None:
-    """A compiler that can do a job with the flags of the compile is not refused for it."""
-    job = Job("hip", ("gfx906",), NO_LIBRARIES)
-    with pytest.raises(CompilerError, match="this clang lacks something"):
-        find_toolchain(clang=clang, jobs=(job,), places=lacking)
-    mended = replaced(job, given=(*NO_LIBRARIES, "-DMENDED"))
-    found = find_toolchain(clang=clang, jobs=(mended,), places=lacking)
-    assert found.rocm_flags == (f"--rocm-path={lacking.rocm}",)
-
-
-def test_named_compiler_is_used_all_the_same(clang: str, lacking: Places) -> None:
-    """A compiler that the user names is used where its trial fails, and the reason is told."""
-    job = Job("hip", ("gfx906",), NO_LIBRARIES)
-    found = find_toolchain(clang=clang, jobs=(job,), places=lacking, lenient=True)
-    assert found.rocm_flags == (f"--rocm-path={lacking.rocm}",)
-    (doubt,) = found.doubts
-    assert "this clang lacks something" in doubt
 
 
 def test_refusal_is_not_remembered(clang: str, lacking: Places, tmp_path: Path) -> None:
