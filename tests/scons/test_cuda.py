@@ -16,38 +16,11 @@ from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes.cuda import ARCH_LIST_SINCE, find_ptxas
 from offload_tool.toolchain.select import find_toolchain
+from tests.scons import conftest
 from tests.scons.conftest import SCONSTRUCT, Project, passes
-from tests.scons.nvidia import PTXAS, write_tools
-from tests.scons.relocatable import started
+from tests.scons.nvidia import PTXAS, RUNTIME, write_tools
 
-KERNEL = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-__attribute__((global)) void kernel(int* p) { *p = VALUE; }
-int host_value() { return 1; }
-"""
-# A stand-in for the CUDA runtime: says what is registered. Its main starts no kernel.
-RUNTIME = """\
-#include <stdio.h>
-#include <stdlib.h>
-void **__cudaRegisterFatBinary(const void *data) {
-    static void *handle;
-    const unsigned *wrapper = data, *binary = *(const unsigned *const *)(wrapper + 2);
-    if (wrapper[0] != 0x466243b1 || binary[0] != 0xba55ed50) abort();
-    printf("registered %u bytes\\n", binary[2] + 16);
-    return &handle;
-}
-void __cudaRegisterFatBinaryEnd(void **handle) { puts("end"); }
-void __cudaRegisterFunction(void **h, const void *f, char *d, const char *name) { puts(name); }
-void __cudaUnregisterFatBinary(void **handle) {}
-void __cudaRegisterVar(void) {}
-void __cudaRegisterManagedVar(void) {}
-void __cudaRegisterSurface(void) {}
-void __cudaRegisterTexture(void) {}
-int __cudaPushCallConfiguration(void) { return 0; }
-int __cudaPopCallConfiguration(void) { return 0; }
-int cudaLaunchKernel(void) { return 100; }
-"""
+KERNEL = conftest.KERNEL.replace("hipLaunch", "cudaLaunch")
 MAIN = "int main(void) { return 0; }\n"
 BOTH = ("sm_80", "sm_90a")
 HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
@@ -89,8 +62,8 @@ def test_program_of_ptx(kernels: Project) -> None:
     assert "PTXAS" not in run.output
     fatbin = kernels.folder / "k.fatbin"
     assert entries(fatbin) == [("ptx", "compute_80"), ("ptx", "compute_90a")]
-    size = fatbin.stat().st_size
-    assert started(kernels.folder / "prog") == [f"registered {size} bytes", "_Z6kernelPi", "end"]
+    registered = ["registered compute_80 compute_90", "_Z6kernelPi", "end", "unregistered"]
+    assert kernels.start() == registered
     listed = [image.target_id for image in list_images(kernels.folder / "prog")]
     assert listed == ["compute_80", "compute_90a"]
     for target in BOTH:
@@ -113,7 +86,7 @@ def test_program_with_cubins(assembled: Project) -> None:
     assert sorted(log) == [
         f"-m64 --gpu-name={target} -O0 -o k.{target}.cubin k.{target}.ptx" for target in BOTH
     ]
-    assert started(assembled.folder / "prog")[1:] == ["_Z6kernelPi", "end"]
+    assert assembled.start()[1:-1] == ["_Z6kernelPi", "end"]
     assembled.assert_up_to_date()
 
 
@@ -129,7 +102,7 @@ def test_real_ptxas(kernels: Project) -> None:
         assert cubin[18:20] == bytes([190, 0])
         assert b".text._Z6kernelPi\0" in cubin
     assert len(entries(kernels.folder / "k.fatbin")) == 4
-    assert started(kernels.folder / "prog")[1:] == ["_Z6kernelPi", "end"]
+    assert kernels.start()[1:-1] == ["_Z6kernelPi", "end"]
     kernels.assert_up_to_date()
 
 
@@ -242,7 +215,7 @@ def test_forms_of_programs(kernels: Project, program: str) -> None:
     kernels.write("k2.cu", KERNEL.replace("host_value", "other").replace("kernel(", "kernel2("))
     kernels.sconstruct(PTX_ONLY + program, HEAD)
     kernels.build()
-    lines = started(kernels.folder / "prog")
+    lines = kernels.start()
     assert any(line.startswith("_Z") and "kernel" in line for line in lines)
     assert lines.count("end") == sum(line.startswith("registered ") for line in lines) >= 1
     kernels.assert_up_to_date()
@@ -263,7 +236,7 @@ def test_source_without_kernels(kernels: Project) -> None:
         PTX_ONLY + "env.OffloadProgram('prog', ['plain.cu', 'k.cu', 'runtime.c', 'main.c'])\n", HEAD
     )
     kernels.build()
-    assert "_Z6kernelPi" in started(kernels.folder / "prog")
+    assert "_Z6kernelPi" in kernels.start()
     kernels.assert_up_to_date()
 
 
@@ -279,6 +252,5 @@ def test_package_and_registration(kernels: Project) -> None:
     assert kernels.build() == passes("k.cu", "host", *BOTH)
     packaged = list_images(kernels.folder / "k.offload")
     assert [(i.kind, i.target_id) for i in packaged] == [("cuda", target) for target in BOTH]
-    size = (kernels.folder / "k.fatbin").stat().st_size
-    assert started(kernels.folder / "prog") == [f"registered {size} bytes", "end"]
+    assert kernels.start() == ["registered compute_80 compute_90", "end", "unregistered"]
     kernels.assert_up_to_date()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -260,6 +261,11 @@ WRONG |= {
     )
     for name, meant in MEANT.items()
 } | {"'gfx90b', did you mean 'gfx950'": "env.OffloadDeviceRuntime('gfx90b')\n"}
+
+if not Path("/dev/kfd").exists():  # which a machine with a GPU of AMD's has
+    WRONG["'native' stands for the GPUs of this machine, and none was found"] = hip(
+        "OFFLOAD_ARCH='native'"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -219,27 +219,6 @@ def test_two_paths_of_one_run(real: Project) -> None:
     ]
 
 
-def test_embedded_compiler_stops_early(real: Project) -> None:
-    """The wheel's compiler, which has no wrapper headers, is refused before any compile."""
-    pytest.importorskip("ziglang")
-    real.environment["OFFLOAD_CLANG"] = "embedded"
-    real.sconstruct(BUNDLE, HEAD)
-    run = real.fails("-Q")
-    assert run.compiles == []
-    assert "has none of clang's wrapper headers" in run.errors
-    assert "SConstruct" in run.errors
-
-
-def test_native_without_a_gpu(real: Project) -> None:
-    """OFFLOAD_ARCH='native' on a machine without a GPU is an error with that reason."""
-    if Path("/dev/kfd").exists():
-        pytest.skip("this machine may have a GPU")
-    real.sconstruct("env['OFFLOAD_ARCH'] = 'native'\n" + BUNDLE, HEAD)
-    run = real.fails("-Q")
-    assert run.compiles == []
-    assert "'native' stands for the GPUs of this machine, and none was found" in run.errors
-
-
 def test_c_stays_c(project: Project) -> None:
     """OFFLOAD_KIND='hip' makes HIP of C++ sources, and leaves C sources C, as hipcc does."""
     bare = "env.Append(OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'], OFFLOAD_HOST_FLAGS='-nogpuinc')\n"

@@ -28,7 +28,6 @@ int main(void) {
 }
 """
 HIDDEN = '__attribute__((visibility("hidden")))'
-OPENMP = "env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n"
 
 
 class Cache:
@@ -120,18 +119,6 @@ def test_two_objects_of_one_source(project: Project, cache: Cache) -> None:
     one, two = (contents(project.folder, [f"{name}.gfx906.co"]) for name in ("one", "two"))
     assert list(one.values()) != list(two.values())
     project.assert_up_to_date()
-
-
-def test_openmp_checkouts_are_right(project: Project, tmp_path: Path, cache: Cache) -> None:
-    """Device images of OpenMP are made for their own host IR, whatever the cache knows."""
-    project.write("k.c", REGION)
-    project.sconstruct(cache.settings() + OPENMP)
-    project.build()
-    other = checkout(project, tmp_path / "elsewhere")
-    other.build()  # the names of all entries are checked
-    other.assert_up_to_date()
-    other.write("k.c", "\n" + REGION)
-    other.build_once()
 
 
 def test_other_device_libraries(project: Project, tmp_path: Path) -> None:

@@ -137,12 +137,16 @@ VARIABLES = {
     "CLANG_NO_DEFAULT_CONFIG": ("1", False, ["k.gfx906.co"]),
     "LLD_VERSION": ("another", False, ["k.gfx906.co"]),
     "LLVM_OVERRIDE_PRODUCER": ("another", True, ["k.gfx906.bc"]),
+    "CPATH": ("12345", False, []),
+    "HIP_DEVICE_LIB_PATH": ("12345", False, []),
+    "ROCM_PATH": ("12345", False, []),
+    "SOURCE_DATE_EPOCH": ("12345", False, []),
 }
 
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_variables(project: Project, name: str) -> None:
-    """A variable of the commands' environment that changes outputs compiles again."""
+    """A variable of the commands' environment that may change outputs compiles again."""
     value, relocatable, outputs = VARIABLES[name]
     project.write("k.hip", "#ifndef HERE\n#define HERE 0\n#endif\n" + BODY)
     project.write("../configuration/clang.cfg", "-DHERE=1\n")

@@ -283,21 +283,6 @@ def test_source_of_its_own_with_the_new_driver(sources: Project, place: str) -> 
     sources.assert_up_to_date()
 
 
-def test_functions_for_device_code_alone(sources: Project, driver: str) -> None:
-    """Sources without kernels are valid beside one that has some."""
-    sources.write("two.hip", HEAD + ONLY.replace("only", "helper"))
-    sources.write("one.hip", HEAD + "__device__ int helper(int);\n__device__ int only(int);\n"
-                  "__global__ void first(int* p) { *p = helper(only(1)); }\n"
-                  "int main() { return 0; }\n")  # fmt: skip
-    sources.sconstruct(
-        RELOCATABLE + "library = env.OffloadArchive('x', ['two.hip', 'only.hip'])\n"
-        "env.OffloadProgram('prog', ['one.hip', 'runtime.c', library])\n"
-    )
-    sources.build()
-    lines = started(sources)
-    assert lines == [OF_THE_PROGRAM[0], "kernel _Z5firstPi", OF_THE_PROGRAM[1]]
-
-
 def test_library_outside_of_the_project(sources: Project, tmp_path: Path) -> None:
     """What is taken out of a library from elsewhere goes beside the program."""
     sources.sconstruct(RELOCATABLE + MAKES["archive"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import write_tools
+from tests.scons.test_launchers import ccache
 
 CPU = "x86_64-pc-linux-gnu"
 TARGETS = ("gfx906", CPU)
@@ -310,13 +310,8 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
 
     The text alone would be found there, also where only some of the devices were compiled of it.
     """
-    ccache = shutil.which("ccache")
-    if ccache is None:
-        missing("ccache")
-    body = (
-        f"env['OFFLOAD_LAUNCHER'] = {ccache!r}\n"
-        f"env['ENV']['CCACHE_DIR'] = {str(tmp_path / 'ccache')!r}\n"
-    )
+    cache = next(ccache(tmp_path / "ccache"))
+    body = cache.settings()
     regions.sconstruct(body + "env['OFFLOAD_ARCH'] = ['gfx906']\n" + OBJECT, HEAD)
     regions.build()
     before = kernels(modules(regions)[0])
@@ -329,13 +324,7 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
     # The same files again are found there.
     regions.build("-c")
     regions.build()
-    environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "ccache")}
-    shown = subprocess.run(
-        [str(ccache), "--print-stats"], env=environment, capture_output=True, text=True, check=True
-    )
-    counts = dict(line.split("\t") for line in shown.stdout.splitlines())
-    hits = int(counts["direct_cache_hit"]) + int(counts["preprocessed_cache_hit"])
-    assert hits == len(TARGETS) + 1
+    assert cache.hits() == len(TARGETS) + 1
 
 
 def test_by_flags(regions: Project) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from offload_tool.pch.pch import SMALL, refusal_of
 from offload_tool.scons.pch import PCH_FOLDER, shared_headers
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import missing
-from tests.scons.conftest import RUNTIME, SCONSTRUCT, Project, Run, checkout
+from tests.scons.conftest import SCONSTRUCT, Project, Run, checkout
 
 BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
 BODY = """
@@ -420,23 +419,6 @@ def test_check(project: Project) -> None:
     lines = f"env.Replace(OFFLOAD_PCH_CHECK=1, OFFLOAD_CLANG={str(wrong)!r})"
     settings(project, ON, lines, "env.Replace(OFFLOAD_LAUNCHER='')")
     assert "with a precompiled header it has other bytes than without" in project.fails().errors
-
-
-def test_program_runs(project: Project) -> None:
-    """A program of such objects registers its kernels."""
-    project.write("runtime.c", RUNTIME)
-    text = "static __device__ int device_value = VALUE;\n"
-    text += "template <class T> __global__ void templated(T*) {}\n"
-    twice = "template <class T> __host__ __device__ T twice(T v) { return v + v; }\n"
-    project.write("second/header.h", "#pragma once\n#include <vector>\n" + text + twice)
-    settings(project, ON, names=[])
-    text = (project.folder / "SConstruct").read_text()
-    call = "env.OffloadProgram('prog', ['a.hip', 'b.hip', 'c.hip', 'runtime.c'])"
-    project.write("SConstruct", text.replace("env.OffloadObject([])", call))
-    run = project.done()
-    assert said(run).startswith("9 compiles with")
-    done = subprocess.run([project.folder / "prog"], capture_output=True, text=True, check=True)
-    assert done.stdout.count("registered") == 3
 
 
 BEGINS = {
