@@ -105,13 +105,19 @@ def test_missing_program() -> None:
         run_once(["/nowhere/clang"], HERE)
 
 
-def test_reason_is_one_printable_line(tmp_path: Path) -> None:
-    """What a launcher says is shown as one line without control characters."""
-    launcher = script(
-        tmp_path / "launcher", r"printf 'first\nbad\033[31m\001end\n\n' >&2; exit 254"
-    )
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (r"printf 'first\nbad\033[31m\001end\n\n' >&2", "bad [31m end"),
+        ("echo a; echo clang: error: b; echo c", "clang: error: b"),
+    ],
+    ids=["last line", "error"],
+)
+def test_reason(tmp_path: Path, said: str, reason: str) -> None:
+    """Of what a failed compile says, the error or the last line is shown, without controls."""
+    launcher = script(tmp_path / "launcher", f"{said}; exit 254")
     _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
-    assert "failed (status 254: bad [31m end);" in message
+    assert f"failed (status 254: {reason});" in message
 
 
 def fake(tmp_path: Path, sccache: str) -> Distribution:
@@ -217,10 +223,3 @@ def test_another_compiler_is_not_sent(tmp_path: Path) -> None:
     script(tmp_path / "clang", "")
     with pytest.raises(CompilerError, match="but this compile runs '/bin/true'"):
         session.run(device("/bin/true"), HERE, tmp_path)
-
-
-def test_reason_prefers_the_error(tmp_path: Path) -> None:
-    """Of what a failed compile says, the first error is the reason, not the last line."""
-    launcher = script(tmp_path / "launcher", "echo a; echo clang: error: b; echo c; exit 254")
-    _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
-    assert "failed (status 254: clang: error: b);" in message

@@ -18,7 +18,7 @@ from offload_tool.operations.thin import thin_file
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools
-from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, started, two
+from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, two
 
 BOTH = ("sm_80", "sm_90a")
 FLAGS = ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
@@ -85,7 +85,7 @@ def test_thinned(sources: Project) -> None:
         sources.folder / "prog", thinned, keep=[Device.parse("sm_80")], keep_ptx=False
     )
     assert (report.kept, report.removed) == (3, 3)
-    assert started(thinned)[0] == "registered sm_80 | compute_80 | compute_80"
+    assert sources.start("thinned")[0] == "registered sm_80 | compute_80 | compute_80"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_compiler_and_driver(sources: Project, clang: str, archive_format:
     given += f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
     sources.sconstruct(RELOCATABLE + given + PROGRAM, HEAD)
     sources.build()
-    lines = started(sources.folder / "prog")
+    lines = sources.start()
     check_registration(lines, sources=2)
     (name,) = (line for line in lines if "counter" in line)
     for target in BOTH:
@@ -122,7 +122,7 @@ def test_old_driver_of_every_compiler(sources: Project) -> None:
         assert "Traceback" not in run.errors
         assert not (sources.folder / "prog").exists()
     else:
-        check_registration(started(sources.folder / "prog"), sources=2)
+        check_registration(sources.start(), sources=2)
 
 
 def test_ptx_alone(sources: Project) -> None:
@@ -130,7 +130,7 @@ def test_ptx_alone(sources: Project) -> None:
     sources.sconstruct("env['OFFLOAD_PTXAS'] = 'none'\n" + RELOCATABLE + PROGRAM, HEAD)
     assert not [line for line in sources.done().actions if line.startswith(("PTXAS", "LINK"))]
     assert entries(sources.folder / "prog.fatbin") == []
-    assert started(sources.folder / "prog")[0] == f"registered {SOURCE_CODE} {SOURCE_CODE}"
+    assert sources.start()[0] == f"registered {SOURCE_CODE} {SOURCE_CODE}"
     sources.assert_up_to_date()
 
 
@@ -218,7 +218,7 @@ def test_libraries_of_the_build(sources: Project, archive_format: str) -> None:
     )
     sources.build_once()
     for name in ("library", "archive", "object"):
-        lines = started(sources.folder / name)
+        lines = sources.start(name)
         if archive_format == "offload-binary":
             check_registration(lines, sources=2)
             continue

@@ -6,7 +6,6 @@ with a program that clang's own driver has linked.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -113,13 +112,6 @@ def given_library(project: Project, made_by: str) -> None:
     create_archive([(n, folder / n) for n in ("two.o", "only.o")], folder / "given.a")
 
 
-def started(project: Project, program: str = "prog") -> list[str]:
-    done = subprocess.run(
-        [project.folder / program], capture_output=True, text=True, check=True, env=os.environ
-    )
-    return done.stdout.splitlines()
-
-
 def registered(lines: list[str]) -> set[str]:
     """Return what was registered; the part of a name that is made of a CUID says nothing."""
     lines = [line for line in lines if not line.startswith(("loaded", "unloaded"))]
@@ -135,7 +127,7 @@ def theirs(project: Project, linked_by: str = "old") -> set[str]:
     clang(project, "-x", "c", "-c", "runtime.c", "-o", "runtime.theirs.o")
     objects = [f"{name}.theirs.o" for name in ("one", "two", "only", "runtime")]
     own_link(project, linked_by, *objects, "-o", "theirs")
-    return registered(started(project, "theirs"))
+    return registered(project.start("theirs"))
 
 
 def own_link(project: Project, linked_by: str, *words: str) -> None:
@@ -151,7 +143,7 @@ def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -
         + "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'only.hip', 'runtime.c'])\n"
     )
     sources.build()
-    lines = started(sources)
+    lines = sources.start()
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM
     assert registered(lines) == theirs(sources, driver)
     assert [image.target_id for image in list_images(sources.folder / "prog")] == [
@@ -174,7 +166,7 @@ def test_shared_library(sources: Project, driver: str) -> None:
     )
     sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
     sources.build()
-    lines = started(sources)
+    lines = sources.start()
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM
     assert "kernel _Z6secondPi" in lines
     sources.assert_up_to_date()
@@ -200,7 +192,7 @@ def test_library_of_clangs_own_driver(
     given_library(sources, made_by)
     sources.sconstruct(RELOCATABLE + GIVEN[given])
     sources.build()
-    lines = started(sources)
+    lines = sources.start()
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM  # one bundle, loaded once, for both
     assert {"kernel _Z5firstPi", "kernel _Z6secondPi"} <= registered(lines)
     assert any(line.startswith("managed managed 7 4 4") for line in lines)
@@ -222,7 +214,7 @@ def test_library_that_the_build_makes_must_be_named(sources: Project) -> None:
         made + "env.OffloadProgram('prog', ['runtime.c', 'main.c'], OFFLOAD_LIBS=library)\n"
     )
     sources.build()
-    assert "kernel _Z6secondPi" in started(sources)
+    assert "kernel _Z6secondPi" in sources.start()
 
 
 MAKES = {
@@ -252,7 +244,7 @@ def test_clang_links_what_we_archive(
     files = ["two.o", "only.o"] if makes == "object" else ["libgiven.a"]
     words = ["one.theirs.o", "runtime.theirs.o", *files, "-o", "linked"]
     own_link(sources, linked_by, *words)
-    lines = started(sources, "linked")
+    lines = sources.start("linked")
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM
     assert registered(lines) == expected
     sources.assert_up_to_date()
@@ -276,7 +268,7 @@ def test_source_of_its_own_with_the_new_driver(sources: Project, place: str) -> 
     sources.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c', 'main.c'])\n")
     sources.write("main.c", "int main(void) { return 0; }\n")
     sources.build()
-    lines = started(sources)
+    lines = sources.start()
     assert lines == [OF_THE_PROGRAM[0], "kernel _Z6kernelPi", OF_THE_PROGRAM[1]]
     code = (sources.folder / "k.gfx906.co").read_bytes()
     assert code.startswith(b"\x7fELF")
@@ -295,5 +287,5 @@ def test_library_outside_of_the_project(sources: Project, tmp_path: Path) -> Non
     )
     sources.build()
     assert [path.name for path in library.parent.iterdir()] == ["libgiven.a"]
-    assert "kernel _Z6secondPi" in started(sources)
+    assert "kernel _Z6secondPi" in sources.start()
     sources.assert_up_to_date()

@@ -89,7 +89,7 @@ def test_program_of_an_archive(runnable: Project, way: str) -> None:
     }[way]
     runnable.sconstruct(body, HEAD)
     runnable.done()
-    assert answer(runnable) == "answer 41\n"
+    assert answer(runnable) == "answer 41"
     image = kernels(runnable.folder / "prog.gfx906.co")
     assert len(image) == 2
     assert image == kernels(runnable.folder / f"prog.{CPU}.so")
@@ -117,4 +117,4 @@ def test_foreign_archive(runnable: Project, llvm: Callable[[str], str]) -> None:
         "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=['libforeign.a'])\n", HEAD
     )
     runnable.done()
-    assert answer(runnable) == "answer 1\n"
+    assert answer(runnable) == "answer 1"
