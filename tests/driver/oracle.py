@@ -58,17 +58,6 @@ class Memory:
 
 
 @dataclass
-class Judgement:
-    """Which compiles a build may run."""
-
-    needed: set[str]
-    allowed: set[str]
-    """More that may run."""
-    fetchable: set[str]
-    """What a CacheDir holds, and has to be no compile."""
-
-
-@dataclass
 class Oracle:
     """Remembers what was compiled, in all checkouts of a trial."""
 
@@ -90,21 +79,21 @@ class Oracle:
 
     def judge(
         self, checkout: str, state: State, passes: dict[str, dict[str, Any]], damaged: set[str]
-    ) -> Judgement:
-        """Return what a build of these passes has to compile."""
+    ) -> set[str]:
+        """Return what a build of these passes may compile: what it must, and what is lenient."""
         memory = self.memory(checkout)
-        judgement = Judgement(set(), set(), set())
+        found = set()
         for name, record in passes.items():
             before = memory.made.get(name)
             inputs = inputs_of(record)
             if name in memory.made and before is None:
-                judgement.allowed.add(name)
+                found.add(name)
             elif before is None or before.inputs != inputs or name in damaged:
-                kept = (name, self._shared(checkout, state, record)) in self.cached
-                (judgement.fetchable if kept else judgement.needed).add(name)
+                if (name, self._shared(checkout, state, record)) not in self.cached:
+                    found.add(name)  # the CacheDir holds the others
             elif before.soft != self._soft(checkout, state, record):
-                judgement.allowed.add(name)
-        return judgement
+                found.add(name)
+        return found
 
     def remember(
         self, checkout: str, state: State, passes: dict[str, dict[str, Any]], names: set[str]

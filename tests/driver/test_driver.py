@@ -11,8 +11,7 @@ import pytest
 
 from offload_tool.clang.response_file import expand_command
 from offload_tool.scons.pch import PCH_FOLDER
-from tests.driver.changes import Event, History, choose
-from tests.driver.linking import change_links
+from tests.driver.changes import Event, History
 from tests.driver.projects import project
 from tests.driver.running import ROOT, Bench, Run
 from tests.driver.state import State
@@ -76,20 +75,6 @@ def test_response_files_in_other_words(tmp_path: Path, monkeypatch: pytest.Monke
         assert [word for word in words if word != "-O1"] == ["-DF0=12"], state.files
         seen.add(repr(state.files))
     assert len(seen) > 20
-
-
-def test_a_seed_is_one_project() -> None:
-    """A seed always gives the same project, and other seeds give other ones."""
-    assert project(3) == project(3)
-    assert len({repr(project(seed)) for seed in range(50)}) == 50
-
-
-def test_a_seed_is_one_row_of_changes() -> None:
-    """The number of a change, with what was before, decides what it is."""
-    state = project(1)
-    history = History({"one": [state]}, {"one": {}}, {"one": ["k0.co"]})
-    assert choose("1 0", "one", history) == choose("1 0", "one", history)
-    assert len({repr(choose(f"1 {n}", "one", history)) for n in range(20)}) > 10
 
 
 # What follows shows that the judges can fail: a tool that is faultless is made to look wrong.
@@ -218,15 +203,3 @@ def test_clean_build_leaves_no_trace(small: Trial, tmp_path: Path) -> None:
     assert seen() == before
     assert sorted(clean.outputs) == ["k0.gfx906.co", "k0.hipfb"]
     assert sorted(clean.passes["k0.gfx906.co"]["files"]) == ["inc/h0.h", "k0.hip"]
-
-
-def test_links_of_all_sorts() -> None:
-    """Headers and folders become links, hard links and copies; headers are included under both."""
-    said = set()
-    for seed in range(60):
-        rng, state = random.Random(seed), project(seed)
-        for _ in range(12):
-            words = change_links(rng, state)
-            folder = "folder " if words and words.startswith("the folder") else ""
-            said |= {f"{folder}{words.split(' becomes a ')[1].split()[0]}"} if words else set()
-    assert said == {"link", "hard", "copy", "folder link", "folder copy"}

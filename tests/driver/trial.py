@@ -151,14 +151,13 @@ class Trial:
             }
             expected = {n: clean.outputs[n] for n in (asked | compiled) & set(clean.outputs)}
         wrong = sorted(name for name in expected if made.get(name) != expected[name])
-        judgement = self.oracle.judge(checkout, state, clean.passes, damaged)
+        allowed = self.oracle.judge(checkout, state, clean.passes, damaged)
         failing = set(clean.passes) - set(clean.outputs) if clean.status else set()
         if wrong:
             raise FailureError(
                 "not as a clean build makes it: " + self._why(checkout, wrong, clean)
             )
-        lenient = judgement.needed | judgement.allowed | failing
-        unneeded = sorted(compiled - lenient)
+        unneeded = sorted(compiled - allowed - failing)
         if unneeded:
             raise FailureError("compiled without need: " + self._why(checkout, unneeded, clean))
         twice = sorted(name for name in compiled - failing if run.compiled.count(name) > 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.conftest import ROOT, missing
+from tests.scripts import script
 
 LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
 CUID = "-cuid=1234"
@@ -70,6 +71,16 @@ class Compiled(NamedTuple):
     files: dict[str, bytes]
     folder: Path
 
+    @property
+    def results(self) -> dict[str, bytes]:
+        """What a compile that succeeds has made, but for the times of ``-ftime-trace``."""
+        found = {name: data for name, data in self.files.items() if not name.endswith(".json")}
+        for name in found:
+            if name.endswith(".d"):  # ours may name the headers of one target
+                found[name] = found[name].replace(b" \\\n  only_sm_90.h", b"")
+                found[name] = found[name].replace(b"only_sm_90.h:\n", b"")
+        return found if self.status == 0 else {}
+
 
 def in_ways(
     folder: Path,
@@ -83,6 +94,7 @@ def in_ways(
     Each runs in a folder of one name, as that is in debug information.
     """
     made = []
+    folder.mkdir(exist_ok=True)
     for number, before in enumerate(ways):
         place = folder / "build"
         prepare(place)
@@ -92,6 +104,22 @@ def in_ways(
     return made
 
 
+def compare(
+    folder: Path,
+    words: Sequence[str | Path],
+    prepare: Callable[[Path], None] = make_project,
+    ways: Sequence[Sequence[str]] = (LAUNCH,),
+) -> str:
+    """Compile behind some words with the driver's results and status; return what the last says."""
+    driver, *others = in_ways(folder, words, prepare, ways=((), *ways))
+    for ours in others:
+        assert ours.status == driver.status, ours.said
+        found, expected = ours.results, driver.results
+        assert found.keys() == expected.keys(), ours.said
+        assert [name for name in found if found[name] != expected[name]] == [], ours.said
+    return ours.said
+
+
 def ccache(folder: Path) -> dict[str, str]:
     """Return the variables for a ccache of the tests' own, in a folder."""
     if shutil.which("ccache") is None:
@@ -99,6 +127,11 @@ def ccache(folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     log = {"CCACHE_STATSLOG": str(folder / "log"), "CCACHE_CONFIGPATH": str(folder / "conf")}
     return {"OFFLOAD_LAUNCHER": "ccache", "CCACHE_DIR": str(folder / "ccache"), **log}
+
+
+def counting(folder: Path) -> str:
+    """Make a launcher that notes the words of each command that it runs."""
+    return script(folder / "launcher", f'echo "$*" >>{folder}/log\nexec "$@"')
 
 
 def misses(variables: Mapping[str, str]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.compiles import HIP, LAUNCH, ccache, make_project, misses, run
+from tests.scripts import script
 
 NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
 DRIVERS = pytest.mark.parametrize("driver", [NEW, OLD])
@@ -213,8 +214,7 @@ def test_linker_is_replaced(project: Project, tmp_path: Path) -> None:
     project.more["COMPILER_PATH"] = str(tool.parent)
     counts = []
     for number in (1, 1, 2):
-        tool.write_text(f'#!/bin/sh\n# {number}\nexec {lld} "$@"\n')
-        tool.chmod(0o755)
+        script(tool, f'# {number}\nexec {lld} "$@"')
         counts.append(project.ran())
     assert counts == [2, 0, 1]
 
@@ -224,8 +224,7 @@ def test_failures(how: str, project: Project, tmp_path: Path) -> None:
     """A linker that fails and a front end that crashes let the driver run: it has more to say."""
     tool = tmp_path / "tools/ld.lld"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho linker: nothing goes >&2\nexit 1\n")
-    tool.chmod(0o755)
+    script(tool, "echo linker: nothing goes >&2\nexit 1")
     if how == "linker":
         project.more["COMPILER_PATH"] = str(tool.parent)
     else:

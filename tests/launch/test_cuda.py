@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launch.compiles import CUID, LAUNCH, ccache, in_ways, misses, run
+from tests.launch.compiles import CUID, LAUNCH, ccache, compare, misses, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,24 +86,10 @@ def clang(llvm: Callable[[str], str], nvidia: Callable[[str], Path]) -> list[str
 def both(tmp_path: Path, clang: list[str]) -> Both:
     """Return a function that compiles both ways, compares, and gives what ours says."""
 
-    def compare(words: list[str], text: str = "") -> str:
-        ways = in_ways(tmp_path, [*clang, *words], lambda place: write_project(place, text))
-        results = []
-        for each in ways:
-            found = {name: data for name, data in each.files.items() if name[-5:] != ".json"}
-            for name in found:
-                if name.endswith(".d"):  # may name the headers of one target
-                    found[name] = found[name].replace(b" \\\n  only_sm_90.h", b"")
-                    found[name] = found[name].replace(b"only_sm_90.h:\n", b"")
-            results.append((each.status, found if each.status == 0 else {}))
-        driver, ours = results
-        said = ways[1].said
-        assert ours[0] == driver[0], said
-        assert ours[1].keys() == driver[1].keys(), said
-        assert [name for name in ours[1] if ours[1][name] != driver[1][name]] == [], said
-        return said
+    def compare_both(words: list[str], text: str = "") -> str:
+        return compare(tmp_path, [*clang, *words], lambda place: write_project(place, text))
 
-    return compare
+    return compare_both
 
 
 def write_project(place: Path, text: str = "") -> None:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.launch.passthrough import find_hipcc
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, program
 from tests.launch.compiles import CUID, TARGETS, environment, make_project
-
-
-def script() -> Path:
-    found = shutil.which("offload-tool", path=str(Path(sys.executable).parent))
-    if found is None:
-        missing("the script offload-tool")
-    return Path(str(found))
+from tests.scripts import script
 
 
 def call(path: list[Path], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -38,12 +31,10 @@ def test_first_on_path(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     real, ours, other = (tmp_path / name for name in ("real", "ours", "other"))
     for folder in (real, ours, other):
         folder.mkdir()
-    (real / "hipcc").write_text(
-        f'#!/bin/sh\nexec {llvm("clang++")} -x hip -nogpuinc -nogpulib -DADDED=1 "$@"\n'
-    )
-    (real / "hipcc").chmod(0o755)
+    added = "-x hip -nogpuinc -nogpulib -DADDED=1"
+    script(real / "hipcc", f'exec {llvm("clang++")} {added} "$@"')
     for folder in (ours, other):  # as of two environments
-        (folder / "hipcc").symlink_to(script())
+        (folder / "hipcc").symlink_to(program("offload-tool"))
     make_project(tmp_path)
     source = tmp_path / "s.cpp"
     source.write_text(f"#ifndef ADDED\n#error\n#endif\n{(tmp_path / 's.hip').read_text()}")
@@ -60,7 +51,7 @@ def test_no_other(tmp_path: Path) -> None:
     """Where there is no other one, an error says so, and nothing is called in a circle."""
     if shutil.which("hipcc"):
         pytest.skip("there is one")
-    (tmp_path / "hipcc").symlink_to(script())
+    (tmp_path / "hipcc").symlink_to(program("offload-tool"))
     done = call([tmp_path], ["-c", "s.hip"], tmp_path)
     assert done.returncode == 1
     assert "PATH has no other hipcc" in done.stderr
@@ -71,10 +62,9 @@ def test_where_rocm_is(tmp_path: Path) -> None:
     for name in ("first", "hip", "rocm"):
         (tmp_path / name / "bin").mkdir(parents=True)
     ours = tmp_path / "first/hipcc"
-    ours.symlink_to(script())
+    ours.symlink_to(program("offload-tool"))
     for name in ("hip", "rocm"):
-        (tmp_path / name / "bin/hipcc").write_text("#!/bin/sh\n")
-        (tmp_path / name / "bin/hipcc").chmod(0o755)
+        script(tmp_path / name / "bin/hipcc", "")
     environ = {"PATH": str(tmp_path / "first"), "ROCM_PATH": str(tmp_path / "rocm")}
     assert find_hipcc(str(ours), environ) == f"{tmp_path}/rocm/bin/hipcc"
     environ["HIP_PATH"] = str(tmp_path / "hip")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.launch.jobserver import slots_of
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, program
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
 
 MORE = ("--offload-arch=gfx942", "--offload-arch=gfx1100")
@@ -103,6 +102,43 @@ def test_pipes_of_others(tmp_path: Path) -> None:
         assert first.left() == b"abc"
 
 
+def write_source(folder: Path, ending: str) -> None:
+    """Write a source that compiles, has an error, or takes long enough for a signal."""
+    make_project(folder)
+    source = folder / "s.hip"
+    more = {"well": "", "error": "#error no\n"}.get(ending, SLOW)
+    source.write_text(f"{source.read_text()}\n{more}")
+    (folder / "tmp").mkdir()
+
+
+def ended(words: list[str], ending: str, folder: Path, server: Pool) -> tuple[int, str]:
+    """Run a command until it ends, if need be by a signal; return its status and messages.
+
+    All tokens are there again, no process runs, and no temporary file is left.
+    """
+    temporaries = folder / "tmp"
+    more = {"MAKEFLAGS": f" -j4 --jobserver-auth={server.auth}", "TMPDIR": str(temporaries)}
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment({**more, "PYTHONPATH": str(ROOT)}),
+        pass_fds={server.reader, server.writer},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if ending not in ("well", "error"):
+        wait_for(lambda: len(running(temporaries)) >= 3)
+        process.send_signal(getattr(signal, f"SIG{ending}"))
+    said, _ = process.communicate(timeout=60)
+    if words[0].endswith("ninja"):  # which waits for shells, not for their children
+        wait_for(lambda: not working_in(folder))
+    assert sorted(server.left()) == sorted(b"xyz"), said
+    assert running(temporaries) == []
+    assert list(temporaries.iterdir()) == []
+    return process.returncode, said
+
+
 @pytest.mark.llvm
 @pytest.mark.parametrize("sort", ["fifo", "descriptors"])
 @pytest.mark.parametrize("ending", ["well", "error", "TERM", "INT", "HUP"])
@@ -110,43 +146,15 @@ def test_no_token_is_lost(
     sort: str, ending: str, tmp_path: Path, llvm: Callable[[str], str]
 ) -> None:
     """However a run ends, all tokens are there again, no process runs, no file is left."""
-    make_project(tmp_path)
-    source = tmp_path / "s.hip"
-    if ending == "error":
-        source.write_text(f"{source.read_text()}\n#error no\n")
-    elif ending != "well":  # takes long
-        source.write_text(f"{source.read_text()}\n{SLOW}")
-    temporaries = tmp_path / "tmp"
-    temporaries.mkdir()
+    write_source(tmp_path, ending)
     before = {path.name for path in tmp_path.iterdir()}
     words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
     with pool(sort, tmp_path, b"xyz") as server:
-        process = subprocess.Popen(
-            words,
-            cwd=tmp_path,
-            env=environment(
-                {
-                    "MAKEFLAGS": f"-j4 --jobserver-auth={server.auth}",
-                    "TMPDIR": str(temporaries),
-                }
-            ),
-            pass_fds={server.reader, server.writer},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if ending not in ("well", "error"):
-            wait_for(lambda: len(running(temporaries)) >= 3)
-            process.send_signal(getattr(signal, f"SIG{ending}"))
-        _, said = process.communicate(timeout=60)
-        assert sorted(server.left()) == sorted(b"xyz"), said
-    assert running(temporaries) == []
-    assert list(temporaries.iterdir()) == []
+        status, _ = ended(words, ending, tmp_path, server)
     expected = before | ({"s.o"} if ending == "well" else set())
     assert {path.name for path in tmp_path.iterdir()} - {"fifo"} == expected
-    status = {"well": 0, "error": 1}.get(ending)
-    if status is None:
-        status = 128 + getattr(signal, f"SIG{ending}")
-    assert process.returncode == status
+    signals = {"TERM": 128 + signal.SIGTERM, "INT": 128 + signal.SIGINT, "HUP": 128 + signal.SIGHUP}
+    assert status == {"well": 0, "error": 1, **signals}[ending]
 
 
 SLOW = """
@@ -165,10 +173,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def four_at_once(make: Path | str, folder: Path) -> subprocess.CompletedProcess[str]:
+def four_at_once(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run make with four jobs in a folder."""
     return subprocess.run(
-        [str(make), "-j4"],
+        [program("make"), "-j4"],
         cwd=folder,
         env=environment({"PYTHONPATH": str(ROOT)}),
         capture_output=True,
@@ -226,9 +234,6 @@ def test_no_more_processes_than_tokens(
 
 def test_make(tmp_path: Path) -> None:
     """A run under make that is stopped leaves its tokens to the commands after it."""
-    make = shutil.which("make")
-    if make is None:
-        missing("make")
     stopper = tmp_path / "stop.py"
     stopper.write_text(
         "import os, signal, sys\n"
@@ -252,7 +257,7 @@ def test_make(tmp_path: Path) -> None:
         "1 2 3 4:\n\ttouch began$@; while ! test -e began1 -a -e began2 -a -e began3 -a -e began4;"
         " do sleep 0.05; done\n"
     )
-    done = four_at_once(make, tmp_path)
+    done = four_at_once(tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ended by SIG") == 2
 
@@ -261,38 +266,15 @@ def test_make(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["well", "error", "INT", "TERM"])
 def test_ninja(ending: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """Under Ninja, which is a client of the jobserver itself, no token is lost either."""
-    ninja = shutil.which("ninja", path=str(Path(sys.executable).parent)) or shutil.which("ninja")
-    if ninja is None:
-        missing("ninja")
-    make_project(tmp_path)
-    source = tmp_path / "s.hip"
-    more = {"well": "", "error": "#error no\n"}.get(ending, SLOW)
-    source.write_text(f"{source.read_text()}\n{more}")
-    temporaries = tmp_path / "tmp"
-    temporaries.mkdir()
+    write_source(tmp_path, ending)
     command = " ".join([*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o $out"])
     (tmp_path / "build.ninja").write_text(
         f"rule compile\n  command = {command}\nbuild one.o: compile s.hip\n"
         "build two.o: compile s.hip\n"
     )
     with pool("fifo", tmp_path, b"xyz") as server:
-        flags = {"MAKEFLAGS": f" -j4 --jobserver-auth={server.auth}", "TMPDIR": str(temporaries)}
-        process = subprocess.Popen(
-            [str(ninja)],
-            cwd=tmp_path,
-            env=environment({**flags, "PYTHONPATH": str(ROOT)}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        if ending in ("INT", "TERM"):
-            wait_for(lambda: len(running(temporaries)) >= 3)
-            process.send_signal(getattr(signal, f"SIG{ending}"))
-        said, _ = process.communicate(timeout=60)
-        wait_for(lambda: not working_in(tmp_path))  # Ninja waits for shells, not for their children
-        assert sorted(server.left()) == sorted(b"xyz"), said
-    assert (process.returncode == 0) == (ending == "well"), said
-    assert list(temporaries.iterdir()) == []
+        status, said = ended([program("ninja")], ending, tmp_path, server)
+    assert (status == 0) == (ending == "well"), said
     assert f"at once: the jobserver fifo:{tmp_path}/fifo" in said or ending in ("INT", "TERM")
 
 
@@ -326,10 +308,9 @@ def test_broken_make_flags(flags: str, tmp_path: Path) -> None:
 
 def test_make_with_a_named_pipe(tmp_path: Path) -> None:
     """GNU make 4.4 and later lets every command have its tokens: no ``+`` is needed."""
-    make = shutil.which("make")
-    if make is None:
-        missing("make")
-    said = subprocess.run([str(make), "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [program("make"), "--version"], capture_output=True, text=True, check=True
+    )
     version = said.stdout.split("\n", 1)[0].removeprefix("GNU Make ").split(".")
     if [int(number) for number in version[:2]] < [4, 4]:
         pytest.skip("make is older than 4.4")
@@ -341,7 +322,7 @@ def test_make_with_a_named_pipe(tmp_path: Path) -> None:
         f"all: second\nfirst:\n\t@{sys.executable} -c '{code}'\n"
         f"second: first\n\t@{sys.executable} -c '{code}'\n"
     )
-    done = four_at_once(make, tmp_path)
+    done = four_at_once(tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,36 +10,7 @@ import pytest
 
 from offload_tool.sccache_dist.config import find_sccache
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
-from tests.launch.test_bytes import FLAGS
-
-NOT_ALL = ("save-temps", "new-driver", "lto", "-ftime-trace", "-gsplit-dwarf")
-"""Flags with which some pass writes more, or is no command of the driver's."""
-
-
-def counting(folder: Path) -> Path:
-    """Make a launcher that notes the words of each command that it runs."""
-    program = folder / "launcher"
-    program.write_text(f'#!/bin/sh\necho "$*" >>{folder}/log\nexec "$@"\n')
-    program.chmod(0o755)
-    return program
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("flags", FLAGS)
-def test_bytes(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """Through a launcher the object is the driver's; with usual flags it runs every pass."""
-    make_project(tmp_path)
-    words = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
-    assert run(words, tmp_path).returncode == 0
-    expected = (tmp_path / "s.o").read_bytes()
-    done = run([*LAUNCH, *words], tmp_path, {"OFFLOAD_LAUNCHER": str(counting(tmp_path))})
-    assert done.returncode == 0, done.stderr
-    is_equal = (tmp_path / "s.o").read_bytes() == expected
-    assert is_equal
-    if not any(word in flags for word in NOT_ALL):
-        targets = 3 if "gfx1100" in flags else 2
-        assert len((tmp_path / "log").read_text().splitlines()) == targets + 1
-        assert "without the launcher" not in done.stderr
+from tests.scripts import script
 
 
 @pytest.mark.llvm
@@ -79,15 +49,11 @@ def test_sccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 def test_other_result(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """A launcher that gives another target's result is found out."""
     make_project(tmp_path)
-    program = tmp_path / "launcher"
-    program.write_text(
-        f"#!{sys.executable}\nimport subprocess, sys\n"
-        "words = [w.replace('arch=gfx90a:xnack+', 'arch=gfx942') for w in sys.argv[1:]]\n"
-        "sys.exit(subprocess.call(words))\n"
+    other = script(
+        tmp_path / "launcher", 'exec $(echo "$@" | sed s/arch=gfx90a:xnack+/arch=gfx942/)'
     )
-    program.chmod(0o755)
     words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-c", "s.hip", "-o", "s.o"]
-    done = run(words, tmp_path, {"OFFLOAD_LAUNCHER": str(program)})
+    done = run(words, tmp_path, {"OFFLOAD_LAUNCHER": other})
     assert done.returncode == 1
     assert "expected processor gfx90a" in done.stderr
     assert not (tmp_path / "s.o").exists()
@@ -98,12 +64,10 @@ def test_header_that_vanishes_meanwhile(tmp_path: Path, llvm: Callable[[str], st
     """Where passes succeed and what they read cannot be listed any more, the compiler says why."""
     make_project(tmp_path)
     (tmp_path / "gone.h").write_text("")
-    launcher = tmp_path / "launcher"
     remove = '[ "$(wc -l <ran)" != 3 ] || rm -f gone.h'
-    launcher.write_text(f'#!/bin/sh\n"$@" && echo >>ran && {{ {remove}; }}\n')
-    launcher.chmod(0o755)
+    launcher = script(tmp_path / "launcher", f'"$@" && echo >>ran && {{ {remove}; }}')
     words = [llvm("clang++"), *HIP, *TARGETS, "-include", "gone.h", "-MD", "-c", "s.hip"]
-    more = {"OFFLOAD_LAUNCHER": str(launcher), "OFFLOAD_LAUNCH_JOBS": "1"}
+    more = {"OFFLOAD_LAUNCHER": launcher, "OFFLOAD_LAUNCH_JOBS": "1"}
     done = run([*LAUNCH, *words, "-o", "s.o"], tmp_path, more)
     assert len((tmp_path / "ran").read_text()) == 3
     assert (done.returncode, (tmp_path / "s.o").exists()) == (1, False)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, make_project, run
-from tests.launch.test_bytes import compare
+from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, compare, make_project, run
+from tests.scripts import script
 
 NEW = "--offload-new-driver"
 ONE_JOB = "all targets are linked in one job: "
@@ -31,14 +31,14 @@ pytestmark = pytest.mark.llvm
 def test_each_target_is_linked(flags: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """The driver's job that links all targets is one link for each, with the same bytes."""
     words = [*HIP, NEW, "--offload-arch=gfx906,gfx90a:sramecc+:xnack+", *flags.split(), *COMPILE]
-    said = compare(llvm("clang++"), words, tmp_path)
+    said = compare(tmp_path, [llvm("clang++"), *words])
     assert "launch: split: " in said
     assert ONE_JOB not in said
 
 
 def test_temporaries(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """With -save-temps, links write more than their result: that is one job, as is said."""
-    said = compare(llvm("clang++"), [*HIP, NEW, *TARGETS, "-save-temps", *COMPILE], tmp_path)
+    said = compare(tmp_path, [llvm("clang++"), *HIP, NEW, *TARGETS, "-save-temps", *COMPILE])
     assert f"{ONE_JOB}'--save-temps' is not known of it" in said
 
 
@@ -48,7 +48,7 @@ def test_blank_in_a_name(
     """A folder with a blank in its name cannot be told from two words: that is one job."""
     (tmp_path / "with blank").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "with blank"))
-    said = compare(llvm("clang++"), [*HIP, NEW, *TARGETS, *COMPILE], tmp_path)
+    said = compare(tmp_path, [llvm("clang++"), *HIP, NEW, *TARGETS, *COMPILE])
     assert f"{ONE_JOB}a blank is in " in said
 
 
@@ -73,8 +73,7 @@ def test_only_what_has_changed_is_linked(tmp_path: Path, llvm: Callable[[str], s
     tools.mkdir()
     for name in ("ld.lld", "clang-linker-wrapper"):
         program = Path(shutil.which(clang) or "").resolve().with_name(name)
-        (tools / name).write_text(f'#!/bin/sh\necho {name} "$*" >>{log}\nexec {program} "$@"\n')
-        (tools / name).chmod(0o755)
+        script(tools / name, f'echo {name} "$*" >>{log}\nexec {program} "$@"')
     more = {**ccache(tmp_path / "kept"), "COMPILER_PATH": str(tools)}
     words = [*LAUNCH, clang, *HIP, NEW, "--offload-arch=gfx906,gfx90a,gfx1100", *COMPILE]
 

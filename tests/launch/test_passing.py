@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, files, make_project, run
+from tests.scripts import script
 
 PASSED = [
     ["-c", "plain.cpp"],
@@ -73,9 +74,7 @@ def test_unknown_plan(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 def test_script(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """A script around clang may do more than to call it, and is called."""
     make_project(tmp_path)
-    wrapper = tmp_path / "clang++"
-    wrapper.write_text(f'#!/bin/sh\n{llvm("clang++")} "$@" && touch done\n')
-    wrapper.chmod(0o755)
+    wrapper = script(tmp_path / "clang++", f'{llvm("clang++")} "$@" && touch done')
     done = run([*LAUNCH, wrapper, *HIP, *TARGETS, "-c", "s.hip"], tmp_path)
     assert (done.returncode, (tmp_path / "done").exists()) == (0, True)
     assert "is a script, which may do more than to call a compiler" in done.stderr

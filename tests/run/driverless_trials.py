@@ -139,12 +139,77 @@ def _alternatives(text: str) -> list[str]:
     return [each for line in text.splitlines() for each in line.split(" | ")]
 
 
-class Trial:
+class Runs:
+    """Runs passes in a folder, and takes away what each has written."""
+
+    def __init__(self, folder: Path, variables: dict[str, str], *, at_terminal: bool) -> None:
+        self.folder = folder
+        self.variables = variables
+        self.at_terminal = at_terminal
+
+    def files(self) -> dict[str, bytes]:
+        """Return all files."""
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
+
+    def undo(self, before: dict[str, bytes]) -> dict[str, bytes]:
+        """Return what was written since, and take it away."""
+        now = self.files()
+        made = {name: data for name, data in now.items() if before.get(name) != data}
+        for name in made:
+            path = self.folder / name
+            path.unlink()
+            if name in before:
+                path.write_bytes(before[name])
+        for name in before.keys() - now.keys():
+            (self.folder / name).write_bytes(before[name])
+            made[name] = b"(removed)"
+        return made
+
+    def by_driver(self, words: list[str]) -> Outcome:
+        """Run a command as it is."""
+        return self._outcome(lambda: subprocess.call(words, env=self.variables))
+
+    def directly(self, passes: DirectPasses, words: list[str]) -> tuple[Outcome, bool]:
+        """Run a command as builds do, and tell whether that was without the driver."""
+        ways = []
+
+        def run() -> int:
+            done = passes.run(words, self.variables)
+            ways.append(done is not None)
+            return subprocess.call(words, env=self.variables) if done is None else done
+
+        return self._outcome(run), ways[0]
+
+    def _outcome(self, call: Callable[[], int]) -> Outcome:
+        """Call in the folder of the trial, with descriptors that keep what is said."""
+        before = self.files()
+        kept = [os.dup(number) for number in (1, 2)]
+        home = Path.cwd()
+        with (
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as file,
+            Terminal() if self.at_terminal else nullcontext(_File(file)) as errors,
+        ):
+            try:
+                os.chdir(self.folder)
+                os.dup2(output.fileno(), 1)
+                os.dup2(errors.descriptor, 2)
+                status = call()
+            finally:
+                os.chdir(home)
+                for number, saved in zip((1, 2), kept, strict=True):
+                    os.dup2(saved, number)
+                    os.close(saved)
+            output.seek(0)
+            return Outcome(status, output.read(), errors.end(), self.undo(before))
+
+
+class Trial(Runs):
     """One project, the flags that its passes share, and their variables."""
 
     def __init__(self, clang: str, seed: int, folder: Path) -> None:
         self.chosen = chosen = random.Random(seed)
-        self.folder = folder
         self.stems = chosen.sample(STEMS, chosen.randint(1, 3))
         self.targets = chosen.sample(TARGETS, chosen.randint(1, 2))
         groups = chosen.sample(USUAL.splitlines(), chosen.choice((0, 1, 1, 2, 2, 3, 4, 6)))
@@ -155,14 +220,11 @@ class Trial:
         changed = chosen.sample(
             shlex.split(VARIABLES.replace(" | ", "\n")), chosen.choice((0, 0, 0, 0, 1, 2))
         )
-        self.variables = {
-            "TERM": "xterm",
-            **os.environ,
-            **dict(each.split("=", 1) for each in changed),
-        }
+        given = dict(each.split("=", 1) for each in changed)
         self.changed = changed
         self.clang = clang
-        self.at_terminal = chosen.random() < _AT_TERMINAL
+        variables = {"TERM": "xterm", **os.environ, **given}
+        super().__init__(folder, variables, at_terminal=chosen.random() < _AT_TERMINAL)
         self._make()
 
     def _make(self) -> None:
@@ -221,63 +283,6 @@ class Trial:
             subprocess.run(
                 [*kept, "-o", "p.pch", "p.h"], cwd=self.folder, capture_output=True, check=False
             )
-
-    def files(self) -> dict[str, bytes]:
-        """Return all files."""
-        found = (path for path in self.folder.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
-
-    def undo(self, before: dict[str, bytes]) -> dict[str, bytes]:
-        """Return what was written since, and take it away."""
-        now = self.files()
-        made = {name: data for name, data in now.items() if before.get(name) != data}
-        for name in made:
-            path = self.folder / name
-            path.unlink()
-            if name in before:
-                path.write_bytes(before[name])
-        for name in before.keys() - now.keys():
-            (self.folder / name).write_bytes(before[name])
-            made[name] = b"(removed)"
-        return made
-
-    def by_driver(self, words: list[str]) -> Outcome:
-        """Run a command as it is."""
-        return self._outcome(lambda: subprocess.call(words, env=self.variables))
-
-    def directly(self, passes: DirectPasses, words: list[str]) -> tuple[Outcome, bool]:
-        """Run a command as builds do, and tell whether that was without the driver."""
-        ways = []
-
-        def run() -> int:
-            done = passes.run(words, self.variables)
-            ways.append(done is not None)
-            return subprocess.call(words, env=self.variables) if done is None else done
-
-        return self._outcome(run), ways[0]
-
-    def _outcome(self, call: Callable[[], int]) -> Outcome:
-        """Call in the folder of the trial, with descriptors that keep what is said."""
-        before = self.files()
-        kept = [os.dup(number) for number in (1, 2)]
-        home = Path.cwd()
-        with (
-            tempfile.TemporaryFile() as output,
-            tempfile.TemporaryFile() as file,
-            Terminal() if self.at_terminal else nullcontext(_File(file)) as errors,
-        ):
-            try:
-                os.chdir(self.folder)
-                os.dup2(output.fileno(), 1)
-                os.dup2(errors.descriptor, 2)
-                status = call()
-            finally:
-                os.chdir(home)
-                for number, saved in zip((1, 2), kept, strict=True):
-                    os.dup2(saved, number)
-                    os.close(saved)
-            output.seek(0)
-            return Outcome(status, output.read(), errors.end(), self.undo(before))
 
 
 class _File:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -18,8 +17,9 @@ from offload_tool.clang.driver import plan_of
 from offload_tool.run import driverless
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
-from tests.conftest import missing
-from tests.run.driverless_trials import trial
+from tests.conftest import missing, program
+from tests.run.driverless_trials import Runs, trial
+from tests.scripts import script
 
 CLANG = "/usr/lib/llvm-22/bin/clang"
 KERNEL = """\
@@ -65,15 +65,6 @@ DRIVER_ONLY: dict[str, tuple[str, ...]] = {
 }
 
 
-class Pass(NamedTuple):
-    """What a pass has said and written, names aside."""
-
-    status: int
-    output: bytes
-    errors: bytes
-    files: dict[str, bytes]
-
-
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with sources, in which compilers are run."""
@@ -104,34 +95,13 @@ def _command(name: str, options: tuple[str, ...], target: str = "gfx90a") -> lis
     ]
 
 
-def _files(before: set[Path]) -> dict[str, bytes]:
-    """Take away what was written since, and give it."""
-    new = sorted({path for path in Path().rglob("*") if path.is_file()} - before)
-    found = {str(path): path.read_bytes() for path in new}
-    for path in new:
-        path.unlink()
-    return found
-
-
-def _by_driver(command: list[str]) -> Pass:
-    before = set(Path().rglob("*"))
-    done = subprocess.run(command, capture_output=True, check=False)
-    return Pass(done.returncode, done.stdout, done.stderr, _files(before))
-
-
-def _both(
-    passes: DirectPasses, command: list[str], capfdbinary: pytest.CaptureFixture[bytes]
-) -> bool:
+def _both(passes: DirectPasses, command: list[str]) -> bool:
     """Run a command in both ways, as a build does; tell whether the direct way did it."""
-    expected = _by_driver(command)
-    before = set(Path().rglob("*"))
-    capfdbinary.readouterr()
-    environment = dict(os.environ)
-    done = passes.run(command, environment)
-    status = subprocess.call(command) if done is None else done
-    said = capfdbinary.readouterr()
-    assert Pass(status, said.out, said.err, _files(before)) == expected
-    return done is not None
+    runs = Runs(Path.cwd(), dict(os.environ), at_terminal=False)
+    expected = runs.by_driver(command)
+    found, direct = runs.directly(passes, command)
+    assert found == expected
+    return direct
 
 
 @pytest.fixture(autouse=True)
@@ -145,43 +115,39 @@ def _no_answers_yet(
     cache_folder.cache_clear()
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the commands that the driver has been asked for."""
+    found: list[object] = []
+
+    def counted(command: object, environment: object) -> object:
+        found.append(command)
+        return plan_of(command, environment)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(driverless, "plan_of", counted)
+    return found
+
+
 @pytest.mark.llvm
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_same_files_and_messages(
     sources: Path,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    monkeypatch: pytest.MonkeyPatch,
+    asked: list[object],
     options: tuple[str, ...],
 ) -> None:
     """Code object, depfile, what is beside them, and messages are the driver's, for any name."""
     if options and options[0].startswith("-DA"):
         Path("x.h").write_text("")
-    asked: list[object] = []
-
-    def counted(command: object, environment: object) -> object:
-        asked.append(command)
-        return plan_of(command, environment)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(driverless, "plan_of", counted)
     passes = DirectPasses()
     for name in NAMES:
-        assert _both(passes, _command(name, options), capfdbinary)
+        assert _both(passes, _command(name, options))
     assert len(asked) == 2
 
 
 @pytest.mark.llvm
 @pytest.mark.usefixtures("sources")
-def test_kept_answers(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_answers(tmp_path_factory: pytest.TempPathFactory, asked: list[object]) -> None:
     """The next build asks nothing, unless there is another compiler or another variable."""
-    asked: list[object] = []
-
-    def counted(command: object, environment: object) -> object:
-        asked.append(command)
-        return plan_of(command, environment)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(driverless, "plan_of", counted)
     compiler = tmp_path_factory.mktemp("compiler") / "clang"
     compiler.symlink_to(shutil.which(_command("a", ())[0]) or "")
     command = [str(compiler), *_command("a", ())[1:]]
@@ -239,44 +205,41 @@ def test_linker_that_appears(sources: Path, monkeypatch: pytest.MonkeyPatch, way
     time.sleep(0.03)  # what has just changed is no witness
     assert DirectPasses().run(command, dict(os.environ)) == 0
     linker = folder / ("my-lld" if way == "-B beginning" else "lld")
-    linker.write_text(f'#!/bin/sh\n/usr/bin/touch used\nexec {Path(CLANG).parent}/lld "$@"\n')
-    linker.chmod(0o755)
+    script(linker, f'/usr/bin/touch used\nexec {Path(CLANG).parent}/lld "$@"')
     assert DirectPasses().run(command, dict(os.environ)) == 0
     assert Path("used").exists()
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("options", DRIVER_ONLY.values(), ids=DRIVER_ONLY.keys())
-def test_what_is_for_the_driver(
-    sources: Path, capfdbinary: pytest.CaptureFixture[bytes], options: tuple[str, ...]
-) -> None:
+def test_what_is_for_the_driver(sources: Path, options: tuple[str, ...]) -> None:
     """What only the driver does, and everything that fails, is done and said by the driver."""
     passes = DirectPasses()
     for name in NAMES[:3]:
-        assert not _both(passes, _command(name, options), capfdbinary)
+        assert not _both(passes, _command(name, options))
 
 
 @pytest.mark.llvm
-def test_files_named_after_others(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_files_named_after_others(sources: Path) -> None:
     """Where the driver makes another name of the output's, it is asked and no name replaced."""
     passes = DirectPasses()
     options = ("-O2", "-fsave-optimization-record")
-    ways = [_both(passes, _command(name, options), capfdbinary) for name in ("a", "b", "a", "c")]
+    ways = [_both(passes, _command(name, options)) for name in ("a", "b", "a", "c")]
     assert ways == [True, False, True, False]
 
 
 @pytest.mark.llvm
-def test_edit_after_a_success(sources: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_edit_after_a_success(sources: Path) -> None:
     """A source that becomes wrong, goes, or crashes the compiler, gives the driver's messages."""
     passes = DirectPasses()
     for name in NAMES[:3]:
-        assert _both(passes, _command(name, ()), capfdbinary)
+        assert _both(passes, _command(name, ()))
     Path("a.hip").write_text("no code\n")
-    assert _both(passes, _command("a", ()), capfdbinary)
+    assert _both(passes, _command("a", ()))
     Path("a.hip").write_text("#pragma clang __debug crash\n")
     assert passes.run(_command("a", ()), dict(os.environ)) is None
     Path("a.hip").unlink()
-    assert not _both(passes, _command("a", ()), capfdbinary)
+    assert not _both(passes, _command("a", ()))
 
 
 @pytest.mark.llvm
@@ -318,10 +281,7 @@ def test_more_passes_than_files(sources: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.llvm
 def test_script_in_place_of_the_compiler(sources: Path) -> None:
     """A script that calls the compiler may do more than that: it is called."""
-    script = Path("clang")
-    script.write_text(f'#!/bin/sh\nexec {CLANG} "$@"\n')
-    script.chmod(0o755)
-    command = [str(script.resolve()), *_command("a", ())[1:]]
+    command = [script(sources / "clang", f'exec {CLANG} "$@"'), *_command("a", ())[1:]]
     assert DirectPasses().run(command, dict(os.environ)) is None
 
 
@@ -345,23 +305,12 @@ def test_some_random_passes_are_direct(tmp_path: Path, llvm: Callable[[str], str
 @pytest.mark.llvm
 def test_cache_in_place_of_the_compiler(sources: Path) -> None:
     """A compiler cache that has a compiler's name is called: it would not be asked otherwise."""
-    ccache = shutil.which("ccache")
-    if ccache is None:
-        missing("ccache")
-        return
+    ccache = program("ccache")
     Path("bin").mkdir()
     Path("bin/clang").symlink_to(ccache)
     environment = {**os.environ, "CCACHE_DIR": str(sources / "cache"), "CCACHE_COMPILER": CLANG}
     command = [str(sources / "bin/clang"), *_command("a", ())[1:]]
     assert DirectPasses().run(command, environment) is None
-
-
-@pytest.mark.llvm
-def test_source_that_fails_is_compiled_once(
-    sources: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """The driver has nothing to add to messages about the code."""
-    assert _both(DirectPasses(), _command("a", ("-DVALUE=nothing",)), capfdbinary)
 
 
 @pytest.mark.llvm

@@ -15,6 +15,7 @@ from examples.cluster.loopback import Cluster, why_impossible
 from offload_tool.cli import main
 from offload_tool.sccache_dist.cluster import Engine
 from offload_tool.sccache_dist.config import Distribution, load_distribution
+from tests.toolchain.installed import write_device_libraries, write_rocm
 
 
 def cannot(reason: str) -> None:
@@ -89,34 +90,18 @@ class Rocm:
 
     def set_answer(self, value: int) -> None:
         """Let the device library's function give `value`."""
-        self._library("ocml", f"int __attribute__((const)) lib_answer(void) {{ return {value}; }}")
-
-    def make(self) -> None:
-        headers = self.folder / "include" / "hip"
-        headers.mkdir(parents=True)
-        self.libraries.mkdir(parents=True)
-        version = self.folder / "share" / "hip" / "version"
-        version.parent.mkdir(parents=True)
-        version.write_text("HIP_VERSION_MAJOR=6\nHIP_VERSION_MINOR=4\nHIP_VERSION_PATCH=1\n")
-        (headers / "hip_version.h").write_text(
-            "#define HIP_VERSION_MAJOR 6\n#define HIP_VERSION_MINOR 4\n"
-        )
-        (headers / "hip_runtime.h").write_text("#define SEEN_RUNTIME 1\n")
-        switches = ("finite_only", "unsafe_math", "correctly_rounded_sqrt", "wavefrontsize64")
-        names = [f"oclc_{name}_{way}" for name in (*switches, "daz_opt") for way in ("on", "off")]
-        names += ["ockl", "opencl", "hip", "oclc_abi_version_500", "oclc_abi_version_600"]
-        for name in [*names, "oclc_isa_version_906", "oclc_isa_version_1100"]:
-            self._library(name, "")
-        self.set_answer(41)
-
-    def _library(self, name: str, text: str) -> None:
         subprocess.run(
             [self.clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "-O1", "-x", "c"]
-            + ["-emit-llvm", "-c", "-", "-o", str(self.libraries / f"{name}.bc")],
-            input=text,
+            + ["-emit-llvm", "-c", "-", "-o", str(self.libraries / "ocml.bc")],
+            input=f"int __attribute__((const)) lib_answer(void) {{ return {value}; }}",
             text=True,
             check=True,
         )
+
+    def make(self) -> None:
+        write_rocm(self.folder, header="#define SEEN_RUNTIME 1\n")
+        write_device_libraries(self.libraries, self.clang)
+        self.set_answer(41)
 
 
 @pytest.fixture

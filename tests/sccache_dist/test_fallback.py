@@ -111,13 +111,19 @@ def test_missing_program() -> None:
         run_once(["/nowhere/clang"], HERE)
 
 
-def test_reason_is_one_printable_line(tmp_path: Path) -> None:
-    """What a launcher says is shown as one line without control characters."""
-    launcher = script(
-        tmp_path / "launcher", r"printf 'first\nbad\033[31m\001end\n\n' >&2; exit 254"
-    )
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (r"printf 'first\nbad\033[31m\001end\n\n' >&2", "bad [31m end"),
+        ("echo a; echo clang: error: b; echo c", "clang: error: b"),
+    ],
+    ids=["last line", "error"],
+)
+def test_reason(tmp_path: Path, said: str, reason: str) -> None:
+    """Of what a failed compile says, the error or the last line is shown, without controls."""
+    launcher = script(tmp_path / "launcher", f"{said}; exit 254")
     _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
-    assert "failed (status 254: bad [31m end);" in message
+    assert f"failed (status 254: {reason});" in message
 
 
 def fake(tmp_path: Path, sccache: str) -> Distribution:
@@ -174,36 +180,21 @@ def test_openmp_and_cuda_stay_here(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "here\n" * 2
 
 
-@pytest.mark.parametrize(
-    ("report", "words", "nothing"),
-    [
-        (Report(5, 4, 1, 0, 0, shared=False), "distributed 4 of 5, 1 again locally", False),
-        (
-            Report(5, 0, 0, 5, 0, shared=False),
-            "distributed 0 of 5, 0 again locally, 5 from the cache",
-            False,
-        ),
-        (
-            Report(5, 0, 0, 0, 0, shared=False),
-            "distributed 0 of 5, 0 again locally, 5 only locally",
-            True,
-        ),
-        (
-            Report(1, 0, 0, 0, 1, shared=False),
-            "distributed 0 of 1, 0 again locally, 1 failed",
-            False,
-        ),
-        (
-            Report(5, 9, 0, 0, 0, shared=True),
-            "distributed 9 of 5, 0 again locally (together with another build)",
-            False,
-        ),
-    ],
-)
-def test_report(report: Report, words: str, nothing: bool) -> None:
+REPORTS = [
+    ((5, 4, 1, 0, 0), False, "distributed 4 of 5, 1 again locally"),
+    ((5, 0, 0, 5, 0), False, "distributed 0 of 5, 0 again locally, 5 from the cache"),
+    ((5, 0, 0, 0, 0), False, "distributed 0 of 5, 0 again locally, 5 only locally"),
+    ((1, 0, 0, 0, 1), False, "distributed 0 of 1, 0 again locally, 1 failed"),
+    ((5, 9, 0, 0, 0), True, "distributed 9 of 5, 0 again locally (together with another build)"),
+]
+
+
+@pytest.mark.parametrize(("counts", "shared", "words"), REPORTS)
+def test_report(counts: tuple[int, ...], shared: bool, words: str) -> None:
     """A report says where each compile ran, and knows when nothing was distributed."""
+    report = Report(*counts, shared=shared)
     assert str(report) == words
-    assert report.nothing_distributed is nothing
+    assert report.nothing_distributed is ("only locally" in words)
 
 
 def test_counters_of_a_new_engine() -> None:
@@ -238,10 +229,3 @@ def test_another_compiler_is_not_sent(tmp_path: Path) -> None:
     script(tmp_path / "clang", "")
     with pytest.raises(CompilerError, match="but this compile runs '/bin/true'"):
         session.run(device("/bin/true"), HERE)
-
-
-def test_reason_prefers_the_error(tmp_path: Path) -> None:
-    """Of what a failed compile says, the first error is the reason, not the last line."""
-    launcher = script(tmp_path / "launcher", "echo a; echo clang: error: b; echo c; exit 254")
-    _, message = run_with_launcher([launcher], ["/bin/true"], HERE)
-    assert "failed (status 254: clang: error: b);" in message

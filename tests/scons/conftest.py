@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
+from tests.toolchain.installed import write_device_libraries
 from tests.zygote import run_scons
 
 KERNEL = """\
@@ -72,6 +73,7 @@ _PASSES = (
 """What tells passes apart, the surest first; None: a device's, called by its target."""
 _TARGETS = (re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"), re.compile(r".* --target=(\S+)"))
 _ACTION = re.compile(r"[A-Z]+ (\[.*\] )?\S+")
+_SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", "SConstruct", "SConscript")
 _COMMAND_OUTPUT = re.compile(r" -o (\S+) ")
 
 
@@ -111,6 +113,12 @@ class Project:
         path.write_text(text)
         return path
 
+    def script(self, name: str, text: str) -> Path:
+        """Write a program, such as a launcher."""
+        path = self.write(name, text)
+        path.chmod(0o755)
+        return path
+
     def sconstruct(self, body: str, head: str = SCONSTRUCT) -> None:
         self.write("SConstruct", head + body)
 
@@ -128,15 +136,40 @@ class Project:
             "is up to date" in done.stdout or "Nothing to be done" in done.stdout,
         )
 
-    def build(self, *arguments: str) -> list[str]:
-        """Run scons, which must succeed; return what it compiled."""
+    def done(self, *arguments: str) -> Run:
+        """Run scons, which must succeed."""
         run = self.run(*arguments)
         assert run.status == 0, run.output + run.errors
-        return run.compiles
+        return run
+
+    def fails(self, *arguments: str) -> Run:
+        """Run scons, which must fail with a message, and no traceback."""
+        run = self.run(*arguments)
+        assert run.status == 2, run.output + run.errors
+        assert "Traceback" not in run.errors
+        return run
+
+    def build(self, *arguments: str) -> list[str]:
+        """Run scons, which must succeed; return what it compiled."""
+        return self.done(*arguments).compiles
+
+    def build_once(self, *arguments: str) -> list[str]:
+        """Build, and again, which must do nothing; return what the first build compiled."""
+        compiled = self.build(*arguments)
+        self.assert_up_to_date(*arguments)
+        return compiled
+
+    def start(self, program: str = "prog", **variables: str) -> list[str]:
+        """Run a program, which must succeed, in the project's folder; return what it prints."""
+        command, environment = [self.folder / program], {**os.environ, **variables}
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
 
     def assert_up_to_date(self, *arguments: str) -> None:
-        run = self.run("--debug=explain", *arguments)
-        assert run.status == 0, run.output + run.errors
+        run = self.done("--debug=explain", *arguments)
         assert run.compiles == [], run.output
         assert run.up_to_date, run.output
 
@@ -194,9 +227,23 @@ def passes(source: str, *names: str) -> list[str]:
     return sorted(f"{source} {name}" for name in names)
 
 
+def checkout(project: Project, folder: Path, copy: Callable[..., object] = shutil.copy2) -> Project:
+    """Return another checkout of a project: its sources in a new folder, with nothing built."""
+
+    def others(place: str, names: list[str]) -> list[str]:
+        kept = {name for name in names if name.endswith(_SOURCES)}
+        kept |= {name for name in names if name[0] != "." and Path(place, name).is_dir()}
+        return [name for name in names if name not in kept]
+
+    made = empty_project(folder)
+    made.environment = dict(project.environment)
+    shutil.copytree(project.folder, folder, True, others, copy, dirs_exist_ok=True)
+    return made
+
+
 def empty_project(folder: Path) -> Project:
     """Return a project in a new folder; its launcher ``count`` counts compiles."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     count = folder / "count"
     count.write_text(f'#!/bin/sh\necho "$*" >>{folder}/compiles.log\nexec "$@"\n')
     count.chmod(0o755)
@@ -243,16 +290,4 @@ def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 def device_library_folder(project: Project) -> Path:
     """Make a folder that clang takes for ROCm's device libraries."""
-    folder = project.folder / "rocm/amdgcn/bitcode"
-    folder.mkdir(parents=True)
-    empty = folder / "ocml.bc"
-    module = project.write("library.c", "")
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", module, "-o", empty]
-    subprocess.run([*find_toolchain().clang, *words], check=True)
-    options = ("daz_opt", "unsafe_math", "finite_only", "correctly_rounded_sqrt", "wavefrontsize64")
-    names = [f"oclc_{option}_{state}" for option in options for state in ("on", "off")]
-    names += ["ockl", "opencl", "hip", "oclc_isa_version_906", "oclc_isa_version_90a"]
-    names += [f"oclc_abi_version_{version}" for version in (400, 500, 600)]
-    for name in names:
-        shutil.copy(empty, folder / f"{name}.bc")
-    return folder
+    return write_device_libraries(project.folder / "rocm/amdgcn/bitcode", find_toolchain().clang[0])

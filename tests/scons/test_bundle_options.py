@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
-from tests.scons.conftest import Project, mistakes
+from tests.scons.conftest import Project
 
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
 GFX908 = "hip-amdgcn-amd-amdhsa--gfx908"
@@ -27,15 +26,29 @@ def files(project: Project) -> Project:
     return project
 
 
-def bundler(project: Project, program: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [program, *options]
-    return subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
+Bundler = Callable[..., bytes]
+
+
+@pytest.fixture
+def bundler(files: Project, llvm: Callable[[str], str]) -> Bundler:
+    """Return a function that runs LLVM's bundler, and gives its output."""
+
+    def run(*options: str, output: str = "theirs", fails_with: str = "") -> bytes:
+        command = [llvm("clang-offload-bundler"), *options]
+        command += [f"-output={output}"] * bool(output)
+        done = subprocess.run(
+            command, cwd=files.folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == bool(fails_with), done.stderr
+        assert fails_with in done.stderr
+        return b"" if fails_with or not output else (files.folder / output).read_bytes()
+
+    return run
 
 
 def built(project: Project, body: str) -> None:
     project.sconstruct(body)
-    run = project.run()
-    assert run.status == 0, run.errors
+    project.done()
 
 
 # -- file types --------------------------------------------------------------------------
@@ -43,7 +56,7 @@ def built(project: Project, body: str) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("file_type", ["i", "ii", "cui", "hipi", "d", "s", "ll", "bc", "o"])
-def test_file_types(files: Project, file_type: str, llvm: Callable[[str], str]) -> None:
+def test_file_types(files: Project, file_type: str, bundler: Bundler) -> None:
     """A bundle of each file type is what LLVM writes, and comes apart into what went in."""
     built(
         files,
@@ -53,33 +66,12 @@ def test_file_types(files: Project, file_type: str, llvm: Callable[[str], str]) 
         "                            OFFLOAD_BUNDLE_ALIGN=1)\n"
         "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=ids)\n",
     )
-    options = [f"-type={file_type}", f"-targets={GFX906},{GFX908}", "-output=theirs"]
-    done = bundler(files, llvm("clang-offload-bundler"), *options, "-input=a.in", "-input=b.in")
-    assert done.returncode == 0, done.stderr
-    ours = (files.folder / f"ours.{file_type}").read_bytes()
-    assert ours == (files.folder / "theirs").read_bytes()
+    options = [f"-type={file_type}", f"-targets={GFX906},{GFX908}", "-input=a.in", "-input=b.in"]
+    assert (files.folder / f"ours.{file_type}").read_bytes() == bundler(*options)
     for name, target in (("a", "gfx906"), ("b", "gfx908")):
         part = (files.folder / f"part.{target}.{file_type}").read_text()
         assert part == f"content of {name}\n"
     files.assert_up_to_date()
-
-
-WRONG = {
-    "env.OffloadBundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='zip')": "expected one of i, ii",
-    "env.OffloadUnbundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='cc')": "expected one of i, ii",
-    "env.OffloadBundle('x', 'a.in', OFFLOAD_BUNDLE_TYPE='a')": "use OffloadArchive",
-    "env['ENV']['COMPRESSED_BUNDLE_FORMAT_VERSION'] = '3x'\n"
-    "env.OffloadBundle('x', 'k.hip', OFFLOAD_COMPRESS='zstd')": (
-        "COMPRESSED_BUNDLE_FORMAT_VERSION: expected 2 or 3, found '3x'"
-    ),
-}
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    """A wrong value is an error where the SConscript is read."""
-    told = mistakes(tmp_path / "project", {str(n): call for n, call in enumerate(WRONG)})
-    expected = dict(enumerate(WRONG.values()))
-    assert [told[str(n)] for n, part in expected.items() if part not in told[str(n)]] == []
 
 
 def test_programs_keep_their_layout(files: Project) -> None:
@@ -107,7 +99,7 @@ MEMBERS = (
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("by_type", [False, True])
-def test_archive_targets(files: Project, by_type: bool, llvm: Callable[[str], str]) -> None:
+def test_archive_targets(files: Project, by_type: bool, bundler: Bundler) -> None:
     """OFFLOAD_TARGETS names entries of any kind; their archives are LLVM's, with its names.
 
     Members are called .bc for AMD GPUs and .cubin for NVIDIA's. OffloadUnbundle does the
@@ -120,8 +112,7 @@ def test_archive_targets(files: Project, by_type: bool, llvm: Callable[[str], st
     built(files, MEMBERS + f"env.{call}\n")
     options = ["-type=a", "-unbundle", "-input=libparts.a", f"-targets={','.join(ids)}"]
     outputs = [f"-output=theirs.{number}" for number in range(len(ids))]
-    done = bundler(files, llvm("clang-offload-bundler"), *options, *outputs)
-    assert done.returncode == 0, done.stderr
+    bundler(*options, *outputs, output="")
     names = ["libparts.hip-gfx906.a", "libparts.openmp-gfx906.a", "libparts.sm_80.a"]
     extensions = []
     for number, name in enumerate(names):
@@ -134,7 +125,7 @@ def test_archive_targets(files: Project, by_type: bool, llvm: Callable[[str], st
 
 
 @pytest.mark.llvm
-def test_hip_for_openmp(files: Project, llvm: Callable[[str], str]) -> None:
+def test_hip_for_openmp(files: Project, bundler: Bundler) -> None:
     """With OFFLOAD_HIP_OPENMP_COMPATIBLE, HIP's entries serve OpenMP's targets, as in LLVM."""
     built(
         files,
@@ -143,38 +134,31 @@ def test_hip_for_openmp(files: Project, llvm: Callable[[str], str]) -> None:
         + "                         OFFLOAD_HIP_OPENMP_COMPATIBLE=True)\n",
     )
     options = ["-type=a", "-unbundle", "-input=libparts.a", f"-targets={OPENMP}"]
-    options += ["-hip-openmp-compatible", "-output=theirs"]
-    done = bundler(files, llvm("clang-offload-bundler"), *options)
-    assert done.returncode == 0, done.stderr
     ours = (files.folder / "libparts.gfx906.a").read_bytes()
-    assert ours == (files.folder / "theirs").read_bytes()
+    assert ours == bundler(*options, "-hip-openmp-compatible")
     assert len(list(ArchiveReader(memoryview(ours), path="ours"))) == 3
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("builder", ["OffloadDeviceArchive", "OffloadUnbundle"])
-def test_missing_entries(files: Project, builder: str, llvm: Callable[[str], str]) -> None:
+def test_missing_entries(files: Project, builder: str, bundler: Bundler) -> None:
     """What a bundle or archive lacks is an error; OFFLOAD_ALLOW_MISSING_BUNDLES makes it empty."""
     is_archive = builder == "OffloadDeviceArchive"
     source = "library" if is_archive else "one"
     call = f"env.{builder}('x', {source}, OFFLOAD_TARGETS='{GFX908}', %s)\n"
     files.sconstruct(MEMBERS + call % "")
-    run = files.run()
-    assert run.status == 2
-    assert GFX908 in run.errors
+    assert GFX908 in files.fails().errors
     output = files.folder / ("x.gfx908.a" if is_archive else "x.gfx908.co")
     assert not output.exists()
     built(files, MEMBERS + call % "OFFLOAD_ALLOW_MISSING_BUNDLES=True")
     options = [f"-type={'a' if is_archive else 'o'}", "-unbundle", f"-targets={GFX908}"]
-    options += [f"-input={'libparts.a' if is_archive else 'one.o'}", "-output=theirs"]
-    done = bundler(files, llvm("clang-offload-bundler"), *options, "-allow-missing-bundles")
-    assert done.returncode == 0, done.stderr
-    assert output.read_bytes() == (files.folder / "theirs").read_bytes()
+    options += [f"-input={'libparts.a' if is_archive else 'one.o'}", "-allow-missing-bundles"]
+    assert output.read_bytes() == bundler(*options)
     files.assert_up_to_date()
 
 
 @pytest.mark.llvm
-def test_checked_archive(files: Project, llvm: Callable[[str], str]) -> None:
+def test_checked_archive(files: Project, llvm: Callable[[str], str], bundler: Bundler) -> None:
     """OFFLOAD_CHECK_INPUT_ARCHIVE refuses members that no bundle may have, as LLVM does."""
     built(files, MEMBERS)
     ids = ("hip-amdgcn-amd-amdhsa--gfx90a", "hip-amdgcn-amd-amdhsa--gfx908:xnack+")
@@ -187,16 +171,11 @@ def test_checked_archive(files: Project, llvm: Callable[[str], str]) -> None:
     subprocess.run([llvm("llvm-ar"), "rcsD", "bad.a", "bad.o"], cwd=files.folder, check=True)
     call = f"env.OffloadDeviceArchive('x', 'bad.a', OFFLOAD_TARGETS='{ids[0]}', %s)\n"
     files.sconstruct(call % "OFFLOAD_CHECK_INPUT_ARCHIVE=True")
-    run = files.run()
-    assert run.status == 2
-    assert "conflicting TargetIDs" in run.errors
-    options = ["-type=a", "-unbundle", "-input=bad.a", f"-targets={ids[0]}", "-output=theirs"]
-    done = bundler(files, llvm("clang-offload-bundler"), *options, "-check-input-archive")
-    assert done.returncode == 1
-    assert "onflicting TargetIDs" in done.stderr
+    assert "conflicting TargetIDs" in files.fails().errors
+    options = ["-type=a", "-unbundle", "-input=bad.a", f"-targets={ids[0]}"]
+    bundler(*options, "-check-input-archive", fails_with="onflicting TargetIDs")
     built(files, call % "")
-    assert bundler(files, llvm("clang-offload-bundler"), *options).returncode == 0
-    assert (files.folder / "x.gfx90a.a").read_bytes() == (files.folder / "theirs").read_bytes()
+    assert (files.folder / "x.gfx90a.a").read_bytes() == bundler(*options)
 
 
 # -- the version of compressed bundles ----------------------------------------------------
@@ -209,7 +188,7 @@ def version(project: Project, name: str = "x.hipfb") -> int:
 
 
 @pytest.mark.llvm
-def test_compressed_version(files: Project, llvm: Callable[[str], str]) -> None:
+def test_compressed_version(files: Project, bundler: Bundler) -> None:
     """Version 2 for older runtimes, by our variable or clang's in ENV; a change packs again."""
     call = TWO + "env.OffloadBundle('x', files, OFFLOAD_TARGETS=ids, OFFLOAD_COMPRESS='zstd'%s)\n"
     older = "env['ENV']['COMPRESSED_BUNDLE_FORMAT_VERSION'] = '2'\n"
@@ -222,15 +201,11 @@ def test_compressed_version(files: Project, llvm: Callable[[str], str]) -> None:
         (older + call % "", 2, True),
     ):
         files.sconstruct(body)
-        run = files.run()
-        assert run.status == 0, run.errors
-        assert ("BUNDLE x.hipfb" in run.actions) is is_packed
+        assert ("BUNDLE x.hipfb" in files.done().actions) is is_packed
         assert version(files) == expected
         files.assert_up_to_date()
-    options = ["-type=bc", "-unbundle", "-input=x.hipfb", f"-targets={GFX906}", "-output=theirs"]
-    done = bundler(files, llvm("clang-offload-bundler"), *options)
-    assert done.returncode == 0, done.stderr
-    assert (files.folder / "theirs").read_text() == "content of a\n"
+    options = ["-type=bc", "-unbundle", "-input=x.hipfb", f"-targets={GFX906}"]
+    assert bundler(*options) == b"content of a\n"
 
 
 def test_version_of_plain_bundles(files: Project) -> None:

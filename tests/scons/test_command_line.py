@@ -75,9 +75,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     }.items():
         made.write(name, text)
     made.sconstruct(BODY)
-    run = made.run("--tree=all,prune,status")
-    assert run.status == 0, run.output + run.errors
-    assert not_current(run.output) == []
+    assert not_current(made.done("--tree=all,prune,status").output) == []
     return made
 
 

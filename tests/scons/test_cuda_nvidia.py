@@ -352,6 +352,15 @@ int main(void) {
 """
 
 
+def made_of(folder: Path, variables: dict[str, object], *body: str) -> None:
+    """Build what an SConstruct declares for sm_80."""
+    head = "env = Environment(tools=['default', 'offload'], "
+    head += f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
+    (folder / "SConstruct").write_text(head + "".join(body))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run_scons(["-Q", "-k", "sm_80"], cwd=folder, env=environment, check=True)
+
+
 def test_cubins_are_the_drivers(
     toolkit: Path, nvidia: Tool, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,16 +375,13 @@ def test_cubins_are_the_drivers(
         "OFFLOAD_ARCH": ["sm_80"],
         "OFFLOAD_CLANG": llvm("clang"),
         "OFFLOAD_CUDA_PATH": str(toolkit),
+        "OFFLOAD_PTXAS": str(nvidia("ptxas")),
         "CCFLAGS": ["-nocudainc", "-nocudalib", "-w"],
     }
-    (tmp_path / "SConstruct").write_text(
-        "env = Environment(tools=['default', 'offload'], "
-        f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
-        f"for name, flags in {given!r}.items():\n"
-        "    env.OffloadObject(f'{name}.o', 'k.cu', OFFLOAD_CUID=name, OFFLOAD_FLAGS=flags)\n"
+    made_of(
+        *(tmp_path, variables, f"for name, flags in {given!r}.items():\n"),
+        "    env.OffloadObject(f'{name}.o', 'k.cu', OFFLOAD_CUID=name, OFFLOAD_FLAGS=flags)\n",
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OFFLOAD_PTXAS": str(nvidia("ptxas"))}
-    run_scons(["-Q", "-k", "sm_80"], cwd=tmp_path, env=environment, check=True)
     for name, flags in given.items():
         words = [llvm("clang"), "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80"]
         words += [f"--cuda-path={toolkit}", *variables["CCFLAGS"], *flags, f"-cuid={name}"]
@@ -402,13 +408,7 @@ def test_openmp_image(tmp_path: Path, nvidia: Tool) -> None:
         "OFFLOAD_DEVICE_RUNTIME": [str(runtime)],
         "CCFLAGS": ["-O2"],
     }
-    (tmp_path / "SConstruct").write_text(
-        "env = Environment(tools=['default', 'offload'], "
-        f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
-        "env.OffloadProgram('prog', ['region.c'])\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    run_scons(["-Q", "sm_80"], cwd=tmp_path, env=environment, check=True)
+    made_of(tmp_path, variables, "env.OffloadProgram('prog', ['region.c'])\n")
     ptx = (tmp_path / "prog.sm_80.ptx").read_text()
     functions = set(re.findall(r"^\.extern \.func.*?(\w+)$", ptx, re.MULTILINE | re.DOTALL))
     assert functions <= {"vprintf", "malloc", "free", "__assertfail"}

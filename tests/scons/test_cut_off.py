@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+from tests.scons.conftest import SCONSTRUCT, Project, checkout
 
 OUTPUT = "k.gfx906.co"
 HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', '["gfx906"]') + (
@@ -62,8 +62,7 @@ def edit(project: Project, name: str, old: str, new: str) -> None:
 
 def outcome(project: Project, count: int = 1) -> str:
     """Build; return what became of the device pass, or of several, by the summary."""
-    run = project.run("-Q")
-    assert run.status == 0, run.output + run.errors
+    run = project.done("-Q")
     header, row = (
         line
         for line in run.output.splitlines()
@@ -76,10 +75,7 @@ def outcome(project: Project, count: int = 1) -> str:
 
 def assert_as_without(project: Project) -> None:
     """Check that all outputs are those of a clean build without the cut-off."""
-    clean = empty_project(project.folder.parent / "clean")
-    for name in ("k.hip", "l.hip", "m.hip", "h.h", "SConstruct", "data.bin"):
-        if (project.folder / name).exists():
-            shutil.copy(project.folder / name, clean.folder)
+    clean = checkout(project, project.folder.parent / "clean")
     edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
     clean.build()
     for name in (OUTPUT, "k.hipfb"):
@@ -158,8 +154,7 @@ def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
     edit(built, "k.hip", "return 1", "int unused; return 1")
     assert outcome(built) == "compiled"
     edit(built, "k.hip", "", "// three\n")
-    run = built.run("-Q")
-    assert run.errors.count("unused variable 'unused'") == 1
+    assert built.run("-Q").errors.count("unused variable 'unused'") == 1
 
 
 def test_files_of_the_assembler(built: Project) -> None:
@@ -252,8 +247,7 @@ def test_random_edits(built: Project) -> None:
             built.write(name, original[name])
         if old in (built.folder / name).read_text():
             edit(built, name, old, new.format(number))
-        run = built.run("-Q")
-        assert run.status == 0, run.errors
+        run = built.done("-Q")
         seen.add("front end only" in run.output and " 0               1 " in run.output)
         if number % 3 == 2:
             assert_as_without(built)

@@ -69,8 +69,7 @@ def test_precompiled_headers(sources: Project) -> None:
     sources.build("-c")
     asked = "env.Replace(OFFLOAD_PCH=True, OFFLOAD_SUMMARY=True)\n"
     sources.sconstruct(COUNTED + asked + optimized, HEAD)
-    run = sources.run()
-    assert run.status == 0, run.errors
+    run = sources.done()
     assert f"precompiled headers: {len(OUTPUTS)} compiles with, 0 without" in run.output
     assert run.output.count("direct job\n") == 2 * len(OUTPUTS)
     assert contents(sources.folder, OUTPUTS) == by_driver

@@ -57,8 +57,7 @@ def test_source_beside_a_folder(project: Project, around: str) -> None:
         project.write(f"{folder}/SConscript", HEAD + around.format(call))
         project.write(f"{folder}/k/SConscript", "Import('env')\nenv.Command('made', [], '')\n")
     project.sconstruct("env.SConscript(Glob('*/SConscript'), exports='env')\n")
-    run = project.run("-n", "-Q", "SConstruct")
-    assert run.status == 0, run.errors
+    project.done("-n", "-Q", "SConstruct")
 
 
 TAKEN = {
@@ -130,7 +129,6 @@ def test_variants_are_told_apart(project: Project, duplicate: int) -> None:
         "    SConscript('lib/SConscript', variant_dir=f'build/{name}/lib',\n"
         f"        duplicate={duplicate}, exports={{'env': env.Clone(OFFLOAD_ARCH='gfx906')}})\n"
     )
-    run = project.run("-Q")
-    assert run.status == 0, run.errors
+    run = project.done("-Q")
     lines = [line for line in run.output.splitlines() if line.startswith("HIP ")]
     assert lines == [f"HIP [gfx906] build/{name}/lib/k.hip" for name in ("debug", "release")]

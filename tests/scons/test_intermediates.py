@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
+import re
 
 import pytest
 
-from offload_tool.formats.bundle.binary import read_bundle
+from offload_tool.operations.list_images import list_images
 from tests.scons.conftest import KERNEL, Project, passes
 
 SOURCES = "sources = ['k.hip', 'runtime.c']\n"
@@ -14,79 +14,53 @@ PLAIN = SOURCES + "env.OffloadProgram('p', sources)\n"
 FIRST = passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
 
 
-def output(project: Project, name: str) -> str:
-    done = subprocess.run([project.folder / name], check=True, capture_output=True, text=True)
-    return done.stdout
-
-
-BUNDLE_SETTINGS = {
-    "compression": "OFFLOAD_COMPRESS='zstd'",
-    "compression-level": "OFFLOAD_COMPRESS='zstd', OFFLOAD_COMPRESS_LEVEL=1",
-    "alignment": "OFFLOAD_BUNDLE_ALIGN=8192",
-    "fewer-targets": "OFFLOAD_ARCH='gfx906'",
+BUNDLED = ["gfx906", "gfx90a:xnack+"]
+SECOND = {  # variables of a second program, what is compiled for it, and the targets of its bundle
+    "compression": ("OFFLOAD_COMPRESS='zstd'", [], BUNDLED),
+    "compression-level": ("OFFLOAD_COMPRESS='zstd', OFFLOAD_COMPRESS_LEVEL=1", [], BUNDLED),
+    "alignment": ("OFFLOAD_BUNDLE_ALIGN=8192", [], BUNDLED),
+    "fewer-targets": ("OFFLOAD_ARCH='gfx906'", [], ["gfx906"]),
+    "more-targets": (
+        "OFFLOAD_ARCH=env['OFFLOAD_ARCH'] + ['gfx1100']",
+        passes("k.hip", "gfx1100"),
+        ["gfx1100", *BUNDLED],
+    ),
+    "flags-of-one-target": (
+        "OFFLOAD_ARCH_FLAGS={'gfx906': '-DMORE'}",
+        passes("k.hip", "gfx906"),
+        BUNDLED,
+    ),
+    "defines": ("CPPDEFINES={'VALUE': 2}", FIRST, BUNDLED),
+    "flags": ("CCFLAGS='-O1'", FIRST, BUNDLED),
+    "host-flags": (
+        "OFFLOAD_HOST_FLAGS=env['OFFLOAD_HOST_FLAGS'] + ['-O1']",
+        FIRST,
+        BUNDLED,
+    ),
+    "relocatable": ("OFFLOAD_RDC=True", FIRST, BUNDLED),
 }
 
 
-@pytest.mark.parametrize("settings", BUNDLE_SETTINGS.values(), ids=BUNDLE_SETTINGS.keys())
-def test_programs_that_differ_in_the_bundle(project: Project, settings: str) -> None:
-    """Two programs that differ in their bundle only share all that is compiled."""
+@pytest.mark.parametrize(("settings", "more", "bundled"), SECOND.values(), ids=SECOND.keys())
+def test_programs_that_differ(
+    project: Project, settings: str, more: list[str], bundled: list[str]
+) -> None:
+    """Two programs of one source share all that is compiled alike; host objects have CUIDs."""
     project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
-    assert project.build() == FIRST
-    project.assert_up_to_date()
-    first, second = ((project.folder / name).read_bytes() for name in ("k.hipfb", "k.q.hipfb"))
-    assert first != second
-    assert "registered" in output(project, "p")
-    output(project, "q")
-
-
-def test_more_targets(project: Project) -> None:
-    """A program for one target more compiles that one more, and shares the others."""
-    project.sconstruct(
-        PLAIN + "env.OffloadProgram('q', sources, OFFLOAD_ARCH=env['OFFLOAD_ARCH'] + ['gfx1100'])\n"
-    )
-    assert project.build() == sorted(FIRST + passes("k.hip", "gfx1100"))
-    found = {}
-    for name in ("k.hipfb", "k.q.hipfb"):
-        data = memoryview((project.folder / name).read_bytes())
-        found[name] = [entry.id.split("--")[-1] for entry in read_bundle(data).entries][1:]
-    assert found == {
-        "k.hipfb": ["gfx906", "gfx90a:xnack+"],
-        "k.q.hipfb": ["gfx1100", "gfx906", "gfx90a:xnack+"],
-    }
-
-
-def test_flags_of_one_target(project: Project) -> None:
-    """A program with flags for one target compiles that target anew, and shares the others."""
-    project.sconstruct(
-        PLAIN + "env.OffloadProgram('q', sources, OFFLOAD_ARCH_FLAGS={'gfx906': '-DMORE'})\n"
-    )
-    assert project.build() == sorted(FIRST + passes("k.hip", "gfx906"))
-    assert (project.folder / "k.q.gfx906.co").exists()
-    assert not (project.folder / "k.q.host.o").exists()
-    project.assert_up_to_date()
-
-
-COMPILE_SETTINGS = {
-    "defines": "CPPDEFINES={'VALUE': 2}",
-    "flags": "CCFLAGS='-O1'",
-    "host-flags": "OFFLOAD_HOST_FLAGS=env['OFFLOAD_HOST_FLAGS'] + ['-O1']",
-    "relocatable": "OFFLOAD_RDC=True",
-}
-
-
-@pytest.mark.parametrize("settings", COMPILE_SETTINGS.values(), ids=COMPILE_SETTINGS.keys())
-def test_programs_that_differ_in_the_compile(project: Project, settings: str) -> None:
-    """Two programs of one source with other flags are two builds of it, with a CUID each."""
-    project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
-    assert project.build() == sorted(FIRST * 2)
-    project.assert_up_to_date()
-    names = [
-        subprocess.run(["nm", project.folder / f"k.{part}host.o"], capture_output=True, text=True)
-        for part in ("", "q.")
-    ]
-    cuids = [{w for w in done.stdout.split() if w.startswith("__hip_cuid_")} for done in names]
-    assert len(cuids[0]) == len(cuids[1]) == 1
-    assert cuids[0] != cuids[1]
+    assert project.build_once() == sorted(FIRST + more)
+    assert "registered __CLANG_OFFLOAD_BUNDLE__" in project.start("p")
+    project.start("q")
+    name = "q.hipfb" if "RDC" in settings else "k.q.hipfb"
+    first, second = (project.folder / each for each in ("k.hipfb", name))
+    assert first.read_bytes() != second.read_bytes()
+    listed = [[image.target_id for image in list_images(each)][1:] for each in (first, second)]
+    assert listed == [BUNDLED, bundled]
+    assert (project.folder / "k.q.host.o").exists() == (more == FIRST)
+    if more == FIRST:
+        objects = [(project.folder / f"k.{part}host.o").read_bytes() for part in ("", "q.")]
+        cuids = [set(re.findall(rb"__hip_cuid_\w+", data)) for data in objects]
+        assert len(cuids[0]) == len(cuids[1]) == 1
+        assert cuids[0] != cuids[1]
 
 
 def test_a_third_program(project: Project) -> None:
@@ -127,8 +101,8 @@ def test_two_libraries_in_one_program(project: Project) -> None:
         "env.OffloadProgram('p', ['runtime.c', *libraries])\n"
     )
     assert project.build() == sorted(FIRST * 2)
-    printed = output(project, "p").split()
-    assert printed.count("registered") == 2
+    printed = project.start("p")
+    assert printed.count("registered __CLANG_OFFLOAD_BUNDLE__") == 2
     assert {"_Z2k1Pi", "_Z2k2Pi"} <= set(printed)
 
 
@@ -183,9 +157,8 @@ def test_openmp_programs(project: Project) -> None:
         "env.OffloadProgram('p', 'r.c')\n"
         "env.OffloadProgram('q', 'r.c', CPPDEFINES={'VALUE': 2})\n"
     )
-    project.build()
-    project.assert_up_to_date()
-    assert [output(project, name) for name in "pq"] == ["1\n", "2\n"]
+    project.build_once()
+    assert [project.start(name) for name in "pq"] == [["1"], ["2"]]
 
 
 def test_plain_sources(project: Project) -> None:
@@ -202,7 +175,7 @@ def test_plain_sources(project: Project) -> None:
         "env.OffloadProgram('q', sources, CPPDEFINES={'VALUE': 2})\n"
     )
     project.build()
-    assert [output(project, name).split()[-1] for name in "pq"] == ["1", "2"]
+    assert [project.start(name)[-1] for name in "pq"] == ["1", "2"]
     assert (project.folder / "main.q.o").exists()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents, empty_project
+from tests.scons.conftest import KERNEL, Project, checkout, contents
 from tests.scons.judging import own_clang
 from tests.scons.test_launchers import Cache, cache, program, run  # noqa: F401 - a fixture
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
@@ -73,18 +72,6 @@ def prepare(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
     )
 
 
-def copy_of(project: Project, name: str) -> Project:
-    """Return another checkout of the files of a project."""
-    other = empty_project(project.folder.parent / name)
-    for file in ("k.hip", "SConstruct", "a", "b", "n", "other"):
-        path = project.folder / file
-        if path.is_dir() and not path.is_symlink():
-            shutil.copytree(path, other.folder / file, symlinks=True)
-        elif path.exists():
-            shutil.copy2(path, other.folder / file, follow_symlinks=False)
-    return other
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_what_appears(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
     """What appears is compiled, and a checkout without the launcher gets no old result."""
@@ -96,9 +83,9 @@ def test_what_appears(project: Project, cache: Cache, case: str) -> None:  # noq
     changed = contents(project.folder, OUTPUTS)
     project.assert_up_to_date()
     assert not changed.items() & before.items()
-    alone = copy_of(project, "alone")
+    alone = checkout(project, project.folder.parent / "alone")
     alone.build("alone=1")
-    clean = copy_of(project, "clean")
+    clean = checkout(project, project.folder.parent / "clean")
     clean.build("alone=1", "--cache-disable")
     assert contents(alone.folder, OUTPUTS) == contents(clean.folder, OUTPUTS) == changed
 
@@ -181,7 +168,7 @@ def test_second_checkout_hits_directly(project: Project, tmp_path: Path) -> None
     for file in project.folder.rglob("*.h*"):
         os.utime(file, (past, past))
     project.build("--cache-disable")
-    other = copy_of(project, "other")
+    other = checkout(project, project.folder.parent / "other")
     other.build("--cache-disable")
     said = run(command, "--print-stats", **variables)
     found = dict(re.findall(r"^(\w+_cache_(?:hit|miss))\t(\d+)$", said, re.MULTILINE))

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import program
-from tests.scons.conftest import KERNEL, Project, contents, device_library_folder, empty_project
+from tests.scons.conftest import KERNEL, Project, checkout, contents, device_library_folder
 
 BOTH = ("gfx906", "gfx90a:xnack+")
 HEADER = '#include "value.h"\n'
@@ -27,7 +28,6 @@ int main(void) {
 }
 """
 HIDDEN = '__attribute__((visibility("hidden")))'
-OPENMP = "env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n"
 
 
 class Cache:
@@ -89,21 +89,12 @@ def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
     yield from request.param(tmp_path / "compiler-cache")
 
 
-def checkout(project: Project, place: Path) -> Project:
-    other = empty_project(place)
-    for file in project.folder.iterdir():
-        if file.suffix in (".hip", ".c", ".h") or file.name == "SConstruct":
-            shutil.copy(file, other.folder)
-    return other
-
-
 def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) -> None:
     """Another checkout takes its device objects from the compiler cache, with dependencies."""
     project.write("k.hip", HEADER + KERNEL.replace("VALUE", "HERE"))
     project.write("value.h", "#define HERE 1\n")
     project.sconstruct(cache.settings() + NODES)
-    project.build()
-    project.assert_up_to_date()
+    project.build_once()
     assert cache.hits() == 0
     other = checkout(project, tmp_path / "elsewhere")
     other.build()
@@ -113,9 +104,7 @@ def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) ->
     other.assert_up_to_date()
     before = cache.hits()
     other.write("value.h", "#define HERE 2\n")
-    run = other.run()
-    assert run.status == 0, run.errors
-    assert {f"HIP [{name}] k.hip" for name in ("host", *BOTH)} == set(run.actions)
+    assert {f"HIP [{name}] k.hip" for name in ("host", *BOTH)} == set(other.done().actions)
     assert cache.hits() == before
     assert contents(other.folder, DEVICES) != contents(project.folder, DEVICES)
     other.assert_up_to_date()
@@ -130,19 +119,6 @@ def test_two_objects_of_one_source(project: Project, cache: Cache) -> None:
     one, two = (contents(project.folder, [f"{name}.gfx906.co"]) for name in ("one", "two"))
     assert list(one.values()) != list(two.values())
     project.assert_up_to_date()
-
-
-def test_openmp_checkouts_are_right(project: Project, tmp_path: Path, cache: Cache) -> None:
-    """Device images of OpenMP are made for their own host IR, whatever the cache knows."""
-    project.write("k.c", REGION)
-    project.sconstruct(cache.settings() + OPENMP)
-    project.build()
-    other = checkout(project, tmp_path / "elsewhere")
-    other.build()  # the names of all entries are checked
-    other.assert_up_to_date()
-    other.write("k.c", "\n" + REGION)
-    other.build()
-    other.assert_up_to_date()
 
 
 def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
@@ -170,73 +146,135 @@ def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
     assert contents(project.folder, ["k.gfx906.co"]) != first
 
 
-# What launchers do that send preprocessed text to other machines, or read it from a pipe.
-# Seen with distcc 3.4 and icecc 1.4: both end with status 0.
-FAKES = {
-    # A host compiler is given the text: a host object comes back.
-    "distcc": """
-out=; prev=; for word; do [ "$prev" = -o ] && out=$word; prev=$word; done
-exec CLANG -x c -c /dev/null -o "$out"
-""",
-    # The host pass of the driver eats the text on standard input: the device module is empty.
-    "icecc": """
-out=; prev=; for word; do [ "$prev" = -o ] && out=$word; prev=$word; done
-exec CLANG --target=amdgcn-amd-amdhsa -mcpu=gfx906 -nogpulib -emit-llvm -x c -c /dev/null -o "$out"
-""",
-    # The text is compiled as HIP's preprocessed text, which clang unbundles: nothing is in it.
-    "sccache-dist": """
-out=; prev=; for word; do [ "$prev" = -o ] && out=$word; prev=$word; done
-exec CLANG -x hip --cuda-device-only --offload-arch=gfx906 --no-gpu-bundle-output -cuid=other \\
-  -nogpuinc -nogpulib -c /dev/null -o "$out"
-""",
-    # The output of another compile: one target for another.
-    "confused": """
-exec $(echo "$@" | sed 's/=gfx906/=gfx908/')
-""",
-    "silent": "",
-    "empty": """
-prev=; for word; do [ "$prev" = -o ] && : >"$word"; prev=$word; done
-""",
+class Misled(NamedTuple):
+    """A compile, and what a launcher does instead of some commands of it."""
+
+    call: str
+    commands: str
+    """A pattern of the shell."""
+    script: str
+    output: str
+    message: str
+
+
+HIP = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+RDC = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', OFFLOAD_RDC=True)\n"
+OF_OPENMP = (
+    "env.OffloadObject('k.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='{}', OFFLOAD_FLAGS=[],\n"
+    "    OFFLOAD_HOST_FLAGS=[])\n"
+)
+GPU, CPU = OF_OPENMP.format("gfx906"), OF_OPENMP.format("x86_64-pc-linux-gnu")
+CUDA = (
+    "NO = ['-nocudainc', '-nocudalib', '-Wno-unknown-cuda-version']\n"
+    "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS='none', OFFLOAD_FLAGS=NO,\n"
+    "    OFFLOAD_HOST_FLAGS=NO)\n"
+)
+OF_DEVICE, OF_GPU = "*--offload-arch=gfx906*", "*-mcpu=gfx906*"
+OF_CPU = "*--target=x86_64-pc-linux-gnu*"
+OF_CUDA, OF_HOST = "*--offload-arch=sm_80*", "*--offload-host-only*"
+EMPTY = ': >"$out"'
+# Seen with distcc 3.4 and icecc 1.4, which send preprocessed text to other machines, or read it
+# from a pipe; both end with status 0. To a host compiler it is given as any text: a host object
+# comes back. Or the host pass of the driver eats it: the device module is empty.
+DISTCC = 'exec CLANG -x c -c /dev/null -o "$out"'
+ICECC = (
+    "exec CLANG --target=amdgcn-amd-amdhsa -mcpu=gfx906 -nogpulib -emit-llvm -x c -c /dev/null "
+    '-o "$out"'
+)
+# The text is compiled as HIP's preprocessed text, which clang unbundles: nothing is in it.
+SCCACHE_DIST = (
+    "exec CLANG -x hip --cuda-device-only --offload-arch=gfx906 --no-gpu-bundle-output "
+    '-cuid=other -nogpuinc -nogpulib -c /dev/null -o "$out"'
+)
+LOST = "exec CLANG -c -xc lost.c -o $out"
+FROM_A_PIPE = 'set -- "$@" -x c /dev/null; exec $(echo "$@" | sed "s/ k.c//")'
+HOST_PASS = (
+    'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/'
+    ' -fopenmp-targets=x86_64-pc-linux-gnu --offload-host-only/")'
+)
+WITHOUT_IR = (
+    'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/ -O0/;'
+    ' s/ -Xclang -fopenmp-host-ir-file-path -Xclang [^ ]*//")'
+)
+WITHOUT_FATBIN = 'exec $(echo "$@" | sed "s/-Xclang -fcuda-include-gpubinary -Xclang [^ ]*//")'
+
+
+def edited(expression: str) -> str:
+    return f'exec $(echo "$@" | sed "{expression}")'
+
+
+CUDA_HOST = "expected a section .nv_fatbin for the fat binary of"
+NO_KERNEL = "is missing (found no kernel)"
+MISLED = {
+    "distcc": Misled(HIP, OF_DEVICE, DISTCC, "k.gfx906.co", "found ELF machine 62"),
+    "icecc": Misled(HIP, OF_DEVICE, ICECC, "k.gfx906.co", "expected"),
+    "sccache-dist": Misled(
+        HIP, OF_DEVICE, SCCACHE_DIST, "k.gfx906.co", "expected the symbol __hip_cuid_"
+    ),
+    "other target": Misled(
+        HIP, OF_DEVICE, edited("s/=gfx906/=gfx908/"), "k.gfx906.co", "expected processor gfx906"
+    ),
+    "nothing": Misled(HIP, OF_DEVICE, "", "k.gfx906.co", "No such file"),
+    "empty": Misled(HIP, OF_DEVICE, EMPTY, "k.gfx906.co", "found an empty file"),
+    "empty host object": Misled(
+        "env.OffloadHostObject('k.hip')\n",
+        *(OF_HOST, EMPTY, "k.host.o", "the compiler launcher may have run another job"),
+    ),
+    "relocatable, distcc": Misled(RDC, OF_DEVICE, DISTCC, "k.gfx906.bc", "expected bitcode"),
+    "relocatable, other source": Misled(
+        RDC, OF_DEVICE, edited("s/-cuid=[0-9a-f]*/-cuid=13/"), "k.gfx906.bc", "symbol __hip_cuid_"
+    ),
+    "kernels that nobody registers": Misled(
+        "env.OffloadHostObject('k.hip', OFFLOAD_RDC=True)\n",
+        *(OF_HOST, LOST, "k.host.o", "registers the kernel _Z21__device_stub__kernelPi"),
+    ),
+    "OpenMP, distcc": Misled(
+        GPU, OF_GPU, DISTCC, "k.gfx906.bc", "expected bitcode for gfx906, found b'\\x7fELF"
+    ),
+    "OpenMP, icecc": Misled(
+        GPU, OF_GPU, ICECC, "k.gfx906.bc", "expected the kernels that 'k.host.bc' starts"
+    ),
+    "OpenMP, source from a pipe": Misled(GPU, OF_GPU, FROM_A_PIPE, "k.gfx906.bc", NO_KERNEL),
+    "OpenMP, other target": Misled(
+        GPU, OF_GPU, edited("s/gfx906/gfx90a/; s/amdgcn-amd-amdhsa/nvptx64/"), "k.gfx906.bc", ""
+    ),
+    "OpenMP, host object": Misled(
+        CPU, OF_CPU, HOST_PASS, "k.x86_64-pc-linux-gnu.o", "found a host object"
+    ),
+    "OpenMP, other object": Misled(CPU, OF_CPU, WITHOUT_IR, "k.x86_64-pc-linux-gnu.o", NO_KERNEL),
+    "OpenMP, empty host IR": Misled(
+        GPU, "*-disable-llvm-passes*", EMPTY, "k.host.bc", "expected host IR, found an empty"
+    ),
+    "CUDA, empty": Misled(CUDA, OF_CUDA, EMPTY, "k.sm_80.ptx", "expected PTX"),
+    "CUDA, other target": Misled(
+        *(CUDA, OF_CUDA, edited("s/sm_80/sm_75/"), "k.sm_80.ptx"),
+        "expected PTX with the line '.target sm_80', found",
+    ),
+    "CUDA, no fat binary": Misled(CUDA, OF_HOST, WITHOUT_FATBIN, "k.host.o", CUDA_HOST),
 }
-WRONG = [
-    ("distcc", "hip", "found ELF machine 62"),
-    ("distcc", "openmp", "expected bitcode for gfx906, found b'\\x7fELF"),
-    ("icecc", "openmp", "expected the kernels that 'k.host.bc' starts"),
-    ("icecc", "hip", "expected"),
-    ("sccache-dist", "hip", "expected the symbol __hip_cuid_"),
-    ("confused", "hip", "expected processor gfx906"),
-    ("silent", "hip", "No such file"),
-    ("empty", "hip", "found an empty file"),
-]
 
 
-@pytest.mark.parametrize(("engine", "kind", "message"), WRONG)
-def test_wrong_outputs_are_caught(project: Project, engine: str, kind: str, message: str) -> None:
-    """A launcher that ends well with a wrong device object fails the build, which keeps nothing."""
+@pytest.mark.parametrize("case", MISLED.values(), ids=MISLED.keys())
+def test_wrong_outputs_are_caught(project: Project, case: Misled) -> None:
+    """A launcher that gives something else, as if well, fails the build, which keeps nothing."""
     clang = find_toolchain()
     if clang.origin.startswith("embedded"):
         pytest.skip("the embedded compiler is not a single program")
-    # Only device passes are sent: what it does to them is what is tested.
-    device = (
-        "*offload-arch=gfx906*device-only*|*device-only*offload-arch=gfx906*|*is-target-device*"
-    )
-    script = f'#!/bin/sh\ncase "$*" in {device}) ;; *) exec "$@";; esac\n' + FAKES[engine].replace(
-        "CLANG", clang.clang[0]
-    )
-    project.write("fake", script).chmod(0o755)
     project.write("k.c", REGION.replace("VALUE", "1"))
-    source = {"hip": "'k.hip'", "openmp": "'k.c', OFFLOAD_KIND='openmp'"}[kind]
-    project.sconstruct(
-        "env['OFFLOAD_LAUNCHER'] = File('#fake').abspath\n"
-        f"env.OffloadDeviceObject({source}, OFFLOAD_ARCH='gfx906')\n"
+    project.write("k.cu", KERNEL.replace("hipLaunch", "cudaLaunch"))
+    project.write("lost.c", "void _Z21__device_stub__kernelPi(int *p) {}\n")
+    project.script(
+        "fake",
+        '#!/bin/sh\nfor word; do [ "$prev" = -o ] && out=$word; prev=$word; done\n'
+        f'case "$*" in *-###*) ;; {case.commands}) '
+        f'{case.script.replace("CLANG", clang.clang[0])}\nexit;; esac\nexec "$@"\n',
     )
-    run = project.run("-Q")
-    assert run.status == 2, run.output
-    errors = [line for line in run.errors.splitlines() if line.startswith("scons: ***")]
-    assert len(errors) == 1
-    assert message in errors[0]
-    assert "Traceback" not in run.errors
-    assert not list(project.folder.glob("k.gfx906.*"))
+    project.sconstruct(f"env['OFFLOAD_LAUNCHER'] = File('#fake').abspath\n{case.call}")
+    run = project.fails("-Q")
+    (error,) = (line for line in run.errors.splitlines() if line.startswith("scons: ***"))
+    assert f"[{case.output}]" in error
+    assert case.message in error
+    assert not (project.folder / case.output).exists()
 
 
 def test_stale_depfile(project: Project) -> None:

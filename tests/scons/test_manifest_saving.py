@@ -124,8 +124,7 @@ MEANWHILE = {
 
 def by_scons(project: Project, flags: tuple[str, ...]) -> None:
     project.sconstruct(f"env.Append(CCFLAGS={[*flags]!r})\n" + NODES)
-    done = project.run("-j1")
-    assert done.status == 0, done.output + done.errors
+    project.done("-j1")
 
 
 def by_compile(project: Project, flags: tuple[str, ...]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import write_tools
+from tests.scons.test_launchers import ccache
 
 CPU = "x86_64-pc-linux-gnu"
 TARGETS = ("gfx906", CPU)
@@ -158,39 +157,22 @@ def modules(project: Project) -> list[Path]:
 
 def answer(project: Project, program: str = "prog") -> str:
     """Run a program, which must run its target regions on a device."""
-    done = subprocess.run(
-        [project.folder / program],
-        cwd=project.folder,
-        env={**os.environ, "OMP_TARGET_OFFLOAD": "MANDATORY"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return "\n".join(project.start(program, OMP_TARGET_OFFLOAD="MANDATORY"))
 
 
 def test_nodes_of_a_source(regions: Project) -> None:
     """The host IR is compiled once; host object and each device are made of it, once."""
-    run = regions.run("-j1")
-    assert run.status == 0, run.output + run.errors
+    run = regions.done("-j1")
     assert run.compiles == ALL
     lines = [line for line in run.output.splitlines() if re.match("[A-Z]{5}", line)]
     assert lines[0] == "OPENMP [host] work.c"
     assert lines[-2:] == ["PACKAGE work.offload", "EMBED work.o"]
     others = ["OPENMP [host code] work.host.bc", *(f"OPENMP [{t}] work.c" for t in TARGETS)]
     assert sorted(lines[1:-2]) == sorted(others)
+    found = [(image.kind, image.target_id) for image in list_images(regions.folder / "work.o")]
+    assert found == [("openmp", "gfx906"), ("openmp", "")]
+    regions.write("work.c", REGION)  # written in place, with equal content
     regions.assert_up_to_date()
-
-
-def test_kernels_are_named_alike(regions: Project) -> None:
-    """Each device module has the kernel, whose name tells the source's inode, and no other."""
-    regions.build()
-    inode = (regions.folder / "work.c").stat().st_ino
-    for path in modules(regions):
-        (name,) = kernels(path)
-        assert f"_{inode:x}_region_" in name
 
 
 def test_host_machine_among_the_flags(regions: Project) -> None:
@@ -205,47 +187,23 @@ def test_host_machine_among_the_flags(regions: Project) -> None:
     assert made == [path.read_bytes() for path in paths]
 
 
-def test_object_holds_every_device(regions: Project) -> None:
-    """The object has one image for each device, in a section that clang's linker reads."""
-    regions.build()
-    found = [(image.kind, image.target_id) for image in list_images(regions.folder / "work.o")]
-    assert found == [("openmp", "gfx906"), ("openmp", "")]
+@pytest.mark.parametrize("saved", ["work.c", "region.h", "include/region.h"])
+def test_atomic_save(regions: Project, saved: str) -> None:
+    """A file of equal content and another inode compiles host IR, host and devices together.
 
-
-def test_atomic_save_of_a_source(regions: Project) -> None:
-    """A source of equal content and another inode compiles host IR, host and devices together."""
-    regions.build()
-    before = [kernels(path) for path in modules(regions)]
-    replace(regions.folder / "work.c")
-    assert regions.build() == ALL
-    after = [kernels(path) for path in modules(regions)]
-    assert len(after[0]) == 1
-    assert after[0] == after[1] != before[0]
-    regions.assert_up_to_date()
-
-
-def test_rewritten_in_place(regions: Project) -> None:
-    """A source that is written again in place, with equal content, compiles nothing."""
-    regions.build()
-    regions.write("work.c", REGION)
-    regions.assert_up_to_date()
-
-
-@pytest.mark.parametrize("folder", ["", "include/"])
-def test_atomic_save_of_a_header(regions: Project, folder: str) -> None:
-    """The same holds for a header with a target region: its inode is in the kernel's name."""
-    header = regions.write(f"{folder}region.h", REGION)
-    regions.write("work.c", '#include "region.h"\n')
+    The inode of the file with a target region is in the kernel's name.
+    """
+    regions.write(saved, REGION)
+    if saved != "work.c":
+        regions.write("work.c", '#include "region.h"\n')
     regions.sconstruct("env.Append(CPPPATH=['include'])\n" + OBJECT, HEAD)
-    assert regions.build() == ALL
-    regions.assert_up_to_date()
+    assert regions.build_once() == ALL
     before = kernels(modules(regions)[0])
-    replace(header)
-    assert regions.build() == ALL
-    names = [kernels(path) for path in modules(regions)]
-    assert names[0] == names[1] != before
-    assert f"_{header.stat().st_ino:x}_" in next(iter(names[0]))
-    regions.assert_up_to_date()
+    replace(regions.folder / saved)
+    assert regions.build_once() == ALL
+    (name,), (same,) = (kernels(path) for path in modules(regions))
+    assert {name} == {same} != before
+    assert f"_{(regions.folder / saved).stat().st_ino:x}_region_" in name
 
 
 def test_source_replaced_during_the_build(regions: Project) -> None:
@@ -258,16 +216,13 @@ def test_source_replaced_during_the_build(regions: Project) -> None:
             "exec", f'case "$*" in *-mcpu=gfx906*) [ -e twice ] || {{ {save}; }}; esac\nexec'
         )
     )
-    run = regions.run("-Q", "-j1")
-    assert run.status == 2
+    run = regions.fails("-Q", "-j1")
     assert "[work.gfx906.bc]" in run.errors
     assert "expected the kernels that 'work.host.bc' starts, but __omp_offloading_" in run.errors
     assert "the source was replaced between the two compiles" in run.errors
-    assert "Traceback" not in run.errors
     assert not (regions.folder / "work.gfx906.bc").exists()
     count.write_text(counting)
-    assert regions.build() == ALL
-    regions.assert_up_to_date()
+    assert regions.build_once() == ALL
 
 
 def test_stale_host_ir(regions: Project) -> None:
@@ -283,76 +238,15 @@ def test_stale_host_ir(regions: Project) -> None:
     assert (regions.folder / "work.gfx906.bc").read_bytes() == new
 
 
-@pytest.mark.parametrize(
-    ("target", "output", "script", "message"),
-    [
-        # What clang gives without the host IR, and with a source from a pipe.
-        (
-            "-mcpu=gfx906",
-            "work.gfx906.bc",
-            'cp /dev/null empty.c; set -- "$@" -x c empty.c; exec $(echo "$@" | sed "s/ work.c//")',
-            "is missing (found no kernel)",
-        ),
-        (
-            "-mcpu=gfx906",
-            "work.gfx906.bc",
-            'exec $(echo "$@" | sed s/gfx906/gfx90a/ | sed s/amdgcn-amd-amdhsa/nvptx64/)',
-            "",
-        ),
-        (
-            f"--target={CPU}",
-            f"work.{CPU}.o",
-            'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/'
-            f' -fopenmp-targets={CPU} --offload-host-only/")',
-            "found a host object",
-        ),
-        (
-            f"--target={CPU}",
-            f"work.{CPU}.o",
-            'exec $(echo "$@" | sed "s/ -Xclang -fopenmp-is-target-device/ -O0/;'
-            ' s/ -Xclang -fopenmp-host-ir-file-path -Xclang [^ ]*//")',
-            "is missing (found no kernel)",
-        ),
-        ("-disable-llvm-passes", "work.host.bc", ': >"$out"', "expected host IR, found an empty"),
-    ],
-    ids=[
-        "empty-gpu",
-        "other-target",
-        "host-object",
-        "cpu-object",
-        "empty-ir",
-    ],
-)
-def test_misled_launcher(
-    regions: Project, target: str, output: str, script: str, message: str
-) -> None:
-    """A launcher that gives another module, with exit status 0 or not, fails the build."""
-    find = "for w; do case $prev in -o) out=$w;; esac; prev=$w; done\n"
-    launcher = regions.write(
-        "launcher",
-        f'#!/bin/sh\ncase "$*" in *{target}*) {find}{script}; exit;; esac\nexec "$@"\n',
-    )
-    launcher.chmod(0o755)
-    regions.sconstruct("env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n" + OBJECT, HEAD)
-    run = regions.run("-Q")
-    assert run.status == 2
-    assert f"[{output}]" in run.errors
-    assert message in run.errors
-    assert "Traceback" not in run.errors
-    assert not (regions.folder / output).exists()
-
-
 def test_generated_source(regions: Project) -> None:
     """A source that the build makes compiles at once; made anew, everything goes together."""
     (regions.folder / "work.c").rename(regions.folder / "work.in")
     regions.sconstruct(
         "env.Command('work.c', 'work.in', Copy('$TARGET', '$SOURCE'))\n" + OBJECT, HEAD
     )
-    assert regions.build() == ALL
-    regions.assert_up_to_date()
+    assert regions.build_once() == ALL
     regions.write("work.in", REGION.replace("VALUE", "VALUE + 1"))
-    assert regions.build() == ALL
-    regions.assert_up_to_date()
+    assert regions.build_once() == ALL
 
 
 def test_alias_of_a_target(regions: Project) -> None:
@@ -362,24 +256,15 @@ def test_alias_of_a_target(regions: Project) -> None:
     assert regions.build() == passes("work.host.bc", "host")
 
 
-@pytest.mark.parametrize(
-    ("ptxas", "message"),
-    [
-        ("none", "OpenMP code for sm_80 cannot be linked: there is no ptxas"),
-        ("bin/ptxas", "comes without OpenMP's device runtime ('"),
-    ],
-)
-def test_nvidia_gpus_without_tools(regions: Project, ptxas: str, message: str) -> None:
+def test_nvidia_gpus_without_a_device_runtime(regions: Project) -> None:
     """What is missing for an NVIDIA GPU is an error that names it, before any compile."""
     write_tools(regions)
-    given = ptxas if ptxas == "none" else str(regions.folder / ptxas)
-    head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {given!r}\n"
+    head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {str(regions.folder / 'bin/ptxas')!r}\n"
     regions.sconstruct(PROGRAM, head)
-    run = regions.run("-Q")
-    assert (run.status, run.compiles) == (2, [])
-    assert message in run.errors
+    run = regions.fails("-Q")
+    assert run.compiles == []
+    assert "comes without OpenMP's device runtime ('" in run.errors
     assert 'SConstruct", line ' in run.errors
-    assert "Traceback" not in run.errors
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["file", "archive"])
@@ -414,13 +299,8 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
 
     The text alone would be found there, also where only some of the devices were compiled of it.
     """
-    ccache = shutil.which("ccache")
-    if ccache is None:
-        missing("ccache")
-    body = (
-        f"env['OFFLOAD_LAUNCHER'] = {ccache!r}\n"
-        f"env['ENV']['CCACHE_DIR'] = {str(tmp_path / 'ccache')!r}\n"
-    )
+    cache = next(ccache(tmp_path / "ccache"))
+    body = cache.settings()
     regions.sconstruct(body + "env['OFFLOAD_ARCH'] = ['gfx906']\n" + OBJECT, HEAD)
     regions.build()
     before = kernels(modules(regions)[0])
@@ -433,13 +313,7 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
     # The same files again are found there.
     regions.build("-c")
     regions.build()
-    environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "ccache")}
-    shown = subprocess.run(
-        [str(ccache), "--print-stats"], env=environment, capture_output=True, text=True, check=True
-    )
-    counts = dict(line.split("\t") for line in shown.stdout.splitlines())
-    hits = int(counts["direct_cache_hit"]) + int(counts["preprocessed_cache_hit"])
-    assert hits == len(TARGETS) + 1
+    assert cache.hits() == len(TARGETS) + 1
 
 
 def test_by_flags(regions: Project) -> None:
@@ -456,14 +330,14 @@ def test_by_flags(regions: Project) -> None:
 def test_program(runnable: Project) -> None:
     """The program runs on the device, after an atomic save too, and sees what changes."""
     runnable.build()
-    assert answer(runnable) == "answer 1\n"
+    assert answer(runnable) == "answer 1"
     runnable.assert_up_to_date()
     replace(runnable.folder / "work.c")
     assert runnable.build() == ALL
-    assert answer(runnable) == "answer 1\n"
+    assert answer(runnable) == "answer 1"
     replace(runnable.folder / "work.c", REGION.replace("VALUE", "VALUE + 41"))
     assert runnable.build() == ALL
-    assert answer(runnable) == "answer 42\n"
+    assert answer(runnable) == "answer 42"
     runnable.assert_up_to_date()
 
 
@@ -476,29 +350,13 @@ def test_program_of_c_and_cpp(runnable: Project) -> None:
     runnable.write("src/SConscript", "Import('env')\nenv.OffloadProgram('prog', Glob('*.c*'))\n")
     runnable.sconstruct(body, HEAD)
     runnable.build()
-    expected = "16 11 16 7 4 11\n"
+    expected = "16 11 16 7 4 11"
     assert answer(runnable, "out/prog") == expected
     runnable.assert_up_to_date()
     replace(runnable.folder / "src/shared.h")
     replace(runnable.folder / "src/one.c")
     runnable.build()
     assert answer(runnable, "out/prog") == expected
-    runnable.assert_up_to_date()
-
-
-def test_link_of_one_target(runnable: Project) -> None:
-    """Flags of one target link that one's image and register again; no other is linked."""
-    runnable.build()
-    flags = "env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-UVALUE -DVALUE=2'}\n"
-    runnable.sconstruct(flags + PROGRAM, HEAD)
-    run = runnable.run()
-    assert run.compiles == [f"{name}.c gfx906" for name in ("main", "work")]
-    assert [action for action in run.actions if not action.startswith("OPENMP")] == [
-        "LINK [gfx906] prog.gfx906.co",
-        "PACKAGE prog.gfx906.co.offload",
-        "WRAP prog.registration.o",
-        "-> prog",
-    ]
     runnable.assert_up_to_date()
 
 
@@ -523,5 +381,5 @@ def test_forms_of_programs(runnable: Project, program: str) -> None:
     clang = " ".join(find_toolchain().clang)  # for SCons's own builders: gcc need not be there
     runnable.sconstruct(f"CLANG = {clang!r}\n{program}", HEAD)
     runnable.build()
-    assert answer(runnable) == "answer 1\n"
+    assert answer(runnable) == "answer 1"
     runnable.assert_up_to_date()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_compile_pch import HEADER
-from tests.scons.conftest import Project
+from tests.scons.conftest import Project, checkout
 from tests.scons.test_launchers import Cache
 from tests.scons.test_launchers import cache as cache
 from tests.scons.test_precompiled import BEGIN, BODY, ON, said, settings, write
@@ -29,13 +28,11 @@ def test_behind_caches(project: Project, cache: Cache, tmp_path: Path) -> None:
     each_source = 1 if "sccache" in cache.launcher else 2  # it hits for one pass only, as without
     write(project)
     settings(project, ON, TARGET, cache.settings())
-    plain = Project(tmp_path / "plain")
-    shutil.copytree(project.folder, plain.folder)
+    plain = checkout(project, tmp_path / "plain")
     settings(plain, TARGET)
 
     def same() -> str:
-        run = project.run()
-        assert run.status == 0, run.output + run.errors
+        run = project.done()
         plain.build()
         assert outputs(project) == outputs(plain)
         return said(run)

@@ -25,11 +25,9 @@ def test_node_among_flags(project: Project) -> None:
     flags = "env.Append(OFFLOAD_FLAGS=['--config', File('own.cfg')], CPPDEFINES='OWN')\n"
     in_folder(project, flags + "env.OffloadDeviceObject('k.hip', CPPDEFINES={})\n")
     both = passes("sub/k.hip", "gfx906", "gfx90a:xnack+")
-    assert project.build() == both
-    project.assert_up_to_date()
+    assert project.build_once() == both
     project.write("sub/own.cfg", "-DVALUE=2\n")
-    assert project.build() == both
-    project.assert_up_to_date()
+    assert project.build_once() == both
 
 
 def test_given_object(project: Project) -> None:
@@ -39,8 +37,7 @@ def test_given_object(project: Project) -> None:
     found = find_toolchain()
     words = [*found.cc, *found.local_flags, "-fPIC", "-c", plain, "-o", "sub/plain.o"]
     subprocess.run(words, cwd=project.folder, check=True)
-    run = project.run("-Q", "-n")
-    assert run.status == 0, run.errors
+    project.done("-Q", "-n")
 
 
 def test_launcher_node(project: Project) -> None:
@@ -48,7 +45,7 @@ def test_launcher_node(project: Project) -> None:
     body = "env['OFFLOAD_LAUNCHER'] = File('#tools/count')\nenv.OffloadDeviceObject('k.hip')\n"
     in_folder(project, body)
     failing = '#!/bin/sh\necho "$*" >>compiles.log\nexit 99\n'
-    project.write("tools/count", failing).chmod(0o755)
+    project.script("tools/count", failing)
     run = project.run("-Q")
     assert run.status == 0, run.errors  # each ran again without a launcher that failed by itself
     assert run.compiles == passes("sub/k.hip", "gfx906", "gfx90a:xnack+")
@@ -60,6 +57,4 @@ def test_pages_before(project: Project) -> None:
     page = "env.OffloadReport('page.html', code, OFFLOAD_REPORT_BEFORE=['before.co', '#k.hip'])\n"
     shown = "env['OFFLOADREPORTCOMSTR'] = ''\ncode = env.OffloadDeviceObject('k.hip')\n"
     in_folder(project, shown + page)
-    run = project.run("-Q", "-n")
-    assert run.status == 0, run.errors
-    assert "--compare sub/before.co --compare k.hip" in run.output
+    assert "--compare sub/before.co --compare k.hip" in project.done("-Q", "-n").output

@@ -16,7 +16,7 @@ from offload_tool.errors import OffloadError
 from tests.conftest import ROOT
 from tests.scons import test_cuda, test_kpack, test_rdc
 from tests.scons import test_openmp as openmp
-from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+from tests.scons.conftest import SCONSTRUCT, Project, checkout
 from tests.scons.relocatable import RELOCATABLE, one
 
 CACHE = "CacheDir('cache')\n"
@@ -51,15 +51,6 @@ def cuda(project: Project) -> str:
     return test_cuda.PTX_ONLY + test_cuda.PROGRAM
 
 
-def copy_of(project: Project, folder: Path, copy: Callable[..., object] = shutil.copy) -> Project:
-    """Return another checkout of a project."""
-    made = empty_project(folder)
-    for file in project.folder.iterdir():
-        if file.name != "count":
-            copy(file, folder / file.name)
-    return made
-
-
 def outputs(folder: Path) -> dict[str, bytes]:
     """Return what a build has made, but for the cache and records."""
     names = [*folder.glob("prog*"), *folder.glob("*.co"), *folder.glob(".kpack/*")]
@@ -73,9 +64,9 @@ def test_join_compiles_no_device_code(
     """Caches that were copied into one give the join all device code, to the byte."""
     head, targets = (test_cuda.HEAD, test_cuda.BOTH) if layout is cuda else (SCONSTRUCT, HIP)
     project.sconstruct(layout(project) + CACHE, head)
-    joined = copy_of(project, tmp_path / "joined")
+    joined = checkout(project, tmp_path / "joined")
     for number, target in enumerate(targets):
-        shard = copy_of(project, tmp_path / f"shard{number}")
+        shard = checkout(project, tmp_path / f"shard{number}")
         compiled = shard.build(f"offload:{target}")
         assert compiled, "a shard compiles its target"
         assert {name.split()[1] for name in compiled} == {target}
@@ -89,20 +80,18 @@ def test_join_compiles_no_device_code(
     joined.assert_up_to_date()
 
 
-@pytest.mark.parametrize("checkout", [os.link, shutil.copy], ids=["hard links", "copies"])
-def test_shards_of_openmp(
-    project: Project, tmp_path: Path, checkout: Callable[..., object]
-) -> None:
+@pytest.mark.parametrize("copy", [os.link, shutil.copy], ids=["hard links", "copies"])
+def test_shards_of_openmp(project: Project, tmp_path: Path, copy: Callable[..., object]) -> None:
     """Target regions are named after inode numbers, so that shards need the same files."""
     project.write("work.c", openmp.REGION)
     project.sconstruct(openmp.OBJECT + CACHE, openmp.HEAD)
-    joined = copy_of(project, tmp_path / "joined", checkout)
+    joined = checkout(project, tmp_path / "joined", copy)
     for number, target in enumerate(openmp.TARGETS):
-        shard = copy_of(project, tmp_path / f"shard{number}", checkout)
+        shard = checkout(project, tmp_path / f"shard{number}", copy)
         shard.build(f"offload:{target}")
         shutil.copytree(shard.folder / "cache", joined.folder / "cache", dirs_exist_ok=True)
     on_devices = [name for name in joined.build() if name.split()[1] in openmp.TARGETS]
-    assert len(on_devices) == (0 if checkout is os.link else len(openmp.TARGETS))
+    assert len(on_devices) == (0 if copy is os.link else len(openmp.TARGETS))
 
 
 def test_workflow_of_the_documentation(project: Project, tmp_path: Path) -> None:
@@ -121,9 +110,9 @@ def test_workflow_of_the_documentation(project: Project, tmp_path: Path) -> None
     shutil.copy(ROOT / "examples/saxpy/hip_declarations.h", project.folder)
     shutil.copy(ROOT / "examples/saxpy/standin_hip_runtime.cpp", project.folder / "main.cpp")
     project.sconstruct(sconstruct, head="")
-    joined = copy_of(project, tmp_path / "joined")
+    joined = checkout(project, tmp_path / "joined")
     for target in targets:
-        shard = copy_of(project, tmp_path / target)
+        shard = checkout(project, tmp_path / target)
         assert shard.build(shard_command.replace("${{ matrix.target }}", target)) == [
             f"saxpy.hip {target}"
         ]
@@ -144,7 +133,7 @@ def test_finished_files_become_those_of_all(project: Project, tmp_path: Path, fo
     project.sconstruct(bodies[form])
     builds = []
     for number, target in enumerate(HIP):
-        builds.append(copy_of(project, tmp_path / f"build{number}"))
+        builds.append(checkout(project, tmp_path / f"build{number}"))
         one_target = f"env.Replace(OFFLOAD_ARCH=['{target}'])\n"
         builds[-1].sconstruct(one_target + bodies[form])
         builds[-1].build()

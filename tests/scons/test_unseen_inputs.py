@@ -101,7 +101,7 @@ def clean(
 
 ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
 """By hand: each case in each way, in half an hour."""
-BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_include by a made string")
+BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_embed by a macro")
 """Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
 BY_SCONS = (
     *("link becomes a copy", "copy becomes a link", "link to what a source begins with"),
@@ -110,7 +110,8 @@ BY_SCONS = (
     *("incbin by a configuration file", "has_include by a macro of a response file"),
     *("embed with a limit", "overlay whose file comes", "framework", "module map"),
     *("configuration file that includes another", "default configuration file of a folder"),
-    *("-I", "CPATH", "-include", "#include MACRO", "#include_next", "__has_include", "#embed <>"),
+    *("-I", "--save-temps", "-save-temps=obj", "CPATH", "-include", "#include MACRO"),
+    *("#include_next", "__has_include", "#embed <>"),
 )
 """One of each kind; ``offload-tool compile`` has all, and manifests are of the same functions."""
 BY_CACHE = ("-isystem", "-include", "-Xclang -include", "#include MACRO", "__has_include")

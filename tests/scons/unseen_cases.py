@@ -17,6 +17,8 @@ ASSEMBLED_ALSO = 'asm(".section .table,\\"a\\"\\n.include \\"data\\"\\n.text");\
 
 WORDS = '-DWORDS=\'".section .table,\\\\"a\\\\"\\\\n.incbin \\\\"data\\\\"\\\\n.text"\'\n'
 
+TWO_DATA = {"b/data": "1111", "a/data": "3333"}
+
 Change = Callable[[Path], None]
 
 
@@ -72,10 +74,10 @@ def copies(name: str, source: str) -> Change:
     return change
 
 
-def overlay(kind: str, name: str, target: str, more: str = "") -> str:
+def overlay(kind: str, name: str, target: str) -> str:
     """Return an overlay of clang's that puts a file or folder in another place."""
     root = f"'type': '{kind}', 'name': 'FOLDER/{name}', 'external-contents': 'FOLDER/{target}'"
-    return f"{{'version': 0, {more}'roots': [{{{root}}}]}}"
+    return f"{{'version': 0, 'roots': [{{{root}}}]}}"
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,18 @@ ONCE = "#pragma once\ninline int once() { return 1; }\n"
 BOTH = '#include "a/x.h"\n#include "b/x.h"\n' + ONE
 COUNTS = "#pragma once\n#ifdef V\n#define W\n#endif\n#define V\n"
 COUNTED = "#ifdef W\n" + TWO + "#else\n" + ONE + "#endif\n"
+
+
+def asks(name: str, found: str, condition: str = "__has_include") -> str:
+    return f"#if {condition}({name})\n{found}\n#else\n{ONE}#endif\n"
+
+
+def layered(*, at_once: bool = False) -> dict[str, str]:
+    """Return headers of one name, of which the last one tells how often it was reached."""
+    again = "#ifdef V\n#define W\n#else\n#define V\n#endif\n#include_next <x.h>\n"
+    last = "#ifdef W\n#define HERE 2\n#else\n#define HERE 1\n#endif\n"
+    return {"a/x.h": again, **({"b/x.h": again} if at_once else {}), "c/x.h": last}
+
 
 CASES: dict[str, Case] = {
     "link becomes a copy": Case(
@@ -142,25 +156,15 @@ CASES: dict[str, Case] = {
     "folder of a link becomes a copy": Case(
         "#include <x.h>\n",
         [copies("b", "a")],
-        {
-            "a/x.h": "#define HERE 1\n#include_next <x.h>\n".replace(
-                "#define HERE 1\n", "#ifdef V\n#define W\n#else\n#define V\n#endif\n"
-            ),
-            "c/x.h": "#ifdef W\n#define HERE 2\n#else\n#define HERE 1\n#endif\n",
-        },
+        layered(),
         [links("b", "a")],
         ["-Ia", "-Ib", "-Ic"],
     ),
     "folder of a copy becomes a link": Case(
         "#include <x.h>\n",
         [links("b", "a")],
-        {
-            "a/x.h": "#ifdef V\n#define W\n#else\n#define V\n#endif\n#include_next <x.h>\n",
-            "b/x.h": "#ifdef V\n#define W\n#else\n#define V\n#endif\n#include_next <x.h>\n",
-            "c/x.h": "#ifdef W\n#define HERE 2\n#else\n#define HERE 1\n#endif\n",
-        },
-        [],
-        ["-Ia", "-Ib", "-Ic"],
+        layered(at_once=True),
+        flags=["-Ia", "-Ib", "-Ic"],
     ),
     "order of folders by links": Case(
         "#include <x.h>\n",
@@ -176,26 +180,20 @@ CASES: dict[str, Case] = {
         [links("a/x.h", "../elsewhere/x.h")],
         ["-Ia", "-Ib"],
     ),
-    "folder called like a header": Case(
-        "#include <x.h>\n",
-        [removes("a/x.h"), writes("a/x.h", TWO)],
-        {"b/x.h": ONE, "a/x.h/no": ""},
-        flags=["-Ia", "-Ib"],
-    ),
-    "folder called like a header at once": Case(
-        "#include <x.h>\n",
-        [lambda f: (removes("a/x.h")(f), writes("a/x.h", TWO)(f))],
-        {"b/x.h": ONE, "a/x.h/no": ""},
-        flags=["-Ia", "-Ib"],
-    ),
+    **{
+        name: Case("#include <x.h>\n", changes, {"b/x.h": ONE, "a/x.h/no": ""}, (), ["-Ia", "-Ib"])
+        for name, changes in {
+            "folder called like a header": [removes("a/x.h"), writes("a/x.h", TWO)],
+            "folder called like a header at once": [
+                lambda f: (removes("a/x.h")(f), writes("a/x.h", TWO)(f))
+            ],
+        }.items()
+    },
     "incbin found earlier": Case(
         ASSEMBLED + ONE,
         [writes("a/data", "2222"), writes("data", "3333"), removes("data")],
         {"b/data": "1111", "a/no": ""},
         flags=["-Ia", "-Ib"],
-    ),
-    "incbin, folders that come": Case(
-        ASSEMBLED + ONE, [writes("a/data", "2222")], {"b/data": "1111"}, flags=["-Ia", "-Ib"]
     ),
     "include of the assembler found earlier": Case(
         ASSEMBLED_ALSO + ONE,
@@ -203,25 +201,20 @@ CASES: dict[str, Case] = {
         {"b/data": ".long 1\n", "a/no": ""},
         flags=["-Ia", "-Ib"],
     ),
-    "incbin by -Wa,-I": Case(
-        ASSEMBLED + ONE,
-        [writes("a/data", "2222")],
-        {"b/data": "1111", "a/data": "3333"},
-        flags=["-Wa,-Ia", "-idirafter", "b"],
-    ),
-    "incbin by -Xclang -I": Case(
-        ASSEMBLED + ONE,
-        [writes("a/data", "2222")],
-        {"b/data": "1111", "a/data": "3333"},
-        flags=["-Xclang", "-Ia", "-idirafter", "b"],
-    ),
-    "incbin by a configuration file": Case(
-        ASSEMBLED + ONE,
-        [writes("a/data", "2222")],
-        {"b/data": "1111", "a/data": "3333", "f.cfg": "-Ia\n"},
-        flags=["--config", "./f.cfg", "-idirafter", "b"],
-        runs_again=["by-compile"],
-    ),
+    **{
+        name: Case(ASSEMBLED + ONE, [writes("a/data", "2222")], files, (), flags, runs_again=again)
+        for name, files, flags, again in (
+            ("incbin, folders that come", {"b/data": "1111"}, ["-Ia", "-Ib"], []),
+            ("incbin by -Wa,-I", TWO_DATA, ["-Wa,-Ia", "-idirafter", "b"], []),
+            ("incbin by -Xclang -I", TWO_DATA, ["-Xclang", "-Ia", "-idirafter", "b"], []),
+            (
+                "incbin by a configuration file",
+                {**TWO_DATA, "f.cfg": "-Ia\n"},
+                ["--config", "./f.cfg", "-idirafter", "b"],
+                ["by-compile"],
+            ),
+        )
+    },
     "incbin in joined strings": Case(
         'asm(".section .table,\\"a\\"\\n.inc" "bin \\"data\\"\\n.text");\n' + ONE,
         [writes("data", "2222")],
@@ -242,74 +235,20 @@ CASES: dict[str, Case] = {
         flags=["--config", "./f.cfg"],
         runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
     ),
-    "has_include by a macro with a parameter": Case(
-        "#define HAS(x) __has_include(<x/v.h>)\n#if HAS(lib)\n"
-        + TWO
-        + "#else\n"
-        + ONE
-        + "#endif\n#include <no>\n",
-        [writes("a/lib/v.h", "")],
-        {"a/no": ""},
-        flags=["-Ia"],
-    ),
-    "has_include by a made string": Case(
-        "#define TEXT(x) #x\n#if __has_include(TEXT(v.h))\n"
-        + TWO
-        + "#else\n"
-        + ONE
-        + "#endif\n#include <no>\n",
-        [writes("a/v.h", "")],
-        {"a/no": ""},
-        flags=["-Ia"],
-    ),
-    "has_include of a macro's folder": Case(
-        "#define LIB lib\n#define HAS __has_include(<LIB/v.h>)\n#if HAS\n"
-        + TWO
-        + "#else\n"
-        + ONE
-        + "#endif\n#include <no>\n",
-        [writes("a/lib/v.h", "")],
-        {"a/no": ""},
-        flags=["-Ia"],
-    ),
-    "has_include by another name": Case(
-        "#define HAS __has_include\n#if HAS(<v.h>)\n"
-        + TWO
-        + "#else\n"
-        + ONE
-        + "#endif\n#include <no>\n",
-        [writes("a/v.h", "")],
-        {"a/no": ""},
-        flags=["-Ia"],
-    ),
-    "has_include of a macro of the command": Case(
-        "#if __has_include(NAME)\n" + TWO + "#else\n" + ONE + "#endif\n#include <no>\n",
-        [writes("a/v.h", "")],
-        {"a/no": ""},
-        flags=["-Ia", "-DNAME=<v.h>"],
-    ),
     "has_include by a macro of a response file": Case(
-        "#if __has_include(NAME)\n"
-        + TWO
-        + "#else\n"
-        + ONE
-        + "#endif\n#include <no>\n#define OTHER <no>\n",
+        asks("NAME", TWO) + "#include <no>\n#define OTHER <no>\n",
         [writes("a/v.h", "")],
         {"a/no": "", "f.txt": "-DNAME='<v.h>'\n"},
         flags=["-Ia", "@f.txt"],
     ),
     "has_include by a macro of a configuration file": Case(
-        "#if __has_include(NAME)\n"
-        + TWO
-        + "#else\n"
-        + ONE
-        + "#endif\n#include <no>\n#define OTHER <no>\n",
+        asks("NAME", TWO) + "#include <no>\n#define OTHER <no>\n",
         [writes("a/v.h", "")],
         {"a/no": "", "f.cfg": "-DNAME='<v.h>'\n"},
         flags=["-Ia", "--config", "./f.cfg"],
     ),
     "has_embed by a macro": Case(
-        "#define NAME(x) <x.bin>\n#if __has_embed(NAME(v))\n" + TWO + "#else\n" + ONE + "#endif\n",
+        "#define NAME(x) <x.bin>\n" + asks("NAME(v)", TWO, "__has_embed"),
         [writes("a/v.bin", "1")],
         {"a/no": ""},
         flags=["--embed-dir=a"],
@@ -324,21 +263,13 @@ CASES: dict[str, Case] = {
     "overlay that renames a folder": Case(
         "#include <x.h>\n",
         [writes("real/x.h", TWO)],
-        {
-            "b/x.h": ONE,
-            "real/no.h": "",
-            "o.yaml": overlay("directory-remap", "virtual", "real"),
-        },
+        {"b/x.h": ONE, "real/no": "", "o.yaml": overlay("directory-remap", "virtual", "real")},
         flags=["-ivfsoverlay", "o.yaml", "-IFOLDER/virtual", "-Ib"],
     ),
     "overlay whose file comes": Case(
-        "#if __has_include(<x.h>)\n#include <x.h>\n#else\n" + ONE + "#endif\n",
+        asks("<x.h>", "#include <x.h>"),
         [writes("real/x.h", TWO)],
-        {
-            "b/no.h": "",
-            "real/no": "",
-            "o.yaml": overlay("file", "virtual/x.h", "real/x.h"),
-        },
+        {"b/no": "", "real/no": "", "o.yaml": overlay("file", "virtual/x.h", "real/x.h")},
         flags=["-ivfsoverlay", "o.yaml", "-IFOLDER/virtual", "-Ib"],
     ),
     "framework": Case(
@@ -423,16 +354,14 @@ class Found:
         return Case(self.head, changes, self.files, (), self.flags, BODY, self.variables)
 
 
-def asks(name: str, found: str, condition: str = "__has_include") -> str:
-    return f"#if {condition}({name})\n{found}\n#else\n{ONE}#endif\n"
-
-
 EMBEDDED = "constexpr unsigned char data[] = {{\n#embed {}\n}};\n#define HERE data[0]\n"
 NOT_THERE = {"second/no.h": ""}
 
 FOUND: dict[str, Found] = {
     "beside the source": Found('#include "value.h"\n', ["-Isecond"], ("value.h", TWO)),
     "-I": Found(),
+    "--save-temps": Found(flags=["-Ifirst", "-Isecond", "--save-temps"]),
+    "-save-temps=obj": Found(flags=["-Ifirst", "-Isecond", "-save-temps=obj"]),
     "-I before -isystem": Found(flags=["-Ifirst", "-isystem", "second"]),
     "-isystem": Found(flags=["-isystem", "first", "-isystem", "second"]),
     "-iquote": Found('#include "value.h"\n', ["-iquote", "first", "-iquote", "second"]),
@@ -462,7 +391,7 @@ FOUND: dict[str, Found] = {
         "#define NAME <value.h>\n" + asks("NAME", "#include NAME"), files=NOT_THERE
     ),
     "__has_include in a macro": Found(
-        "#define ASK __has_include(<value.h>)\n#if ASK\n" + TWO + "#else\n" + ONE + "#endif\n",
+        f"#define ASK __has_include(<value.h>)\n#if ASK\n{TWO}#else\n{ONE}#endif\n",
         files=NOT_THERE,
     ),
     "__has_include in a header": Found(

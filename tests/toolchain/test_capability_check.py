@@ -13,7 +13,6 @@ from offload_tool.errors import CompilerError
 from offload_tool.toolchain import capability_check
 from offload_tool.toolchain.capability_check import Job
 from offload_tool.toolchain.select import find_toolchain
-from offload_tool.util.frozen import replaced
 from tests.conftest import program
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm
 
@@ -150,18 +149,6 @@ def test_spirv_needs_its_translator(clang: str) -> None:
         find_toolchain(clang=clang, jobs=(Job("hip", ("amdgcnspirv",), BARE),))
 
 
-def test_shell_variables_count(clang: str, installed: dict[str, str]) -> None:
-    """ROCM_PATH and HIP_DEVICE_LIB_PATH of the shell are used, and named as such."""
-    environ = {
-        "PATH": str(Path(clang).parent),
-        "ROCM_PATH": installed[ROCM],
-        "HIP_DEVICE_LIB_PATH": installed[LIBRARIES],
-    }
-    found = find_toolchain(environ, clang=clang, jobs=(Job("hip", ("gfx906",)),))
-    assert f"HIP 6.4.1 ($ROCM_PATH: {installed[ROCM]})" in str(found)
-    assert f"--rocm-device-lib-path={installed[LIBRARIES]}" in found.rocm_flags
-
-
 def test_shell_variables_that_name_no_installation(clang: str, installed: dict[str, str]) -> None:
     """They are passed over, and it is said: where another one is taken, and where none is."""
     environ = {"PATH": str(Path(clang).parent), "ROCM_PATH": "/no/rocm", "CUDA_PATH": "/no/cuda"}
@@ -203,25 +190,6 @@ def lacking(tmp_path: Path) -> dict[str, str]:
 
 
 NO_LIBRARIES = ("-nogpulib",)
-
-
-def test_flags_that_mend(clang: str, lacking: dict[str, str]) -> None:
-    """A compiler that can do a job with the flags of the compile is not refused for it."""
-    job = Job("hip", ("gfx906",), NO_LIBRARIES)
-    with pytest.raises(CompilerError, match="this clang lacks something"):
-        find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(job,))
-    mended = replaced(job, given=(*NO_LIBRARIES, "-DMENDED"))
-    found = find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(mended,))
-    assert found.rocm_flags == (f"--rocm-path={lacking[ROCM]}",)
-
-
-def test_named_compiler_is_used_all_the_same(clang: str, lacking: dict[str, str]) -> None:
-    """A compiler that the user names is used where its trial fails, and the reason is told."""
-    job = Job("hip", ("gfx906",), NO_LIBRARIES)
-    found = find_toolchain({**os.environ, **lacking}, clang=clang, jobs=(job,), lenient=True)
-    assert found.rocm_flags == (f"--rocm-path={lacking[ROCM]}",)
-    (doubt,) = found.doubts
-    assert "this clang lacks something" in doubt
 
 
 def test_refusal_is_not_remembered(clang: str, lacking: dict[str, str], tmp_path: Path) -> None:

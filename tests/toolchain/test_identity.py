@@ -7,27 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
 from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
     identity_text,
 )
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain, missing
+from tests.scripts import script
 from tests.toolchain.conftest import search_anew
 
 
 @pytest.fixture
 def clang() -> str:
     """Return the path of a clang that is not a part of a wheel."""
-    try:
-        found = find_toolchain()
-    except CompilerError:
-        found = None
-    if found is None or found.is_embedded:
+    found = found_toolchain()
+    if found.is_embedded:
         missing("a clang on PATH")
-        raise AssertionError  # missing() does not return
     return found.clang[0]
 
 
@@ -39,9 +35,7 @@ def identity(command: str) -> str:
 def wrapper(path: Path, clang: str, words: str = "") -> Path:
     """Write a script that hands over to a compiler."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(clang)} {words} "$@"\n')
-    path.chmod(0o755)
-    return path
+    return Path(script(path, f'exec {shlex.quote(clang)} {words} "$@"'))
 
 
 def test_words_after_the_compiler(clang: str) -> None:
@@ -64,12 +58,10 @@ def test_another_linker(clang: str, tmp_path: Path) -> None:
     """Another lld under the same compiler is seen."""
     lld = shlex.quote(find_toolchain(clang=clang).lld[0])
     command = f"{clang} -B{tmp_path}"
-    script = tmp_path / "lld"
-    script.write_text(f'#!/bin/sh\nexec {lld} "$@"\n')
-    script.chmod(0o755)
+    script(tmp_path / "lld", f'exec {lld} "$@"')
     before = identity(command)
     assert "lld: script " in before
-    script.write_text(f'#!/bin/sh\n# changed\nexec {lld} "$@"\n')
+    script(tmp_path / "lld", f'# changed\nexec {lld} "$@"')
     assert identity(command) != before
 
 
@@ -123,8 +115,7 @@ def test_included_configuration(tmp_path: Path) -> None:
 def test_names_that_are_modes(tmp_path: Path) -> None:
     """``clang-22`` says nothing that the version does not; ``clang++`` is another mode."""
     for name in ("clang", "clang-22", "clang++"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
+        script(tmp_path / name, "")
     plain = command_identity(["clang"], str(tmp_path))
     assert command_identity([str(tmp_path / "clang-22")], str(tmp_path)) == plain
     assert command_identity(["clang++"], str(tmp_path)) != plain

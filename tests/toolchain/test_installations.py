@@ -14,6 +14,7 @@ from offload_tool.toolchain.installations import (
     rocm_compilers,
     rocm_installations,
 )
+from tests.scripts import script
 from tests.toolchain.installed import write_rocm
 
 
@@ -25,9 +26,7 @@ def write_cuda(root: Path, version: int) -> Path:
 
 def write_program(file: Path) -> Path:
     file.parent.mkdir(parents=True)
-    file.write_text("#!/bin/sh\n")
-    file.chmod(0o755)
-    return file
+    return Path(script(file, ""))
 
 
 def bitcode(folder: Path) -> str:

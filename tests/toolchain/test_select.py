@@ -12,6 +12,7 @@ import pytest
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain import select, ziglang
 from offload_tool.toolchain.select import find_toolchain
+from tests.scripts import script
 
 TARGETS = "  Registered Targets:\n    amdgcn - AMD GCN GPUs\n    x86-64 - 64-bit X86\n"
 
@@ -31,16 +32,15 @@ def fake_clang(path: Path, version: str, *, targets: str = TARGETS, lld: bool = 
     path.parent.mkdir(parents=True, exist_ok=True)
     linker = path.parent / "lld"
     if lld:
-        linker.write_text("#!/bin/sh\n")
-        linker.chmod(0o755)
-    path.write_text(
-        "#!/bin/sh\nfor last; do :; done\ncase $last in\n"
+        script(linker, "")
+    script(
+        path,
+        "for last; do :; done\ncase $last in\n"
         f"--version) echo 'Vendor clang version {version}-7 (abc)'; echo 'Target: x86_64-a-b-c';;\n"
         f"-print-targets) printf '%s' '{targets}';;\n"
         f"-print-prog-name=lld) echo {linker if lld else 'lld'};;\n"
-        "*) exit 1;; esac\n"
+        "*) exit 1;; esac",
     )
-    path.chmod(0o755)
     return path
 
 
@@ -106,20 +106,15 @@ def test_no_lld(tmp_path: Path, no_wheel: None) -> None:
         ("/no/such/clang", "not an executable file"),
         ("clang '", "is not a command"),
         ("   ", "not an executable file"),
+        ("clang-20", "without the AMDGPU target; set OFFLOAD_CLANG to"),
     ],
-    ids=["missing", "quote", "blank"],
+    ids=["missing", "quote", "blank", "no AMDGPU"],
 )
-def test_named_compiler_must_work(named: str, message: str) -> None:
+def test_named_compiler_must_work(tmp_path: Path, named: str, message: str) -> None:
     """A compiler that the user named is never silently replaced by another one."""
+    fake_clang(tmp_path / "clang-20", "20.0.0", targets="  x86-64 - X86\n")
     with pytest.raises(CompilerError, match=message):
-        find_toolchain({"PATH": "/usr/bin", "OFFLOAD_CLANG": named})
-
-
-def test_named_compiler_without_amdgpu(tmp_path: Path) -> None:
-    """A named compiler without the AMDGPU target is refused with that reason."""
-    named = fake_clang(tmp_path / "clang-20", "20.0.0", targets="  x86-64 - X86\n")
-    with pytest.raises(CompilerError, match="without the AMDGPU target; set OFFLOAD_CLANG to"):
-        find_toolchain({"PATH": "", "OFFLOAD_CLANG": str(named)})
+        find_toolchain({"PATH": f"{tmp_path}:/usr/bin", "OFFLOAD_CLANG": named})
 
 
 def test_lld_elsewhere_on_path(tmp_path: Path, no_wheel: None) -> None:
@@ -127,8 +122,7 @@ def test_lld_elsewhere_on_path(tmp_path: Path, no_wheel: None) -> None:
     fake_clang(tmp_path / "a/clang-20", "20.0.0", lld=False)
     lld = tmp_path / "b/lld"
     lld.parent.mkdir()
-    lld.write_text("#!/bin/sh\n")
-    lld.chmod(0o755)
+    script(lld, "")
     found = find_toolchain({"PATH": f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}"})
     assert found.local_flags == (f"-B{tmp_path / 'b'}",)
     assert found.lld == (str(lld), "-flavor", "gnu")

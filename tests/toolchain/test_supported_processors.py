@@ -14,6 +14,7 @@ from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from offload_tool.toolchain.supported_processors import native_targets, refusal, targets_of_compiler
+from tests.scripts import script
 from tests.toolchain.test_select import fake_clang
 
 KERNEL = "__attribute__((global)) void kernel(float *p) { *p += 1; }\n"
@@ -22,12 +23,12 @@ KERNEL = "__attribute__((global)) void kernel(float *p) { *p += 1; }\n"
 @pytest.fixture
 def newer_clang(tmp_path: Path, llvm: Callable[[str], str]) -> str:
     """Return a clang that knows gfx9990, which is gfx90a under a name of the future."""
-    script = tmp_path / "newer-clang"
-    script.write_text(
+    newer = tmp_path / "newer-clang"
+    newer.write_text(
         f'#!/bin/bash\nexec {llvm("clang")} "${{@//gfx9990/gfx90a}}"\n'  # in each argument
     )
-    script.chmod(0o755)
-    return str(script)
+    newer.chmod(0o755)
+    return str(newer)
 
 
 def compiler(command: str) -> Callable[[], Toolchain]:
@@ -125,16 +126,11 @@ def with_programs(tmp_path: Path) -> Toolchain:
     return find_toolchain(clang=str(file))
 
 
-def write(folder: Path, name: str, body: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-    (folder / name).chmod(0o755)
-
-
 def test_gpus_of_this_machine(with_programs: Toolchain, tmp_path: Path) -> None:
     """Each kind asks for its own GPUs; each target ID comes once."""
-    write(tmp_path, "amdgpu-arch", "echo gfx90a:sramecc+:xnack-; echo gfx90a:sramecc+:xnack-")
-    write(tmp_path, "nvptx-arch", "echo sm_90")
-    write(tmp_path, "offload-arch", "echo gfx1100; echo sm_80")
+    script(tmp_path / "amdgpu-arch", "echo gfx90a:sramecc+:xnack-; echo gfx90a:sramecc+:xnack-")
+    script(tmp_path / "nvptx-arch", "echo sm_90")
+    script(tmp_path / "offload-arch", "echo gfx1100; echo sm_80")
     assert native_targets(with_programs, "hip") == ["gfx90a:sramecc+:xnack-"]
     assert native_targets(with_programs, "cuda") == ["sm_90"]
     assert native_targets(with_programs, "openmp") == ["gfx1100", "sm_80"]
@@ -142,15 +138,15 @@ def test_gpus_of_this_machine(with_programs: Toolchain, tmp_path: Path) -> None:
 
 def test_the_other_program(with_programs: Toolchain, tmp_path: Path) -> None:
     """Where one program fails or finds nothing, the next one is asked."""
-    write(tmp_path, "amdgpu-arch", "echo no driver >&2; exit 1")
-    write(tmp_path, "offload-arch", "echo gfx1100")
+    script(tmp_path / "amdgpu-arch", "echo no driver >&2; exit 1")
+    script(tmp_path / "offload-arch", "echo gfx1100")
     assert native_targets(with_programs, "hip") == ["gfx1100"]
 
 
 def test_no_gpu(with_programs: Toolchain, tmp_path: Path) -> None:
     """Without a GPU there is an error that says so, and who was asked."""
-    write(tmp_path, "amdgpu-arch", "echo no driver >&2; exit 1")
-    write(tmp_path, "offload-arch", "true")
+    script(tmp_path / "amdgpu-arch", "echo no driver >&2; exit 1")
+    script(tmp_path / "offload-arch", "true")
     with pytest.raises(CompilerError) as caught:
         native_targets(with_programs, "hip")
     message = str(caught.value)
@@ -161,6 +157,6 @@ def test_no_gpu(with_programs: Toolchain, tmp_path: Path) -> None:
 
 def test_what_is_no_target_id(with_programs: Toolchain, tmp_path: Path) -> None:
     """A line that is not a target ID is not taken for one."""
-    write(tmp_path, "amdgpu-arch", "echo gfx90a:bogus")
+    script(tmp_path / "amdgpu-arch", "echo gfx90a:bogus")
     with pytest.raises(CompilerError, match="names no GPU; offload-arch is not there"):
         native_targets(with_programs, "hip")
