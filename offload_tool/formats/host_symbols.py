@@ -57,11 +57,6 @@ _REGISTERS = {"__hipRegisterFatBinary", "__cudaRegisterFatBinary"}  # both have 
 _Code = TypeVar("_Code", "HipHostCode", "CudaHostCode")
 
 
-def _union(one: _Code, other: _Code) -> _Code:
-    """Return what two objects have together."""
-    return type(one)(*(getattr(one, name) | getattr(other, name) for name in one.__match_args__))
-
-
 @frozen
 class HipHostCode:
     """HIP host code of one object, or of several together."""
@@ -76,10 +71,6 @@ class HipHostCode:
     """Whether the one bundle of a program is undefined, as clang 18 and older refer to it."""
     cuids: frozenset[str] = frozenset()
     """Hashes of the CUIDs it was compiled with; unknown for older clangs."""
-
-    def __or__(self, other: HipHostCode) -> HipHostCode:
-        """Return the union of both."""
-        return _union(self, other)
 
     @property
     def asks(self) -> bool:
@@ -98,14 +89,15 @@ class CudaHostCode:
     served: frozenset[str] = frozenset()
     """Module IDs whose registration function is defined: a device link was done already."""
 
-    def __or__(self, other: CudaHostCode) -> CudaHostCode:
-        """Return the union of both."""
-        return _union(self, other)
-
     @property
     def wanted(self) -> list[str]:
         """The module IDs that a device link must define, sorted."""
         return sorted(self.asked - self.served)
+
+
+def union(one: _Code, other: _Code) -> _Code:
+    """Return what two objects have together."""
+    return type(one)(*(getattr(one, name) | getattr(other, name) for name in one.__match_args__))
 
 
 def hip_host_code(tables: ElfTables) -> HipHostCode:

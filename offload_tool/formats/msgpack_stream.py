@@ -110,6 +110,11 @@ class MessagePackReader:
         count: int = self._unpacker.read_map_header()
         return count
 
+    def map_keys(self, what: str = "a map", key: str = "a string") -> Iterator[str]:
+        """Read a map: yield each key, whose value is to be read or skipped before the next."""
+        for _ in range(self.map_size(what)):
+            yield self.string(key)
+
     def array_size(self, what: str = "an array") -> int:
         """Read the beginning of an array; return the number of its values."""
         self._expect(_ARRAYS, what)

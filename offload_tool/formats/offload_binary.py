@@ -536,8 +536,7 @@ def write_compressed_offload_binary(
     layout: OffloadBinaryLayout,
     images: Iterable[bytes | memoryview],
     *,
-    method: Method = "zstd",
-    level: int | None = None,
+    method: Method,
 ) -> int:
     """Append a binary with a version 3 layout to `output`, compressed; return its size.
 
@@ -559,7 +558,7 @@ def write_compressed_offload_binary(
             yield image
         yield bytes(layout.size - position)
 
-    for chunk in compress(split(body()), layout.size - header_size, method=method, level=level):
+    for chunk in compress(split(body()), layout.size - header_size, method=method):
         output.write(chunk)
     size = output.position - start
     _SIZE.pack_into(header, 8, size)

@@ -193,18 +193,11 @@ def have_same_content(path: StrPath, other: StrPath) -> bool:
 
     :raises FileError: the file at `path` cannot be read.
     """
-    if not stat.S_ISREG(_mode_of(other)):
+    if os.path.islink(other) or not os.path.isfile(other):
         return False
     with InputFile(path) as source:
         descriptor = source.fileno()
         return descriptor is not None and _same_content(descriptor, other)
-
-
-def _mode_of(path: StrPath) -> int:
-    try:
-        return os.lstat(path).st_mode
-    except OSError:
-        return 0
 
 
 def _same_content(descriptor: int, path: StrPath) -> bool:

@@ -154,14 +154,15 @@ class InputFile:
     :raises FileError: it cannot be opened or read, or its type is not supported.
     """
 
+    _whole: InputFile | None = None
+    """The file of which this is a part, from `_start` on."""
+    _start = 0
+    _descriptor: int | None = None
+    _data: memoryview | None = None
     _make_data: Callable[[], memoryview] | None = None
 
     def __init__(self, path: StrPath) -> None:
         self.path = path
-        self._whole: InputFile | None = None
-        self._start = 0
-        self._descriptor: int | None = None
-        self._data: memoryview | None = None
         descriptor, self._size = open_regular(path)
         if self._size >= 0:
             self._descriptor = descriptor
@@ -173,25 +174,17 @@ class InputFile:
         self._size = len(self._data)
 
     @classmethod
-    def _make(
-        cls,
-        path: StrPath,
-        size: int,
-        *,
-        data: memoryview | None = None,
-        descriptor: int | None = None,
-        whole: InputFile | None = None,
-        start: int = 0,
-    ) -> InputFile:
+    def _make(cls, path: StrPath, size: int) -> InputFile:
         made = cls.__new__(cls)
-        made.path, made._size, made._data, made._descriptor = path, size, data, descriptor
-        made._whole, made._start = whole, start
+        made.path, made._size = path, size
         return made
 
     @classmethod
     def from_data(cls, path: StrPath, data: memoryview) -> InputFile:
         """Return a file object with the content `data`, made from the file at `path`."""
-        return cls._make(path, len(data), data=data)
+        made = cls._make(path, len(data))
+        made._data = data
+        return made
 
     @classmethod
     def made_later(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
@@ -203,16 +196,18 @@ class InputFile:
     @classmethod
     def from_descriptor(cls, path: StrPath, descriptor: int) -> InputFile:
         """Return a file object for an open file, which may grow; the caller closes `descriptor`."""
-        size = os.fstat(descriptor).st_size
-        return cls._make(path, size, descriptor=os.dup(descriptor))
+        made = cls._make(path, os.fstat(descriptor).st_size)
+        made._descriptor = os.dup(descriptor)
+        return made
 
     def part(self, path: StrPath, offset: int, size: int) -> InputFile:
         """Return `size` bytes from `offset` on as a file called `path`, valid while this one is.
 
         If this is a file on disk, copies of them stay inside the kernel.
         """
-        whole = self if self._whole is None else self._whole
-        return self._make(path, size, whole=whole, start=self._start + offset)
+        made = self._make(path, size)
+        made._whole, made._start, _ = self.range(offset, size)
+        return made
 
     def range(self, offset: int, size: int) -> FileRange:
         """Return bytes as a range of the underlying file."""
@@ -227,13 +222,12 @@ class InputFile:
         if self._data is None:
             if self._make_data is not None:
                 self._data = self._make_data()
-                return self._data
-            if self._whole is not None:
+            elif self._whole is not None:
                 self._data = self._whole.data[self._start : self._start + self._size]
-                return self._data
-            if self._descriptor is None or not self._size:  # mmap refuses an empty file
+            elif self._descriptor is None or not self._size:  # mmap refuses an empty file
                 return memoryview(b"")
-            self._data = load(self.path, self._descriptor, self._size)
+            else:
+                self._data = load(self.path, self._descriptor, self._size)
         return self._data
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ from offload_tool.clang.driver import make
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECTION, SECTION
-from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code
+from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
 from offload_tool.io import StrPath
 from offload_tool.io.temporary_directory import made_apart, temporary_folder
@@ -58,7 +58,7 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
                     f"'{name}': no code registers the kernel {min(code.lost_kernels)}; was it "
                     "compiled as CUDA, with relocatable device code?"
                 )
-            found |= code
+            found = union(found, code)
     return found
 
 

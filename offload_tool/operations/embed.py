@@ -33,6 +33,7 @@ from offload_tool.formats.host_symbols import (
     HipHostCode,
     bitcode_host_code,
     hip_host_code,
+    union,
 )
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
@@ -133,7 +134,7 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
                     f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTION} with an "
                     "entry for it, found neither; was it compiled as HIP, by clang alone?"
                 )
-            found |= code
+            found = union(found, code)
     if not has_objects:
         listed = ", ".join(f"'{name}'" for name in paths) or "no file"
         raise UsageError(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.hip.fatbin_section import cuid_hash
-from offload_tool.formats.host_symbols import HipHostCode, hip_host_code
+from offload_tool.formats.host_symbols import HipHostCode, hip_host_code, union
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import Tool, run_tool
 
@@ -87,4 +87,4 @@ def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:
 def test_several_objects(tmp_path: Path, llvm: Tool) -> None:
     old = compiled(tmp_path, llvm, KERNEL, *HIP, "--no-offload-new-driver")
     new = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
-    assert old | new == HipHostCode(hashes=X, has_entries=True, cuids=X)
+    assert union(old, new) == HipHostCode(hashes=X, has_entries=True, cuids=X)

@@ -166,15 +166,26 @@ class _Metadata:
         :raises FormatError: the metadata is invalid.
         :raises UnsupportedError: its version is unknown.
         """
+        found: list[Kernel] | None = None
+        version = False
         with reading(self.note, self._refusal) as reader:
-            return self._kernels(reader)
+            for key in reader.map_keys():
+                if key == "amdhsa.version":
+                    version = self._check_version(reader)
+                elif key == "amdhsa.kernels" and found is None:
+                    found = [self._kernel(reader) for _ in range(reader.array_size())]
+                else:
+                    reader.skip()
+        if not version:
+            raise self._refusal("'amdhsa.version' is missing")
+        return found or []
 
     def arguments(self) -> dict[str, tuple[str, ...]]:
         """Read the arguments of all kernels; raises the errors of `kernels`."""
         found: dict[str, tuple[str, ...]] = {}
         with reading(self.note, self._refusal) as reader:
-            for _ in range(reader.map_size()):
-                if reader.string() == "amdhsa.kernels":
+            for key in reader.map_keys():
+                if key == "amdhsa.kernels":
                     found.update(self._arguments(reader) for _ in range(reader.array_size()))
                 else:
                     reader.skip()
@@ -182,8 +193,7 @@ class _Metadata:
 
     def _arguments(self, reader: MessagePackReader) -> tuple[str, tuple[str, ...]]:
         name, rows = "", []
-        for _ in range(reader.map_size()):
-            key = reader.string()
+        for key in reader.map_keys():
             if key == ".name":
                 name = reader.string()
             elif key == ".args":
@@ -194,8 +204,7 @@ class _Metadata:
 
     def _argument(self, reader: MessagePackReader) -> str:
         numbers, kind = {".offset": 0, ".size": 0}, ""
-        for _ in range(reader.map_size()):
-            key = reader.string()
+        for key in reader.map_keys():
             if key in numbers:
                 numbers[key] = reader.number(key, MOST - 1)
             elif key == ".value_kind":
@@ -203,21 +212,6 @@ class _Metadata:
             else:
                 reader.skip()
         return f"{numbers['.offset']} {numbers['.size']} {kind}"
-
-    def _kernels(self, reader: MessagePackReader) -> list[Kernel]:
-        found: list[Kernel] | None = None
-        version = False
-        for _ in range(reader.map_size()):
-            key = reader.string()
-            if key == "amdhsa.version":
-                version = self._check_version(reader)
-            elif key == "amdhsa.kernels" and found is None:
-                found = [self._kernel(reader) for _ in range(reader.array_size())]
-            else:
-                reader.skip()
-        if not version:
-            raise self._refusal("'amdhsa.version' is missing")
-        return found or []
 
     def _check_version(self, reader: MessagePackReader) -> bool:
         count = reader.array_size()
@@ -231,8 +225,7 @@ class _Metadata:
         at = reader.position
         name = ""
         numbers: dict[str, int] = {}
-        for _ in range(reader.map_size()):
-            key = reader.string()
+        for key in reader.map_keys():
             if key == ".name":
                 name = reader.string()
             elif field := _FIELDS.get(key):

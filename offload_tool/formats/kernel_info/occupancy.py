@@ -38,10 +38,10 @@ class _Limits(NamedTuple):
     """Bytes that workgroups share."""
     barriers: int = 16
     """Workgroups of several waves that a unit can run at a time."""
-    simds: int = 4
-    """SIMDs per unit."""
 
 
+_SIMDS = 4
+"""Per unit."""
 _GFX7 = _Limits(10, 256, 4, (48, 56, 64, 72, 80))
 _GFX6 = _GFX7._replace(lds=32 << 10)
 _GFX8 = _Limits(10, 256, 4, (80, 88, 100))
@@ -93,8 +93,8 @@ def _waves_by_lds(kernel: Kernel, limits: _Limits) -> int:
     largest = max(-(-(kernel.max_workgroup_size or 1) // kernel.wavefront_size), 1)
     most = 0
     for waves in {1, largest}:  # waves per workgroup
-        groups = min(limits.lds // kernel.lds, limits.waves * limits.simds // waves)
+        groups = min(limits.lds // kernel.lds, limits.waves * _SIMDS // waves)
         if waves > 1:
             groups = min(groups, limits.barriers)
-        most = max(most, -(-groups * waves // limits.simds))
+        most = max(most, -(-groups * waves // _SIMDS))
     return most

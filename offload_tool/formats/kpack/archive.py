@@ -201,8 +201,7 @@ class _KpackReader:
 
     def _read(self, reader: MessagePackReader) -> KpackArchive:
         seen: set[str] = set()
-        for _ in range(reader.map_size("the map of the table")):
-            key = reader.string("a key of the table")
+        for key in reader.map_keys("the map of the table", "a key of the table"):
             if key in seen:
                 raise self._refusal(f"the key {key!r} is there twice")
             seen.add(key)
@@ -253,8 +252,7 @@ class _KpackReader:
                 raise self._refusal(f"the kernel key {key!r} is there twice")
             keys.add(key)
             targets: set[str] = set()
-            for _ in range(reader.map_size(f"a map for {key!r}")):
-                target_id = reader.string(f"a target ID of {key!r}")
+            for target_id in reader.map_keys(f"a map for {key!r}", f"a target ID of {key!r}"):
                 if target_id in targets:
                     raise self._refusal(f"{key!r} is there twice for {target_id}")
                 targets.add(target_id)
@@ -263,8 +261,7 @@ class _KpackReader:
     def _read_entry(self, reader: MessagePackReader, key: str, target_id: str) -> _TableEntry:
         numbers: dict[str, int] = {}
         metadata = b""
-        for _ in range(reader.map_size(f"a map for {key!r} and {target_id}")):
-            field = reader.string("a key")
+        for field in reader.map_keys(f"a map for {key!r} and {target_id}", "a key"):
             if field in ("ordinal", "original_size"):
                 numbers[field] = reader.number(f"{field} of {key!r} for {target_id}", _MOST)
             elif field == "metadata":
@@ -280,8 +277,7 @@ class _KpackReader:
     def _read_blobs(self, reader: MessagePackReader) -> Iterator[tuple[int, int]]:
         for number in range(reader.array_size("an array for blobs")):
             found: dict[str, int] = {}
-            for _ in range(reader.map_size(f"a map for blob {number}")):
-                key = reader.string("a key")
+            for key in reader.map_keys(f"a map for blob {number}", "a key"):
                 if key in ("offset", "size"):
                     found[key] = reader.number(f"{key} of blob {number}", _MOST)
                 else:

@@ -72,8 +72,7 @@ def read_marker(
     name = None
     paths: tuple[str, ...] = ()
     with reading(data[offset : offset + MOST], refusal) as reader:
-        for _ in range(reader.map_size()):
-            key = reader.string("a key")
+        for key in reader.map_keys("a map", "a key"):
             if key == _NAME:
                 name = reader.string(f"a string for {_NAME}")
             elif key == _PATHS:

@@ -123,10 +123,6 @@ def is_archive(data: memoryview) -> bool:
     return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
 
 
-def _is_import(data: memoryview, member: ArchiveMember) -> bool:
-    return member.content(data)[: len(_IMPORT)] == _IMPORT
-
-
 def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
     """Raise if all members have the name of one DLL; static libraries may contain imports too."""
     members = list(ArchiveReader(data, path).read())
@@ -170,15 +166,14 @@ class ArchiveReader:
         self.attributes = b""
         """Header fields of the last member; in most archives they are equal everywhere."""
 
-    @property
-    def is_coff(self) -> bool:
-        """Return whether the archive has the two symbol indexes that only COFF has."""
-        return self.indexes > 1
-
     def __iter__(self) -> Iterator[ArchiveMember]:
         imports_checked = False
         for member in self.read():
-            if self.is_coff and not imports_checked and _is_import(self.data, member):
+            if (
+                self.indexes > 1  # only COFF has two
+                and not imports_checked
+                and member.content(self.data)[: len(_IMPORT)] == _IMPORT
+            ):
                 _refuse_import_library(self.data, self.path)
                 imports_checked = True
             yield member
@@ -422,16 +417,12 @@ class NewMember(NamedTuple):
     """
 
 
-def plan_archive(
-    members: Iterable[NewMember], *, wide_offset: int = _WIDE_OFFSET
-) -> GrowingArchive:
+def plan_archive(members: Iterable[NewMember]) -> GrowingArchive:
     """Return an archive of these members; `GrowingArchive.plan` takes their contents.
-
-    An offset of `wide_offset` or more makes the symbol index one of 64 bits.
 
     :raises UsageError: the format cannot store a name or size.
     """
-    archive = GrowingArchive(wide_offset)
+    archive = GrowingArchive()
     for name, size, symbols in members:
         archive.add_header(name.encode("utf-8", "surrogateescape"), size, symbols)
     return archive
@@ -445,9 +436,10 @@ class GrowingArchive:
     `size`.
     """
 
-    def __init__(self, wide_offset: int = _WIDE_OFFSET) -> None:
-        self._wide_offset = wide_offset
-        self._names = _NameFields()
+    def __init__(self) -> None:
+        self._long_names = bytearray()
+        self._long_fields: dict[bytes, bytes] = {}
+        """Header fields of the names in the long-name table."""
         self._fields: list[bytes] = []
         self._sources: list[InputFile] = []
         self._offsets = array("Q")
@@ -480,21 +472,34 @@ class GrowingArchive:
             raise UsageError(f"archive member '{text}' has {size} bytes; {limit}")
         if symbols is not None:
             self._symbols[len(self._fields)] = symbols
-        self._fields.append(self._names.field(name))
+        self._fields.append(self._name_field(name))
         self._sizes.append(size)
+
+    def _name_field(self, name: bytes) -> bytes:
+        """Return the header field for a name, the same for equal names."""
+        field = self._long_fields.get(name)
+        if field is None:
+            if not name or b"\0" in name or b"\n" in name:
+                text = name.decode("utf-8", "surrogateescape")
+                raise UsageError(f"archive member name {text!r} is empty or has NUL or a line end")
+            if len(name) <= _SHORT_NAME and b"/" not in name:
+                return name + b"/"
+            self._long_fields[name] = field = b"/%d" % len(self._long_names)
+            self._long_names += name + b"/\n"
+        return field
 
     @cached_property
     def _head(self) -> bytes:
         """The bytes before the first member's header."""
-        names, tail = self._names.table, b""
+        names, tail = bytes(self._long_names), b""
         if names:
-            table = bytes(names) + b"\n" * (len(names) & 1)
+            table = names + b"\n" * (len(names) & 1)
             tail = _pack_header(_LONG_NAMES, b"", len(table)) + table
         if not self._symbols:
             return MAGIC + tail
         positions = array("Q", accumulate(self._sizes, behind, initial=0))
         objects = [(positions[number], symbols) for number, symbols in self._symbols.items()]
-        return MAGIC + _pack_index(objects, positions[-2], len(tail), self._wide_offset) + tail
+        return MAGIC + _pack_index(objects, positions[-2], len(tail)) + tail
 
     @property
     def size(self) -> int:
@@ -546,34 +551,7 @@ _MEMBER_HEADER = b"%%-16b%-32b%%-10d%b" % (_MEMBER_ATTRIBUTES, _TERMINATOR)
 """Header of a member with a given name field and size."""
 
 
-class _NameFields:
-    """Name fields of headers, and the long-name table for some of them."""
-
-    def __init__(self) -> None:
-        self.table = bytearray()
-        self._found: dict[bytes, bytes] = {}
-
-    def field(self, name: bytes) -> bytes:
-        """Return the header field for a name, the same for equal names.
-
-        :raises UsageError: a header cannot store the name.
-        """
-        field = self._found.get(name)
-        if field is None:
-            if not name or b"\0" in name or b"\n" in name:
-                text = name.decode("utf-8", "surrogateescape")
-                raise UsageError(f"archive member name {text!r} is empty or has NUL or a line end")
-            if len(name) <= _SHORT_NAME and b"/" not in name:
-                return name + b"/"
-            self._found[name] = field = b"/%d" % len(self.table)
-            self.table += name
-            self.table += b"/\n"
-        return field
-
-
-def _pack_index(
-    objects: Sequence[tuple[int, bytes]], last: int, tail_size: int, wide_offset: int
-) -> bytes:
+def _pack_index(objects: Sequence[tuple[int, bytes]], last: int, tail_size: int) -> bytes:
     """Return the symbol index with its header; `tail_size` bytes separate it from the members.
 
     `objects` are position and symbols of the members in the index. Positions, and the last member's
@@ -586,7 +564,7 @@ def _pack_index(
         size = word.size * (1 + sum(counts)) + len(names)
         size += size & 1
         first = len(MAGIC) + _HEADER.size + size + tail_size
-        if first + last < wide_offset:
+        if first + last < _WIDE_OFFSET:
             break
     rows = zip(objects, counts, strict=True)
     offsets = b"".join([word.pack(first + at) * count for (at, _), count in rows])

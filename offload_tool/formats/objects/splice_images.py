@@ -29,7 +29,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.coff import (
@@ -153,15 +152,6 @@ def _patch_coff_symbols(
             SECTION_AUX.pack_into(patched, at + SYMBOL.size, *fields)
 
 
-class _ObjectLayout(NamedTuple):
-    """Positions of the parts."""
-
-    offsets: tuple[int, ...]
-    """Offsets of the sections."""
-    headers: int
-    """Offset of the section headers."""
-
-
 def plan_with_content(
     data: memoryview, placeholder: bytes, size: int, *, path: StrPath | None = None
 ) -> FilePlan:
@@ -176,13 +166,13 @@ def plan_with_content(
     index = _section_with(tables, placeholder, path)
     order = _order(tables)
     _check_layout(tables, order, path, len(data))
-    layout = _layout(tables, order, index, size)
+    offsets, headers_at = _layout(tables, order, index, size)
     shape, count = tables.elf_class, len(tables.sections)
     pieces: list[Piece] = []
-    header = tables.header._replace(e_shoff=layout.headers)
+    header = tables.header._replace(e_shoff=headers_at)
     pieces.append(Literal(0, shape.header.pack(*header)))
     for number in order:
-        section, at = tables.sections[number], layout.offsets[number]
+        section, at = tables.sections[number], offsets[number]
         if number == index:
             pieces.append(content(at, 0, size))
         elif section.has_content and section.sh_size:
@@ -194,11 +184,11 @@ def plan_with_content(
     changed[index] = changed[index]._replace(sh_size=size)
     headers = b"".join(
         shape.section.pack(*section._replace(sh_offset=offset))
-        for section, offset in zip(changed, layout.offsets, strict=True)
+        for section, offset in zip(changed, offsets, strict=True)
     )
-    pieces.append(Literal(layout.headers, headers))
+    pieces.append(Literal(headers_at, headers))
     pieces.sort(key=lambda piece: piece.position)
-    return FilePlan(join(pieces), layout.headers + count * shape.section.size)
+    return FilePlan(join(pieces), headers_at + count * shape.section.size)
 
 
 def _section_with(tables: ElfTables, placeholder: bytes, path: StrPath | None) -> int:
@@ -226,7 +216,8 @@ def _order(tables: ElfTables) -> list[int]:
     return sorted(range(1, len(sections)), key=place)
 
 
-def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> _ObjectLayout:
+def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> tuple[list[int], int]:
+    """Return the offsets of the sections, if one has `size` bytes, and that of their headers."""
     offsets = [section.sh_offset for section in tables.sections]
     end = tables.elf_class.header.size
     for number in order:
@@ -234,7 +225,7 @@ def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> _Obje
         offsets[number] = end = _aligned(end, section.sh_addralign)
         if section.has_content:
             end += size if number == index else section.sh_size
-    return _ObjectLayout(tuple(offsets), _aligned(end, tables.elf_class.address_size))
+    return offsets, _aligned(end, tables.elf_class.address_size)
 
 
 def _aligned(offset: int, alignment: int) -> int:
@@ -243,7 +234,7 @@ def _aligned(offset: int, alignment: int) -> int:
 
 def _check_layout(tables: ElfTables, order: list[int], path: StrPath | None, length: int) -> None:
     header = tables.header
-    found = _ObjectLayout(tuple(section.sh_offset for section in tables.sections), header.e_shoff)
+    found = [section.sh_offset for section in tables.sections], header.e_shoff
     end = header.e_shoff + len(tables.sections) * tables.elf_class.section.size
     is_usual = header.e_type == ET_REL and not header.e_phnum and end == length
     is_usual = is_usual and len(tables.sections) < SHN_LORESERVE

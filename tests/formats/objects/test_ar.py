@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -32,9 +33,10 @@ def archive_of(contents: Contents, *, wide_offset: int = 1 << 32) -> bytes:
     members = [
         NewMember(name, len(data), member_symbols(memoryview(data))) for name, data in contents
     ]
-    layout = plan_archive(members, wide_offset=wide_offset)
-    out = joined(layout, [data for _, data in contents])
-    assert len(out) == layout.size
+    with patch("offload_tool.formats.objects.ar._WIDE_OFFSET", wide_offset):
+        layout = plan_archive(members)
+        out = joined(layout, [data for _, data in contents])
+        assert len(out) == layout.size
     return out
 
 

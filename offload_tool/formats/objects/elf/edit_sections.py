@@ -419,7 +419,9 @@ class _Layout:
         segments_end = self._place_segments()
         end = self._place_sections(kept[1:], segments_end)
         end += -end % self.tables.elf_class.address_size
-        self._check_end(end)
+        if end >> (8 * self.tables.elf_class.address_size):
+            message = f"the result would have {end} bytes, too many for this class of ELF file"
+            raise UnsupportedError(message, path=self.tables.path, offset=0, field="e_shoff")
         table = b"".join(
             self.tables.elf_class.section.pack(*row)
             for row in (_first_header(len(kept), names_index), *(part.header for part in kept[1:]))
@@ -435,11 +437,6 @@ class _Layout:
             Literal(end, table),
         )
         return FilePlan(join(pieces), end + len(table))
-
-    def _check_end(self, end: int) -> None:
-        if end >> (8 * self.tables.elf_class.address_size):
-            message = f"the result would have {end} bytes, too many for this class of ELF file"
-            raise UnsupportedError(message, path=self.tables.path, offset=0, field="e_shoff")
 
     # -- offsets ---------------------------------------------------------------------
 

@@ -198,7 +198,7 @@ def plan_grown_elf(
 
     :raises UnsupportedError: the change is not safe.
     """
-    return _Grown(tables, content).plan_with(name, patches, instead, without)
+    return _Grown(tables, (), "joined").plan_with(content, name, patches, instead, without)
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
@@ -621,18 +621,15 @@ class _Linked(_Mapped):
 class _Grown(_Mapped):
     """A program or library that gets content."""
 
-    def __init__(self, tables: ElfTables, content: FilePlan) -> None:
-        super().__init__(tables, (), "joined")
-        self.content = content
-
     def plan_with(
         self,
+        content: FilePlan,
         name: bytes,
         patches: Callable[[int], Iterable[tuple[int, bytes]]],
         instead: int,
         without: Iterable[int],
     ) -> FilePlan:
-        tables, changes, content = self.tables, self.changes, self.content
+        tables, changes = self.tables, self.changes
         row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
         stays = self._has_room(row_size)
         offset, address = self._place(self.content_end(), moves_table=not stays)
