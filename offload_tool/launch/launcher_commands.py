@@ -123,7 +123,8 @@ def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list
 
 
 def _kept(words: Iterable[str], target: str) -> Iterator[str]:
-    own = {f"{_XARCH}{name}" for name in _names(target)}
+    names = ("host",) if target == HOST else ("device", target)
+    own = {f"{_XARCH}{name}" for name in names}
     rest = iter(words)
     for word in rest:
         if word.startswith(_XARCH):
@@ -137,10 +138,6 @@ def _kept(words: Iterable[str], target: str) -> Iterator[str]:
             or (word.startswith(_OUTPUT) and not word.startswith(("-object", "-openmp")))
         ):
             yield word
-
-
-def _names(target: str) -> tuple[str, ...]:
-    return ("host",) if target == HOST else ("device", target)
 
 
 def why_not_launched(jobs: Sequence[DriverJob]) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_words, option_values, question
@@ -56,21 +56,19 @@ _BUNDLER = "clang-offload-bundler"
 def link_each_target(
     plan: DriverPlan, folder: str, environ: Mapping[str, str], slots: Slots
 ) -> None:
-    """Replace a plan's ``clang-linker-wrapper``, if any, by links of single targets.
+    """Replace a plan's ``clang-linker-wrapper`` by links of single targets.
 
     `folder` is that of the plan's temporary files.
 
     :raises UnknownPlanError: the jobs are not all recognised; the plan is unchanged.
     """
-    wrapper = next((job for job in plan.jobs if job.sort == _WRAPPER), None)
-    if wrapper is None:
-        return
+    wrapper = next(job for job in plan.jobs if job.sort == _WRAPPER)
     before = [plan.jobs[number] for number in wrapper.needs]
     if [job.sort for job in before] != ["packager"]:
         raise UnknownPlanError("the job also links the host's object")  # clang 21
     (packager,) = before
     images = _images(packager, {job.output for job in plan.jobs if job.sort == "cc1"})
-    links, said = _Links(wrapper, packager, images, _Questions(folder, environ, slots)).read()
+    links, said = _links(wrapper, packager, images, _Questions(folder, environ, slots))
     at = plan.jobs.index(wrapper)
     front = [job for job in plan.jobs[:at] if job is not packager]
     plan.replace_jobs([*front, *links, *plan.jobs[at + 1 :]])
@@ -107,79 +105,66 @@ class _Questions:
         return [content_of(step.said).decode(errors="surrogateescape") for step in steps]
 
 
-class _Links:
-    """The commands of one wrapper job."""
+def _links(
+    wrapper: DriverJob, packager: DriverJob, images: dict[Target, str], questions: _Questions
+) -> tuple[list[DriverJob], list[str]]:
+    """Return the links, the bundler's job after them, and clang's messages."""
+    commands, bundler = _commands(wrapper, packager, images.values(), questions)
+    by_target = {_target(command): command for command in commands}
+    if by_target.keys() != images.keys() or len(by_target) != len(commands):
+        raise UnknownPlanError("it would link other targets than are compiled")
+    names = {bundler.output: wrapper.output}
+    for target, image in images.items():
+        given = _input(by_target[target], questions.folder)
+        names[given] = image
+        _make_empty(given)
+    jobs, said = [], []
+    for text in questions.ask([question(by_target[target]) for target in images]):
+        job, own = _link(text)
+        jobs.append(job)
+        said += own
+        names[job.output] = f"{questions.results}/{os.path.basename(job.output)}"
+    jobs.append(bundler)
+    for job in jobs:
+        job.words = [_renamed(word, names) for word in job.words]
+        job.output = names[job.output]
+    if any(questions.folder in word for job in jobs for word in job.words):
+        raise UnknownPlanError("it would read files of its own")
+    return jobs, said
 
-    def __init__(
-        self,
-        wrapper: DriverJob,
-        packager: DriverJob,
-        images: dict[Target, str],
-        questions: _Questions,
-    ) -> None:
-        self._wrapper = wrapper
-        self._packager = packager
-        self._images = images
-        self._questions = questions
 
-    def read(self) -> tuple[list[DriverJob], list[str]]:
-        """Return the links, the bundler's job after them, and clang's messages."""
-        commands, bundler = self._commands()
-        by_target = {_target(command): command for command in commands}
-        if by_target.keys() != self._images.keys() or len(by_target) != len(commands):
-            raise UnknownPlanError("it would link other targets than are compiled")
-        names = {bundler.output: self._wrapper.output}
-        questions = []
-        for target, image in self._images.items():
-            given = self._input(by_target[target])
-            names[given] = image
-            _make_empty(given)
-            questions.append(question(by_target[target]))
-        answers = self._questions.ask(questions)
-        jobs, said = [], []
-        for text in answers:
-            job, own = _link(text)
-            jobs.append(job)
-            said += own
-            names[job.output] = f"{self._questions.results}/{_base(job.output)}"
-        jobs.append(bundler)
-        for job in jobs:
-            job.words = [_renamed(word, names) for word in job.words]
-            job.output = names[job.output]
-        if any(self._questions.folder in word for job in jobs for word in job.words):
-            raise UnknownPlanError("it would read files of its own")
-        return jobs, said
+def _commands(
+    wrapper: DriverJob, packager: DriverJob, images: Iterable[str], questions: _Questions
+) -> tuple[list[list[str]], DriverJob]:
+    """Return the wrapper's commands: clang for each target, then the bundler."""
+    name = packager.output
+    package = f"{questions.folder}/{os.path.basename(name)}"
+    words = [package if word == name else word for word in wrapper.words]
+    _refuse_unknown(words, (package, wrapper.output))
+    for image in images:
+        _make_empty(image)
+    questions.ask([[package if w == name else w for w in packager.words]])
+    (text,) = questions.ask([[*words, "--dry-run"]])
+    # Reject any other output: the list of commands may be incomplete.
+    lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
+    found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
+    if len(found) != len(lines) or not found:
+        raise UnknownPlanError("what it would run cannot be read")
+    if not all(os.path.isabs(command[0]) for command in found):
+        raise UnknownPlanError("it does not find its programs")
+    *links, last = found
+    if not os.path.basename(last[0]).startswith(_BUNDLER):
+        raise UnknownPlanError(f"it would run '{last[0]}' in the end")
+    return links, job_in(last)
 
-    def _commands(self) -> tuple[list[list[str]], DriverJob]:
-        """Return the wrapper's commands: clang for each target, then the bundler."""
-        name = self._packager.output
-        package = f"{self._questions.folder}/{_base(name)}"
-        words = [package if word == name else word for word in self._wrapper.words]
-        _refuse_unknown(words, (package, self._wrapper.output))
-        for image in self._images.values():
-            _make_empty(image)
-        self._questions.ask([[package if w == name else w for w in self._packager.words]])
-        (text,) = self._questions.ask([[*words, "--dry-run"]])
-        # Reject any other output: the list of commands may be incomplete.
-        lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
-        found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
-        if len(found) != len(lines) or not found:
-            raise UnknownPlanError("what it would run cannot be read")
-        if not all(os.path.isabs(command[0]) for command in found):
-            raise UnknownPlanError("it does not find its programs")
-        *links, last = found
-        if not _base(last[0]).startswith(_BUNDLER):
-            raise UnknownPlanError(f"it would run '{last[0]}' in the end")
-        return links, job_in(last)
 
-    def _input(self, command: Sequence[str]) -> str:
-        """Return the input of a link: a file that the wrapper extracts from the package."""
-        written = set(option_values(command, "-o"))
-        begin = f"{self._questions.folder}/"
-        found = [word for word in command if word.startswith(begin) and word not in written]
-        if len(found) != 1:
-            raise UnknownPlanError(f"it would link {len(found)} files for one target")
-        return found[0]
+def _input(command: Sequence[str], folder: str) -> str:
+    """Return the input of a link: a file that the wrapper extracts from the package."""
+    written = set(option_values(command, "-o"))
+    found = [word for word in command if word.startswith(f"{folder}/") and word not in written]
+    if len(found) != 1:
+        raise UnknownPlanError(f"it would link {len(found)} files for one target")
+    return found[0]
 
 
 def _images(packager: DriverJob, made: set[str]) -> dict[Target, str]:
@@ -233,7 +218,3 @@ def _renamed(word: str, names: dict[str, str]) -> str:
 def _make_empty(name: str) -> None:
     with open(name, "wb"):
         pass
-
-
-def _base(name: str) -> str:
-    return os.path.basename(name)

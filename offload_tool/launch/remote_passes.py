@@ -12,10 +12,13 @@ sccache-dist reports its own failures like errors in the source, so failed passe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.job_plan import HOST, DriverJob
+from offload_tool.io.file_digests import content_of
 from offload_tool.launch.scheduler import Step, as_one
 from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.sccache_dist.eligibility import why_local
@@ -87,17 +90,16 @@ class OnCluster:
         as_one(steps, words)
         return ""
 
-    def call_back(self, taken: Callable[[str], bytes]) -> bool:
-        """Prepare passes that failed on the cluster to run here; return True if there are any.
-
-        `taken` returns the content of a file, here a step's messages, and removes the file.
-        """
+    def call_back(self) -> bool:
+        """Prepare passes that failed on the cluster to run here; return True if there are any."""
         before = len(self._failed)
         for one in [*self._sent]:
             first = one.steps[0]
             if first.status:
                 self._sent.remove(one)
-                self._failed.append((one, Finished(first.status, taken(first.said))))
+                self._failed.append((one, Finished(first.status, content_of(first.said))))
+                with suppress(OSError):
+                    os.unlink(first.said)
                 one.restore()
         return len(self._failed) > before
 

@@ -115,7 +115,9 @@ class _SideBySide:
                 elif not any(map(self._is_ready, self._waiting)):
                     break  # the remaining steps depend on a failed one
         except BaseException:
-            self._end_all()
+            with shielded():
+                end_processes(list(self._running))
+                self._running.clear()
             raise
         finally:
             for descriptor in self._told:
@@ -126,10 +128,8 @@ class _SideBySide:
         before = [self._steps[number].status for number in step.needs]
         if any(status != 0 for status in before):
             return False
-        return step.wanted_after_failure or not self._has_failed()
-
-    def _has_failed(self) -> bool:
-        return any(step.status not in (None, 0) for step in self._steps.values())
+        has_failed = any(other.status not in (None, 0) for other in self._steps.values())
+        return step.wanted_after_failure or not has_failed
 
     def _start_ready(self) -> None:
         for step in [one for one in self._waiting if self._is_ready(one)]:
@@ -172,23 +172,18 @@ class _SideBySide:
             self._poll.unregister(self._slots.reader)
         ended = [descriptor for descriptor, _ in events if descriptor in self._told]
         for descriptor in ended:
-            self._reap(self._told[descriptor], os.WNOHANG)
+            self._reap(self._told[descriptor])
             self._poll.unregister(descriptor)
             del self._told[descriptor]
             os.close(descriptor)
         if not all_told:
             for process in [one for one in self._running if one not in self._told.values()]:
-                self._reap(process, os.WNOHANG)
+                self._reap(process)
 
-    def _reap(self, process: int, flags: int) -> None:
-        ended, status = os.waitpid(process, flags)
+    def _reap(self, process: int) -> None:
+        ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             step = self._running.pop(process)
             step.status = os.waitstatus_to_exitcode(status)
             for _ in range(step.places):
                 self._slots.give()
-
-    def _end_all(self) -> None:
-        with shielded():
-            end_processes(list(self._running))
-            self._running.clear()

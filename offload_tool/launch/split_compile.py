@@ -125,7 +125,8 @@ class _Split:
         launched = self._launched(plan, steps, slots)
         if with_depfiles:
             for number, name in self._depfiles.items():
-                _let_list(plan.jobs[number], name)
+                if _DEPFILE not in plan.jobs[number].words:
+                    plan.jobs[number].words[2:2] = [_DEPFILE, name]
                 if number in launched and number not in self._listed:
                     steps.append(self._reading(len(steps), plan.jobs[number], name))
         self._run_steps(steps, slots)
@@ -145,7 +146,7 @@ class _Split:
     def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
         try:
             run_steps(steps, slots, self._environ)
-            while self._cluster is not None and self._cluster.call_back(_moved_out):
+            while self._cluster is not None and self._cluster.call_back():
                 run_steps(steps, slots, self._environ)
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
@@ -164,13 +165,16 @@ class _Split:
             raise PassedThroughError(reason)
         self._pinned = _cuid(given, self._environ)
         # Prepend them: the last of the user's arguments may take a value, or be "--".
-        more = [] if self._hands_on else words_for_terminal(self._environ)
+        # A launcher or cluster may run passes; their driver checks no terminal.
+        others = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
+        more = [] if others else words_for_terminal(self._environ)
         words = question([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
+        asking = Step(0, (), words, said)
         try:
-            status = self._ask(words, said)
+            run_steps([asking], Slots("one", 0), self._asking)
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
-        if status:
+        if asking.status:
             raise PassedThroughError("the driver refuses it")
         text = content_of(said).decode(errors="surrogateescape")
         try:
@@ -180,20 +184,6 @@ class _Split:
         if not os.path.isfile(plan.source):
             raise PassedThroughError(f"'{plan.source}' is no file")
         return plan
-
-    def _ask(self, words: Sequence[str], said: str) -> int | None:
-        """Run the driver to its end; return its status.
-
-        :raises OSError: it cannot be run.
-        """
-        asking = Step(0, (), words, said)
-        run_steps([asking], Slots("one", 0), self._asking)
-        return asking.status
-
-    @property
-    def _hands_on(self) -> bool:
-        """Return True if a launcher or cluster may run passes; their driver checks no terminal."""
-        return any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
 
     @property
     def _asking(self) -> dict[str, str]:
@@ -432,12 +422,6 @@ def _called(call: Callable[[], None], error_type: type[OffloadError]) -> int:
     return 0
 
 
-def _let_list(job: DriverJob, depfile: str) -> None:
-    """Add a depfile to a pass that writes none."""
-    if _DEPFILE not in job.words:
-        job.words[2:2] = [_DEPFILE, depfile]
-
-
 def _taken(words: list[str]) -> str:
     """Remove the depfile from a command; return the last one's name, or ""."""
     name = ""
@@ -446,13 +430,6 @@ def _taken(words: list[str]) -> str:
         name = words[at + 1]
         del words[at : at + 2]
     return name
-
-
-def _moved_out(name: str) -> bytes:
-    """Return the content of a file, and remove the file."""
-    content = content_of(name)
-    _remove(name)
-    return content
 
 
 def _remove(name: str) -> None:

@@ -25,7 +25,6 @@ read-only file, although a rename could replace it. Source: clang 22.1.8, observ
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import stat
@@ -46,20 +45,6 @@ _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")
 
 
-def _write_fat_binary(
-    entries: Sequence[str], inputs: Sequence[str], output: str, alignment: int
-) -> None:
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-    from offload_tool.operations.bundle import write_bundle
-
-    items = [
-        (BundleEntryID.parse(entry), None if name == _NOTHING else name)
-        for entry, name in zip(entries, inputs, strict=True)
-    ]
-    # The driver has checked which targets go together.
-    write_bundle(items, output, file_type="o", alignment=alignment)
-
-
 def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
     """Return the function that writes a bundler command's bundle; None if its program must do it.
 
@@ -67,34 +52,37 @@ def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], 
     """
     if any(name.startswith(_VARIABLES) for name in environ):
         return None
-    alignment = 0
-    entries: list[str] = []
-    inputs: list[str] = []
-    output = ""
+    given: dict[str, list[str]] = {}
     for word in words[1:]:
-        option, equals, value = word.partition("=")
-        if not equals:
-            return None
-        if option == "-targets":
-            entries = value.split(",")
-        elif option == "-input":
-            inputs.append(value)
-        elif option == "-output":
-            output = value
-        elif option == "-bundle-align" and value.isdigit():
-            alignment = int(value)
-        elif word != "-type=o":
-            return None
+        option, _, value = word.partition("=")
+        given.setdefault(option, []).append(value)
+    entries = given.get("-targets", [""])[-1].split(",")
+    inputs, outputs = given.get("-input", []), given.get("-output", [])
+    alignment = given.get("-bundle-align", [""])[-1]
     is_plain = (
-        alignment > 0
+        given.keys() <= {"-type", "-targets", "-input", "-output", "-bundle-align"}
+        and given.get("-type") == ["o"]
+        and alignment.isdigit()
+        and int(alignment) > 0
         and len(entries) == len(inputs)
+        and len(outputs) == 1
         and inputs[:1] == [_NOTHING]
         and inputs.count(_NOTHING) == 1
         and entries[0].startswith("host-")
     )
     if not is_plain:
         return None
-    return functools.partial(_write_fat_binary, entries, inputs, output, alignment)
+
+    def write() -> None:
+        from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+        from offload_tool.operations.bundle import write_bundle
+
+        files = [None if name == _NOTHING else name for name in inputs]
+        items = list(zip(map(BundleEntryID.parse, entries), files, strict=True))
+        # The driver has checked which targets go together.
+        write_bundle(items, outputs[0], file_type="o", alignment=int(alignment))
+
+    return write
 
 
 def can_wait(job: DriverJob) -> bool:

@@ -98,13 +98,18 @@ def write_bundle(
         if host is not None:
             if compression is not None and warn is not None:
                 warn("no compression: the code objects are sections of the host's object file")
-            with replace_file(output, keep_equal=keep_equal) as out:
-                _write_object(out, contents, host)
-            return None
-        if file_type in COMMENT_MARKS:
-            plan = _text_bundle(contents, COMMENT_MARKS[file_type])
+            compression = None
+            plan = _plan_object(contents, host)
+        elif file_type in COMMENT_MARKS:
+            comment = COMMENT_MARKS[file_type]
+            for item in contents:
+                check_text_content(item.content.data, comment, path=item.content.path)
+            plan = plan_text_bundle(((str(item.id), item.range) for item in contents), comment)
         else:
-            plan = _binary_bundle(contents, alignment)
+            layout = plan_bundle(
+                ((str(item.id), len(item.content)) for item in contents), alignment
+            )
+            plan = layout.plan(item.range for item in contents)
         with replace_file(output, keep_equal=keep_equal) as out:
             if compression is not None:
                 return compress_plan(out, plan, compression)
@@ -126,17 +131,6 @@ def _open(path: StrPath | None) -> InputFile:
     return InputFile.from_data("empty", memoryview(b"")) if path is None else InputFile(path)
 
 
-def _binary_bundle(items: Sequence[_Item], alignment: int) -> FilePlan:
-    layout = plan_bundle(((str(item.id), len(item.content)) for item in items), alignment)
-    return layout.plan(item.range for item in items)
-
-
-def _text_bundle(items: Sequence[_Item], comment: str) -> FilePlan:
-    for item in items:
-        check_text_content(item.content.data, comment, path=item.content.path)
-    return plan_text_bundle(((str(item.id), item.range) for item in items), comment)
-
-
 def _object_host(items: Sequence[_Item]) -> _Item | None:
     """Return the item whose object file receives the others as sections, or None.
 
@@ -150,7 +144,7 @@ def _object_host(items: Sequence[_Item]) -> _Item | None:
     return host if is_object_file(host.content.data) else None
 
 
-def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
+def _plan_object(items: Sequence[_Item], host: _Item) -> FilePlan:
     from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_object_bundle
 
     contents: list[InputFile | bytes] = [
@@ -158,7 +152,7 @@ def _write_object(out: OutputFile, items: Sequence[_Item], host: _Item) -> None:
     ]
     sizes = [(str(item.id), len(data)) for item, data in zip(items, contents, strict=True)]
     plan = plan_object_bundle(host.content.data, sizes, path=host.content.path)
-    plan.bound(host.content, contents).write_to(out)
+    return plan.bound(host.content, contents)
 
 
 def compress_plan(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:
