@@ -27,8 +27,8 @@ from offload_tool.passes.verify_output import (
     check_ptx,
 )
 from offload_tool.scons.graph.declare import NodeBuilder
+from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput, records_of
-from offload_tool.scons.state.pass_state import depfile_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
 
 if TYPE_CHECKING:
