@@ -118,12 +118,13 @@ def has_other_content(node: Any, before: Any) -> bool:
 
 
 def add_source(node: Any, source: Node) -> None:
-    """Add a source to a node that has a builder.
+    """Add a source to a node that has a builder, if it is new.
 
     (The executor's own method takes quadratic time.)
     """
-    node.add_source([source])
-    node.get_executor().get_sources().append(source)
+    if source not in node.sources_set:
+        node.add_source([source])
+        node.get_executor().get_sources().append(source)
 
 
 def replace_implicit(node: Any, nodes: list[Node]) -> None:

@@ -179,11 +179,6 @@ class Pchs:
             return self._locks[file]
 
 
-def pch_statistics(env: Environment) -> PchStatistics:
-    """Return the statistics of an environment's build."""
-    return compat.of_build(env, Pchs).statistics
-
-
 def shared_headers(
     candidates: Mapping[str, Sequence[Candidate]],
     wanted: tuple[str, ...] | bool,

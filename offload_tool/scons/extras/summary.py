@@ -16,6 +16,7 @@ import SCons.Script
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
+from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.node_classes import records_of
 
@@ -72,9 +73,9 @@ def ask_for_summary(env: Environment) -> None:
     if env["OFFLOAD_SUMMARY"] is not True:
         passes.summary_file = env.File(env["OFFLOAD_SUMMARY"]).get_abspath()
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
-        from offload_tool.scons.pch import pch_statistics
+        from offload_tool.scons.pch import Pchs
 
-        passes.pch_statistics = pch_statistics(env)
+        passes.pch_statistics = compat.of_build(env, Pchs).statistics
     if not passes.are_summed_up:
         passes.are_summed_up = True
         atexit.register(_print, passes)
