@@ -27,8 +27,8 @@ from offload_tool.passes.verify_output import (
     check_ptx,
 )
 from offload_tool.scons.graph.declare import NodeBuilder
+from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput, records_of
-from offload_tool.scons.state.pass_state import depfile_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
 
 if TYPE_CHECKING:
@@ -423,13 +423,14 @@ def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
 def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:
     from offload_tool.formats.kpack.archive import kernel_key
     from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
-    from offload_tool.scons.languages.kpack import packed_files
 
-    packing, target_id, codes = packed_files(target[0])
+    codes = target[0].attributes.offload_kpack_codes.values()
+    packing, target_id = next((code.packing, code.device.name) for code in codes)
     files = []
-    for name, path in codes:
+    for code in codes:
+        path = str(code.node)
         suffix = f"@{interface_of([path])}" if packing.interface else ""
-        files.append(CodeFile(kernel_key(name + suffix), target_id, path))
+        files.append(CodeFile(kernel_key(code.kernel_name + suffix), target_id, path))
     pack_code_objects(
         files,
         str(target[0]),

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -118,12 +118,13 @@ def has_other_content(node: Any, before: Any) -> bool:
 
 
 def add_source(node: Any, source: Node) -> None:
-    """Add a source to a node that has a builder.
+    """Add a source to a node that has a builder, if it is new.
 
     (The executor's own method takes quadratic time.)
     """
-    node.add_source([source])
-    node.get_executor().get_sources().append(source)
+    if source not in node.sources_set:
+        node.add_source([source])
+        node.get_executor().get_sources().append(source)
 
 
 def replace_implicit(node: Any, nodes: list[Node]) -> None:
@@ -160,24 +161,20 @@ def content_changed(node: Any, against: Any = None, *, remember: bool = False) -
     """
     if against is None and "changed" in node._memo:
         return bool(node._memo["changed"])
-    found = _content_changed(node, against or node)
+    info = (against or node).get_stored_info().binfo
+    # No early exit: each child's signature must be computed before it is stored.
+    now = [child.get_csig() for child in node.children()]
+    signature = SCons.Util.hash_signature(node.get_executor().get_contents())
+    found = now != _digests_before(info) or bool(info.bactsig != signature)
     if remember:
         node._memo["changed"] = found
     return found
 
 
-def _content_changed(node: Any, against: Any) -> bool:
-    info = against.get_stored_info().binfo
-    before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
-    children = node.children()
-    differs = len(children) != len(before)
-    before += [None] * (len(children) - len(before))
-    for child, known in zip(children, before, strict=False):
-        # No early exit: each child's signature must be computed before it is stored.
-        if child.get_csig() != getattr(known, "csig", None):
-            differs = True
-    contents = node.get_executor().get_contents()
-    return differs or bool(info.bactsig != SCons.Util.hash_signature(contents))
+def _digests_before(info: Any) -> list[str | None]:
+    """Return the stored digest of each child of a node."""
+    before = (*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs)
+    return [getattr(known, "csig", None) for known in before]
 
 
 def other_was_built(node: Any, against: Any = None) -> bool:
@@ -186,13 +183,11 @@ def other_was_built(node: Any, against: Any = None) -> bool:
     Deciders that compare times miss that, since SCons stores whole seconds. Call this before them:
     they may overwrite the child's signature with the stored one.
     """
-    info = (against or node).get_stored_info().binfo
-    before = [*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs]
-    for child, known in zip(node.children(), before, strict=False):
-        digest = getattr(known, "csig", None)
-        if digest and child.get_state() == SCons.Node.executed and child.get_csig() != digest:
-            return True
-    return False
+    before = _digests_before((against or node).get_stored_info().binfo)
+    return any(
+        digest and child.get_state() == SCons.Node.executed and child.get_csig() != digest
+        for child, digest in zip(node.children(), before, strict=False)
+    )
 
 
 def was_damaged(node: Any) -> bool:
@@ -254,14 +249,6 @@ def _header_map(fs: FileSystem, name: Any, base: Any) -> list[Any]:
     return [file for file in (node, node.srcnode()) if file.isfile()][:1]
 
 
-def folder_is_known(fs: FileSystem, name: str) -> bool:
-    """Return True if SCons has a node for a folder; otherwise it builds nothing there."""
-    try:
-        return folder_node(fs, name, create=False) is not None
-    except SCons.Errors.UserError:
-        return False
-
-
 def file_node(fs: FileSystem, name: str) -> Node | None:
     """Return the node of a file, by its path from the top folder; None for a folder's name."""
     try:
@@ -278,11 +265,10 @@ def folder_node(fs: FileSystem, name: str, *, create: bool = True) -> Folder | N
         return None
 
 
-_FOLDER_FOR_FILE = re.compile(
-    r"Tried to lookup Dir '(.*)' as a File\.|Directory (.*) found where file expected\.", re.DOTALL
-)
-_FILE_FOR_FOLDER = re.compile(
-    r"Tried to lookup File '(.*)' as a Dir\.|File (.*) found where directory expected\.", re.DOTALL
+_CLASH = re.compile(
+    r"Tried to lookup (?P<asked>Dir|File) '(.*)' as a (?:File|Dir)\."
+    r"|(?P<found>Directory|File) (.*) found where (?:file|directory) expected\.",
+    re.DOTALL,
 )
 
 
@@ -295,24 +281,23 @@ def refusing_folders_for_files() -> Iterator[None]:
     try:
         yield
     except TypeError as error:
-        text = str(error)
-        for pattern, is_a, wanted in (
-            (_FOLDER_FOR_FILE, "folder", "file"),
-            (_FILE_FOR_FOLDER, "file", "folder"),
-        ):
-            found = pattern.fullmatch(text)
-            if found:
-                path = found[1] or found[2]
-                raise UsageError(
-                    f"'{path}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
-                    "target another name"
-                ) from None
-        raise
+        clash = _CLASH.fullmatch(str(error))
+        if clash is None:
+            raise
+        path, is_folder = clash[2] or clash[4], "File" not in (clash["asked"], clash["found"])
+        is_a, wanted = ("folder", "file") if is_folder else ("file", "folder")
+        raise UsageError(
+            f"'{path}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
+            "target another name"
+        ) from None
 
 
 def builds_in(folder: str) -> bool:
-    """Return True if this process may build something in a folder: it has a node."""
-    return folder_is_known(SCons.Node.FS.get_default_fs(), folder)
+    """Return True if this process may build something in a folder: SCons has a node for it."""
+    try:
+        return folder_node(SCons.Node.FS.get_default_fs(), folder, create=False) is not None
+    except SCons.Errors.UserError:
+        return False
 
 
 def libs_by_name(env: Any) -> list[Any]:
@@ -403,28 +388,6 @@ def blame_caller(function: Any) -> None:
     function.__code__ = function.__code__.replace(co_filename=place)
 
 
-def generates_ninja() -> bool:
-    """Return True if SCons's tool ``ninja`` controls the build: SCons then builds nothing."""
-    tool = sys.modules.get("SCons.Tool.ninja_tool")
-    return getattr(tool, "NINJA_STATE", None) is not None
-
-
-def after_each_tool(call: Callable[[], None]) -> None:
-    """Make SCons call a function whenever it has loaded a tool into an environment."""
-    load = SCons.Tool.Tool.__call__
-    if hasattr(load, "offload_calls"):  # already done for another environment
-        return
-
-    @functools.wraps(load)
-    def load_and_call(self: Any, env: Environment, *arguments: Any, **keywords: Any) -> None:
-        load(self, env, *arguments, **keywords)
-        call()
-
-    load_and_call.offload_calls = call  # type: ignore[attr-defined]
-    blame_caller(load_and_call)
-    SCons.Tool.Tool.__call__ = load_and_call
-
-
 _declared: list[Node] = []
 """The first node of ours, if any."""
 
@@ -436,8 +399,14 @@ def check_builder_of_nodes(node: Node) -> None:
     """
     if not _declared:
         _declared.append(node)
-    if generates_ninja():
-        raise UsageError(_message(node))
+    # That tool controls the build: SCons then builds nothing.
+    if getattr(sys.modules.get("SCons.Tool.ninja_tool"), "NINJA_STATE", None) is not None:
+        raise UsageError(
+            f"'{node}' cannot be built through SCons's experimental tool 'ninja': its build.ninja "
+            "would not say which headers a compile has read, and give old results without a word; "
+            "build with scons itself, without that tool or --experimental=ninja, or let Ninja call "
+            "`offload-tool compile` (docs/meson.md)"
+        )
 
 
 def refuse_ninja_tool() -> None:
@@ -448,22 +417,22 @@ def refuse_ninja_tool() -> None:
     exit status 0, and earlier nodes were not built. Source: SCons 4.11.1,
     ``SCons/Tool/ninja_tool``, read and run.
     """
-    blame_caller(_check_tool)
-    after_each_tool(_check_tool)
+    load = SCons.Tool.Tool.__call__
+    if hasattr(load, "offload_refuses_ninja"):  # already done for another environment
+        return
 
+    @functools.wraps(load)
+    def load_and_check(self: Any, env: Environment, *arguments: Any, **keywords: Any) -> None:
+        load(self, env, *arguments, **keywords)
+        try:
+            for node in _declared:
+                check_builder_of_nodes(node)
+        except UsageError as error:
+            raise SCons.Errors.UserError(str(error)) from None
 
-def _check_tool() -> None:
-    if _declared and generates_ninja():
-        raise SCons.Errors.UserError(_message(_declared[0]))
-
-
-def _message(node: Node) -> str:
-    return (
-        f"'{node}' cannot be built through SCons's experimental tool 'ninja': its build.ninja "
-        "would not say which headers a compile has read, and give old results without a word; "
-        "build with scons itself, without that tool or --experimental=ninja, or let Ninja call "
-        "`offload-tool compile` (docs/meson.md)"
-    )
+    load_and_check.offload_refuses_ninja = True  # type: ignore[attr-defined]
+    blame_caller(load_and_check)
+    SCons.Tool.Tool.__call__ = load_and_check
 
 
 def tell_failures_from_cycles() -> None:
@@ -521,8 +490,3 @@ def at_top(env: Environment) -> Iterator[None]:
 def has_read_all() -> bool:
     """Return True if all SConscripts were read: SCons then caches nodes' names."""
     return bool(SCons.Node.FS.Save_Strings)
-
-
-def existing(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Return the nodes that exist or will be built."""
-    return (node for node in nodes if node.has_builder() or node.rexists())

@@ -10,7 +10,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.scons import builders, compat, readers
-from offload_tool.scons.graph.aliases import look_up_target_ids
+from offload_tool.scons.graph.aliases import look_up
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
@@ -28,7 +28,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     readers.set_defaults(env, overrides)
     builders.add_builders(env)
     builders.extend_builders(env)
-    look_up_target_ids()
+    compat.look_up_also(look_up)
     compat.refuse_ninja_tool()
     compat.tell_failures_from_cycles()
 

@@ -46,15 +46,14 @@ from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
 from offload_tool.scons import compat, readers
-from offload_tool.scons.spawn import DirectSpawn, split_words
-from offload_tool.scons.state.compiler_queries import words_of
-from offload_tool.scons.state.pass_state import depfile_of, prints_now
+from offload_tool.scons.spawn import DirectRunner, Runner
+from offload_tool.scons.state.compiler_queries import depfile_of, variables_of, words_of
+from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.pass_state import prints_now
 
 if TYPE_CHECKING:
     from offload_tool.manifest.output_state import Surroundings
     from offload_tool.scons.types import Environment, Node
-
-    Spawn = Callable[..., int]
 
 
 FEWEST_USERS = 3
@@ -180,11 +179,6 @@ class Pchs:
             return self._locks[file]
 
 
-def pch_statistics(env: Environment) -> PchStatistics:
-    """Return the statistics of an environment's build."""
-    return compat.of_build(env, Pchs).statistics
-
-
 def shared_headers(
     candidates: Mapping[str, Sequence[Candidate]],
     wanted: tuple[str, ...] | bool,
@@ -233,6 +227,10 @@ SMALLEST = 256 << 10
 _CUSTOM = "custom compile command: $OFFLOADDEVICECOM or $OFFLOADHOSTCOM is not this tool's own"
 
 
+class _WithoutPchError(OffloadError):
+    """Why a compile uses no PCH."""
+
+
 class Compile(NamedTuple):
     """A compile that may use a PCH, from its command."""
 
@@ -240,26 +238,8 @@ class Compile(NamedTuple):
     made: tuple[str, ...]
     """The arguments without source, output and depfile, with which a PCH is made."""
     command: list[str]
-    """The whole command, without `launcher`."""
+    """The whole command, without the launcher."""
     variables: Mapping[str, str]
-    launcher: tuple[str, ...] = ()
-    without_driver: Callable[..., bool | None] | None = None
-    """As of `UsablePch.run`."""
-
-
-def pch_spawn(
-    env: Environment, node: Node, job: CompilePass, like: tuple[Any, ...], spawn: Spawn
-) -> Spawn:
-    """Return the SPAWN function of a pass that may use a PCH; `spawn` compiles without.
-
-    Passes with equal `like` have equal commands except for source and output.
-
-    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is invalid.
-    """
-    wanted = _wanted(env)
-    if not wanted:
-        return spawn
-    return _PchSpawn(env, node, job, wanted, like, spawn).run
 
 
 def _wanted(env: Environment) -> tuple[str, ...] | bool:
@@ -276,81 +256,72 @@ def _wanted(env: Environment) -> tuple[str, ...] | bool:
     return names
 
 
-class _PchSpawn:
-    """The SPAWN function of a compile: with a PCH if possible, otherwise without.
+class PchRunner:
+    """The runner of a compile: with a PCH if possible, otherwise by `run`.
 
-    :raises UsageError: OFFLOAD_PCH or OFFLOAD_PCH_CHECK is invalid.
+    Passes with equal `like` have equal commands except for source and output.
+
+    :raises UsageError: OFFLOAD_PCH is invalid.
     """
 
     def __init__(
-        self,
-        env: Environment,
-        node: Node,
-        job: CompilePass,
-        wanted: tuple[str, ...] | bool,
-        like: tuple[Any, ...],
-        spawn: Spawn,
+        self, env: Environment, node: Node, job: CompilePass, like: tuple[Any, ...], run: Runner
     ) -> None:
         self._toolchain = readers.toolchain(env)
         self._name = job.device.filename if job.device is not None else "host"
-        self._kind: str = job.kind
-        self._stage: str = job.stage
+        self._job = job
         self._node: Any = node
-        self._command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
         self._launcher = readers.launcher(env)
         self._is_distributed = bool(env["OFFLOAD_DIST"])
-        self._quietly = spawn.run_quietly if isinstance(spawn, DirectSpawn) else None
-        self._spawn = spawn
+        self._quietly = run.run_quietly if isinstance(run, DirectRunner) else None
+        self._run = run
         self._pchs = compat.of_build(env, Pchs)
-        words = self._pchs.once(like, self._words_declared)
-        self._pchs.declare(node, lambda: Key(self._name, self._kind, wanted, words()))
+        wanted, words = _wanted(env), self._pchs.once(like, self._words_declared)
+        self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, words()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
         if SCons.Script.GetOption("clean"):
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
 
-    def run(
-        self, shell: Any, escape: Any, name: str, words: list[str], variables: dict[str, str]
-    ) -> int:
-        """Run the command of the compile, as SCons's SPAWN."""
+    def __call__(self, command: list[str], environment: dict[str, str]) -> int:
+        """Run the command of the compile."""
         self._node.attributes.offload_pch = None
-        plain = partial(self._spawn, shell, escape, name, words, variables)
+        plain = partial(self._run, command, environment)
         try:
-            compiled = self._compile_of(split_words(words), variables)
-            if isinstance(compiled, str):
-                return self._without(compiled, plain)
+            compiled = self._compile_of(command, environment)
             found = self._find(compiled)
-            if isinstance(found, str):
-                return self._without(found, plain)
-            reason = found.run(compiled.command, compiled.launcher, compiled.without_driver)
-            if reason:
-                return self._without(reason, plain)
+            if reason := found.run(compiled.command, self._launcher, self._quietly):
+                raise _WithoutPchError(reason)
         except OffloadError as error:
-            return self._without(str(error), plain)
+            with self._pchs.lock:
+                self._pchs.statistics.reasons[str(error)] += 1
+            return plain()
         with self._pchs.lock:
             self._pchs.statistics.used += 1
             is_checked = self._check_each and not self._pchs.statistics.used % self._check_each
         self._node.attributes.offload_pch = found
         return self._checked(plain) if is_checked else 0
 
-    def _compile_of(self, command: list[str], variables: Mapping[str, str]) -> Compile | str:
-        """Return the parsed command, or why it is not recognised."""
-        launcher, node = [*self._launcher], self._node
+    def _compile_of(self, command: list[str], environment: Mapping[str, str]) -> Compile:
+        """Return the parsed command.
+
+        :raises _WithoutPchError: it is not recognised.
+        """
+        node = self._node
         source = str(node.sources[0].rfile())
         if self._is_distributed:
-            return "OFFLOAD_DIST is set: other machines compile without"
-        begin = [*launcher, *self._toolchain.clang]
-        if command[: len(begin)] != begin or command[-3:] != [
-            *("-o", node.get_internal_path(), source)
-        ]:
-            return _CUSTOM
-        words = command[len(launcher) :]
+            raise _WithoutPchError("OFFLOAD_DIST is set: other machines compile without")
+        begin = [*self._launcher, *self._toolchain.clang]
+        end = ["-o", node.get_internal_path(), source]
+        if command[: len(begin)] != begin or command[-3:] != end:
+            raise _WithoutPchError(_CUSTOM)
+        words = command[len(self._launcher) :]
         made = without_dependency_flags(words[:-3], depfile_of(node))
-        return Compile(source, tuple(made), words, variables, tuple(launcher), self._quietly)
+        return Compile(source, tuple(made), words, environment)
 
     def _refuses(self, compiled: Compile) -> str:
         """Return why the flags rule out a PCH; "" if they do not."""
         words = general_words(compiled.made, ())
-        return reason_of_flags(self._kind, words, compiled.variables)
+        return reason_of_flags(self._job.kind, words, compiled.variables)
 
     def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
@@ -359,35 +330,33 @@ class _PchSpawn:
 
     def _words_declared(self) -> tuple[str, ...]:
         """Return the result of `_decides` before the command runs."""
-        words = words_of(self._node, self._command)
-        variables = {name: str(value) for name, value in self._node.get_build_env()["ENV"].items()}
-        return self._decides(words[:-3], variables)
+        words = words_of(self._node, records_of(self._node).command)
+        return self._decides(words[:-3], variables_of(self._node))
 
-    def _without(self, reason: str, plain: Callable[[], int]) -> int:
-        with self._pchs.lock:
-            self._pchs.statistics.reasons[reason] += 1
-        return plain()
+    def _find(self, compiled: Compile) -> pch.UsablePch:
+        """Return the PCH for a compile, made if necessary.
 
-    def _find(self, compiled: Compile) -> pch.UsablePch | str:
-        """Return the PCH for a compile, made if necessary, or why there is none."""
+        :raises _WithoutPchError: there is none.
+        """
         source = compiled.source
         group, any_flags = self._pchs.groups_of(self._node)
-        recipe = self._recipe(compiled, (), group.wanted)
-        path = recipe.search_path
+        path = self._recipe(compiled, (), group.wanted).search_path
         of = group.shares(path).get(source)
         if of is None:
-            return self._refuses(compiled) or _why_none(source, any_flags, path)
+            raise _WithoutPchError(self._refuses(compiled) or _why_none(source, any_flags, path))
         recipe = self._recipe(compiled, of.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
         found = pch.find_usable(recipe, source)
-        if not isinstance(found, str):
-            return found
-        # An existing PCH has already passed this check.
-        if refused := self._refuses(compiled):
-            return refused
-        with self._pchs.lock_of(recipe.file):
-            return self._made(recipe, group, of, source)
+        if isinstance(found, str):
+            # An existing PCH has already passed this check.
+            if refused := self._refuses(compiled):
+                raise _WithoutPchError(refused)
+            with self._pchs.lock_of(recipe.file):
+                found = self._made(recipe, group, of, source)
+        if isinstance(found, str):
+            raise _WithoutPchError(found)
+        return found
 
     def _recipe(
         self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
@@ -403,8 +372,8 @@ class _PchSpawn:
         text = "\0".join(["\n".join(headers), *decides])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
-            f"{PCH_FOLDER}/{self._name}.{self._kind}.{number}.pch",
-            self._stage,
+            f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",
+            self._job.stage,
             pch.words_without_source(compiled.made),
             len(self._toolchain.clang),
             compiled.variables,
@@ -419,7 +388,7 @@ class _PchSpawn:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.is_current(recipe):
             return found
-        small = (self._kind, of.headers)
+        small = (self._job.kind, of.headers)
         if small in self._pchs.small:
             return pch.SMALL
         if recipe.file not in self._pchs.failed and group.users_of(of.headers) < FEWEST_USERS:

@@ -1,7 +1,7 @@
-"""SPAWN functions of this tool's commands: without a shell, possibly on another machine.
+"""How this tool's commands run: without a shell, possibly on another machine.
 
-SCons runs every command through ``SPAWN``, which is in no signature. These functions split
-arguments quoted by SCons as a shell would, but run no shell. A command that fails in
+SCons runs every command through ``SPAWN``, which is in no signature. Ours splits arguments quoted
+by SCons as a shell would, and gives them to a runner, but runs no shell. A command that fails in
 ``OFFLOAD_DIST`` or ``OFFLOAD_LAUNCHER`` for the engine's own reasons runs once more on this
 machine, with a message.
 """
@@ -20,6 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +31,17 @@ from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import usual_folder
 from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.scons import compat, readers
+from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
-from offload_tool.scons.state.pass_state import depfile_of
 from offload_tool.toolchain.probe import Toolchain
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
-    from offload_tool.sccache_dist.session import Session
     from offload_tool.scons.types import Environment
 
+Runner = Callable[[list[str], dict[str, str]], int]
+"""Runs a command in an environment; returns the exit status."""
 
 _printing = threading.Lock()
 
@@ -77,59 +79,63 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
     }
 
 
-def device_spawn(env: Environment, kind: str) -> Callable[..., int]:
-    """Return the SPAWN function of device compiles.
+def device_runner(env: Environment, kind: str) -> Runner:
+    """Return the runner of device compiles.
 
     :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
     folder = env.subst("$OFFLOAD_DIST")
     launcher = readers.launcher(env, folder)
+    toolchain = readers.toolchain(env)
     if folder and LANGUAGES[kind].is_distributed:
-        return _distributed(env, readers.place(env, "OFFLOAD_DIST"))
+        from offload_tool.sccache_dist.config import load_distribution
+
+        place = readers.place(env, "OFFLOAD_DIST")
+        load_distribution(place).check_compiler(toolchain)
+        return _distributed(place)
     if launcher:
-        return _with_launcher(tuple(launcher), readers.toolchain(env), is_device=True)
-    clang = readers.toolchain(env).clang
+        return _with_launcher(tuple(launcher), toolchain, is_device=True)
+    clang = toolchain.clang
     is_direct = env["OFFLOAD_DIRECT"] and LANGUAGES[kind].is_direct and len(clang) == 1
-    return _without_driver(clang) if is_direct else command_spawn(clang)
+    return _without_driver(clang) if is_direct else partial(run_words, program=len(clang))
 
 
-def host_spawn(env: Environment) -> Callable[..., int]:
-    """Return the SPAWN function of host compiles."""
+def host_runner(env: Environment) -> Runner:
+    """Return the runner of host compiles."""
     toolchain, launcher = readers.toolchain(env), tuple(readers.launcher(env))
     if launcher:
         return _with_launcher(launcher, toolchain, is_device=False)
-    return command_spawn(toolchain.clang)
+    return partial(run_words, program=len(toolchain.clang))
 
 
-class DirectSpawn:
-    """The SPAWN function of passes that run without the driver, if possible."""
+class DirectRunner:
+    """Runs passes without the driver, if possible."""
 
     def __init__(self, clang: tuple[str, ...]) -> None:
         from offload_tool.run.driverless import DirectPasses
 
         self._passes = DirectPasses()
-        self._through_driver = command_spawn(clang)
+        self._program = len(clang)
         self._stages: Stages | None = None
 
-    def in_stages(self, stages: Stages) -> DirectSpawn:
+    def in_stages(self, stages: Stages) -> DirectRunner:
         """Return a copy for one pass, which runs in stages."""
         made = copy.copy(self)
         made._stages = stages
         return made
 
-    def __call__(
-        self, shell: Any, escape: Any, name: str, words: list[str], env: dict[str, str]
-    ) -> int:
-        """Run the command of a pass, as SCons's SPAWN."""
+    def __call__(self, command: list[str], environment: dict[str, str]) -> int:
+        """Run the command of a pass."""
+        stages = self._stages
         # Between the builds of one process, the user may install another compiler.
-        command, stages = split_words(words), self._stages
-        done = None if compat.is_interactive() else self._passes.run(command, env, stages)
-        if done is not None:
-            return done
+        if not compat.is_interactive():
+            done = self._passes.run(command, environment, stages)
+            if done is not None:
+                return done
         if stages is not None:
             stages.forget()
-        status = self._through_driver(shell, escape, name, words, env)
+        status = run_words(command, environment, self._program)
         if status:
             self._passes.advise(command)
         return status
@@ -141,122 +147,93 @@ class DirectSpawn:
         return self._passes.run_quietly(command, environment, self._stages)
 
 
-def without_leftovers(spawn: Callable[..., int], node: Any) -> Callable[..., int]:
-    """Return the SPAWN function of a pass that removes its depfile on failure."""
+def without_leftovers(run: Runner, node: Any) -> Runner:
+    """Return the runner of a pass that removes its depfile on failure."""
 
-    def run(*arguments: Any) -> int:
-        status = spawn(*arguments)
+    def run_cleanly(command: list[str], environment: dict[str, str]) -> int:
+        status = run(command, environment)
         if status:
             Path(depfile_of(node)).unlink(missing_ok=True)
         return status
 
-    return run
+    return run_cleanly
 
 
-def with_cut_off(
-    spawn: Callable[..., int],
-    node: Any,
-    accelerated: Callable[[Callable[..., int]], Callable[..., int]],
-) -> Callable[..., int]:
-    """Return the SPAWN function of a device pass that stops if its bitcode is unchanged.
+def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]) -> Runner:
+    """Return the runner of a device pass that stops if its bitcode is unchanged.
 
-    `accelerated` wraps a SPAWN function in a faster one. The output stays until the bitcode
-    changes, and is removed if the compile fails.
+    `accelerated` makes a runner faster. The output stays until the bitcode changes, and is removed
+    if the compile fails.
     """
     from offload_tool.run.cut_off import Stages
 
-    if not isinstance(spawn, DirectSpawn):
-        return accelerated(spawn)
+    if not isinstance(run, DirectRunner):
+        return accelerated(run)
     stages = Stages()
-    whole = accelerated(spawn.in_stages(stages))
+    whole = accelerated(run.in_stages(stages))
     node.set_precious()
 
-    def run(*arguments: Any) -> int:
+    def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
         output = Path(node.get_internal_path())
         records_of(node).begin_stages(stages)
         if not stages.known:
             output.unlink(missing_ok=True)
-        status = whole(*arguments)
+        status = whole(command, environment)
         if status:
             output.unlink(missing_ok=True)
         return status
 
-    return run
+    return run_in_stages
 
 
-_without_driver = functools.lru_cache(maxsize=8)(DirectSpawn)
+_without_driver = functools.lru_cache(maxsize=8)(DirectRunner)
 
 
 @functools.lru_cache(maxsize=8)
-def _with_launcher(
-    launcher: tuple[str, ...], toolchain: Toolchain, *, is_device: bool
-) -> Callable[..., int]:
+def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device: bool) -> Runner:
     from offload_tool.run.launcher_key import run_launched
     from offload_tool.sccache_dist.fallback import run_with_launcher
 
-    clang = toolchain.clang
+    program = len(toolchain.clang)
 
-    def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
+    def run(words: list[str], environment: dict[str, str]) -> int:
         def run_once(before: Sequence[str], command: Sequence[str]) -> int:
             if not is_device:
-                return run_words([*before, *command], len(before) + len(clang), env)
-            with shortened([*command], len(clang)) as short:
-                return _finish(*run_with_launcher(before, short, env))
+                return run_words([*before, *command], environment, len(before) + program)
+            with shortened([*command], program) as short:
+                return _finish(*run_with_launcher(before, short, environment))
 
-        command = split_words(words)
-        used = launcher if tuple(command[: len(launcher)]) == launcher else ()
+        used = launcher if tuple(words[: len(launcher)]) == launcher else ()
         try:
-            return run_launched(used, command[len(used) :], env, toolchain.identity, run_once)
+            return run_launched(used, words[len(used) :], environment, toolchain.identity, run_once)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
 
     return run
 
 
-def _distributed(env: Environment, folder: str) -> Callable[..., int]:
-    from offload_tool.sccache_dist.config import load_distribution
-
-    load_distribution(folder).check_compiler(readers.toolchain(env))
-    return _spawn_of(folder)
-
-
 @functools.lru_cache(maxsize=8)
-def _spawn_of(folder: str) -> Callable[..., int]:
+def _distributed(folder: str) -> Runner:
     from offload_tool.sccache_dist.config import load_distribution
     from offload_tool.sccache_dist.session import Session
 
     session = Session(load_distribution(folder))
-    beginning = _Once(session)
+    beginning = threading.Lock()
+    has_begun = False
 
-    def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
+    def run(command: list[str], environment: dict[str, str]) -> int:
+        nonlocal has_begun
         try:
-            beginning.wait()
-            finished, message = session.run(split_words(words), env)
+            with beginning:  # with the first compile, if there is any
+                if not has_begun:
+                    _say(session.begin())
+                    has_begun = True
+                    atexit.register(lambda: _say(session.summary()))
+            return _finish(*session.run(command, environment))
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
-        return _finish(finished, message)
 
     return run
-
-
-class _Once:
-    """Starts a session with the first compile, if there is any."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-        self._begun = False
-
-    def wait(self) -> None:
-        """Start the session, or wait until another thread has."""
-        with self._lock:
-            if not self._begun:
-                _say(self._session.begin())
-                self._begun = True
-                atexit.register(self._end)
-
-    def _end(self) -> None:
-        _say(self._session.summary())
 
 
 def _finish(finished: Finished, message: str) -> int:
@@ -288,27 +265,29 @@ _EXPANSION = re.compile(r"`|\$[({A-Za-z_]")
 
 
 def command_spawn(program: Sequence[str]) -> Callable[..., int]:
-    """Return the SPAWN function of commands that begin with `program`.
+    """Return the SPAWN function of commands that begin with `program`."""
+    return spawn_of(partial(run_words, program=len(program)))
 
-    It uses no shell: no file name can become a command. A command that is too long for the system
-    goes into a response file.
+
+def spawn_of(run: Runner) -> Callable[..., int]:
+    """Return the SPAWN function that uses no shell: no file name can become a command."""
+
+    def spawn(
+        _shell: Any, _escape: Any, _name: str, parts: list[str], environment: dict[str, str]
+    ) -> int:
+        return run(split_words(parts), environment)
+
+    return spawn
+
+
+def run_words(command: list[str], environment: Mapping[str, str], program: int) -> int:
+    """Run a command whose first `program` arguments name the program; return its exit status.
+
+    A command that is too long for the system goes into a response file.
     """
-    return _with_program(tuple(program))
-
-
-@functools.lru_cache(maxsize=32)
-def _with_program(program: tuple[str, ...]) -> Callable[..., int]:
-    def run(_shell: Any, _escape: Any, _name: str, words: list[str], env: dict[str, str]) -> int:
-        return run_words(split_words(words), len(program), env)
-
-    return run
-
-
-def run_words(command: list[str], program: int, variables: dict[str, str]) -> int:
-    """Run a command whose first `program` arguments name the program; return its exit status."""
     with shortened(command, program) as short:
         try:
-            return subprocess.call(short, env=variables)
+            return subprocess.call(short, env=environment)
         except OSError as error:
             sys.stderr.write(f"offload: '{short[0]}' cannot be run: {error.strerror}\n")
             return _CANNOT_RUN

@@ -47,12 +47,8 @@ def _boolean_or(other: Reader) -> Reader:
     return read
 
 
-def _wrong(env: Environment, given: Any) -> Any:
-    return _WRONG
-
-
 def _text(env: Environment, given: Any) -> Any:
-    return given if _is_text(given) else _WRONG
+    return given if given is None or _is_item(given) else _WRONG
 
 
 def _json_file(env: Environment, given: Any) -> Any:
@@ -84,10 +80,6 @@ def _flags_of_targets(env: Environment, given: Any) -> Any:
         value is not None and _words(env, value) is not _WRONG for value in found.values()
     )
     return found if is_right else _WRONG
-
-
-def _is_text(value: Any) -> bool:
-    return value is None or _is_item(value)
 
 
 def _is_item(value: Any) -> bool:
@@ -138,7 +130,7 @@ def _headers(env: Environment, given: Any) -> Any:
 
 
 def _boolean(default: bool) -> Variable:
-    return Variable(default, "True or False", _boolean_or(_wrong))
+    return Variable(default, "True or False", _boolean_or(lambda *_: _WRONG))
 
 
 _TEXT = Variable("", "a text", _text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
@@ -43,12 +42,11 @@ from offload_tool.scons.builders.programs import (
     offload_shared_library,
 )
 from offload_tool.scons.builders.standard import accept_offload_sources
-from offload_tool.scons.extras.compile_commands import database_node
-from offload_tool.scons.extras.report import report_node
+from offload_tool.scons.extras.compile_commands import offload_compilation_database
+from offload_tool.scons.extras.report import offload_report
 from offload_tool.scons.extras.summary import offload_progress
-from offload_tool.scons.graph.call_cache import for_kinds
+from offload_tool.scons.graph.call_cache import KINDS
 from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
-from offload_tool.scons.languages.kpack import given_archives
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -119,7 +117,7 @@ def _as_builder(name: str, method: Any) -> Any:
         call = readers.call(env, overrides)
         local = call.env
         if method is offload_compilation_database:
-            return SCons.Node.NodeList(method(local, _one_name(local, target), []))
+            return SCons.Node.NodeList(method(local, _one_name(local, target)))
         if local["OFFLOAD_TARGETS"] and name not in _READ_TARGETS:
             raise UsageError(
                 f"{name}: OFFLOAD_TARGETS would mean nothing, as it takes the target IDs of "
@@ -133,7 +131,8 @@ def _as_builder(name: str, method: Any) -> Any:
         except UsageError as error:
             what = name if target is None else f"{name} of '{target}'"
             raise UsageError(f"{what}: {error}") from None
-        return SCons.Node.NodeList(method(call.for_kinds(_kinds(local, nodes)), target, nodes))
+        kinds = filter(None, (kind_of(local, node) for node in nodes))
+        return SCons.Node.NodeList(method(call.for_kinds(kinds), target, nodes))
 
     builder.__doc__ = method.__doc__
     return _as_users_see_it(builder)
@@ -147,11 +146,6 @@ def _as_question(method: Any) -> Any:
         return method(readers.call(env, {}).env, *arguments)
 
     return _as_users_see_it(question)
-
-
-def _kinds(env: Environment, nodes: Iterable[Node]) -> set[str]:
-    """Return the offload kinds of a builder's sources."""
-    return {kind for kind in (kind_of(env, node) for node in nodes) if kind is not None}
 
 
 def _as_users_see_it(method: Any) -> Any:
@@ -171,17 +165,15 @@ def _as_users_see_it(method: Any) -> Any:
 
 def offload_kpack(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the kpack archives that programs, libraries and objects load, for installation."""
-    return given_archives(sources)
-
-
-def offload_report(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
-    """Return the page of ``offload-tool report`` about files with device images."""
-    return [report_node(env, target, sources)]
-
-
-def offload_compilation_database(env: Environment, target: str | None, source: Any) -> list[Node]:
-    """Return ``compile_commands.json``: one entry per source and target, the host's first."""
-    return [database_node(env, target)]
+    found: dict[Node, None] = {}
+    for node in sources:
+        archives = getattr(node.attributes, "offload_kpack_archives", None)
+        if not archives:
+            raise UsageError(
+                f"'{node}' was built without OFFLOAD_KPACK; set it there to have kpack archives"
+            )
+        found.update(dict.fromkeys(archives))
+    return list(found)
 
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
@@ -198,7 +190,7 @@ def offload_host_runtime(env: Environment) -> str | None:
 def offload_cuda_toolkit(env: Environment) -> str | None:
     """Return the folder of the CUDA toolkit that sources compile with; None if none is usable."""
     try:
-        found = readers.toolchain(for_kinds(env, ["cuda"]), lenient=False)
+        found = readers.toolchain(env.Override({KINDS: "cuda"}), lenient=False)
     except CompilerError:
         return None
     return found.cuda or None

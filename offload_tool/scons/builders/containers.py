@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.scons import actions, readers
 from offload_tool.scons.builders.objects import offload_device_archive
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
@@ -18,6 +17,7 @@ from offload_tool.scons.graph.containers import (
     bundle_node,
     device_of,
     entry_names,
+    label_entry,
     package_node,
     wrap_node,
 )
@@ -33,6 +33,7 @@ from offload_tool.scons.graph.units import (
     packaged_ids,
     path_from_top,
     source_nodes,
+    target_texts,
     unit_of,
     units,
 )
@@ -99,20 +100,17 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
         kind = bundle_kind(env)
         ids = [device.entry_id(kind) for device in readers.devices(env, kind)]
     stem = output_stem(env, target, bundle)
-    suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else env.subst("$OFFLOADDEVICESUFFIX")
+    suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADDEVICESUFFIX"
     options: dict[str, Any] = {**readers.unbundling(env)}
     if env["OFFLOAD_BUNDLE_TYPE"]:
         options["file_type"] = file_type
     nodes = []
     names = entry_names(ids, [entry.target_id.replace(":", "_") or entry.kind for entry in ids])
     for entry, name in zip(ids, names, strict=True):
-        file = stem.dir.File(f"{stem.name}.{name}{suffix}")
+        file = stem.file(env, f".{name}{suffix}")
         spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
         nodes.append(actions.UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec))
-        if entry.kind != "host":
-            file.attributes.offload_kind = kind_outside_bundles(entry)
-            file.attributes.offload_device = device_of(entry)
-        file.attributes.offload_entry_id = entry
+        label_entry(file, entry)
     return nodes
 
 
@@ -132,7 +130,7 @@ def offload_package(env: Environment, target: str | None, sources: list[Node]) -
             images += device_nodes(env, unit_of(env, node, Stem.of(node, owner)))
         else:
             images.append(node)
-    given = _given_devices(
+    given = _given_entries(
         env, [node for node in images if not hasattr(node.attributes, "offload_device")]
     )
     keys = _package_keys(env, images)
@@ -151,28 +149,23 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     ``.a``, each is an archive of all images for its target ID.
     """
     package = only_source(sources, "OffloadExtract takes one file")
-    kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
-    wanted = [
-        (kind_outside_bundles(entry), device_of(entry), entry)
-        for entry in dict.fromkeys(packaged_ids(env))
-    ]
-    if not wanted:
-        devices = readers.devices(env, kind)
-        wanted = [(kind, device, device.entry_id(kind)) for device in devices]
+    entries = list(dict.fromkeys(packaged_ids(env)))
+    if not entries:
+        kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
+        entries = [device.entry_id(kind) for device in readers.devices(env, kind)]
     stem = output_stem(env, target, package)
     is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
-    suffix = _ARCHIVE_SUFFIX if is_archive else env.subst("$OFFLOADDEVICESUFFIX")
+    suffix = _ARCHIVE_SUFFIX if is_archive else "$OFFLOADDEVICESUFFIX"
     options = {"archive": True} if is_archive else {}
-    names = entry_names([row[2] for row in wanted], [row[1].filename for row in wanted])
+    devices = [device_of(entry) for entry in entries]
+    names = entry_names(entries, [device.filename for device in devices])
     nodes = []
-    for (kind, device, entry), name in zip(wanted, names, strict=True):
-        file = stem.dir.File(f"{stem.name}.{name}{suffix}")
+    for entry, device, name in zip(entries, devices, names, strict=True):
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
-        spec = readers.spec(kind=kind, strings=strings, **options)
+        spec = readers.spec(kind=kind_outside_bundles(entry), strings=strings, **options)
+        file = stem.file(env, f".{name}{suffix}")
         nodes.append(actions.EXTRACT(env, file, package, _OFFLOAD_SPEC=spec))
-        file.attributes.offload_kind, file.attributes.offload_device = kind, device
-        if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
-            file.attributes.offload_entry_id = entry
+        label_entry(file, entry)
     return nodes
 
 
@@ -208,19 +201,14 @@ def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -
     kind = env.subst("$OFFLOAD_KIND").lower() or "hip"
     options: dict[str, Any] = {}
     if env["OFFLOAD_TARGETS"]:
-        options["target_ids"] = [_registered_id(env, text) for text in _target_texts(env)]
+        options["target_ids"] = [_registered_id(env, text) for text in target_texts(env)]
     if env["OFFLOAD_WRAPPER_LLVM"] not in (None, _CURRENT_WRAPPER):
         options["generation"] = env["OFFLOAD_WRAPPER_LLVM"]
     return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], sources, kind, **options)]
 
 
-def _target_texts(env: Environment) -> list[str]:
-    return [env.subst(text) for text in env.Split(env["OFFLOAD_TARGETS"])]
-
-
 def _registered_id(env: Environment, text: str) -> str:
     """Return the canonical target ID of a target ID or bundle entry ID."""
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
     from offload_tool.operations.wrap import registered_id
 
     if text.count("-") > 1:
@@ -268,8 +256,8 @@ def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
     return {key: env.subst(value)}
 
 
-def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, CompileTarget]]:
-    """Return the offload kinds and devices of plain files, from ``OFFLOAD_TARGETS``."""
+def _given_entries(env: Environment, nodes: list[Node]) -> dict[Node, BundleEntryID]:
+    """Return the entry IDs of plain files, from ``OFFLOAD_TARGETS``."""
     given = packaged_ids(env)
     if len(nodes) != len(given):
         raise UsageError(
@@ -277,5 +265,4 @@ def _given_devices(env: Environment, nodes: list[Node]) -> dict[Any, tuple[str, 
             f"carry no target ID ({', '.join(map(str, nodes)) or 'no file'}); "
             "expected one for each, in order"
         )
-    pairs = zip(nodes, given, strict=True)
-    return {node: (kind_outside_bundles(entry), device_of(entry)) for node, entry in pairs}
+    return dict(zip(nodes, given, strict=True))

@@ -158,12 +158,9 @@ def _linkable(node: Node) -> Any:
 
 def _is_device_archive(node: Node) -> bool:
     """Return True if a library has device code to link, from this tool or from clang's drivers."""
-    attributes = getattr(node, "attributes", None)
-    if attributes is None:
-        return False
-    if not hasattr(attributes, "offload_archive"):
-        attributes.offload_archive = _is_given_library(node)
-    return bool(attributes.offload_archive)
+    if not hasattr(node.attributes, "offload_archive"):
+        node.attributes.offload_archive = _is_given_library(node)
+    return bool(node.attributes.offload_archive)
 
 
 def _is_given_library(node: Node) -> bool:

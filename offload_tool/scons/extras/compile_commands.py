@@ -42,14 +42,15 @@ _DATABASE = SCons.Builder.Builder(
 )
 
 
-def database_node(env: Environment, target: str | None) -> Node:
-    """Declare the database of all passes that SConscripts declare, before or after this."""
+def offload_compilation_database(env: Environment, target: str | None) -> list[Node]:
+    """Return ``compile_commands.json``: one entry per source and target, the host's first."""
     passes = declared_passes(env)
     passes.keep_commands()
     node: Node = _DATABASE(env, env.fs.File(target or "compile_commands.json"), [])[0]
+    # SConscripts may declare further passes after this.
     env.Depends(node, compat.LateValue("all compile commands", lambda: _signed(passes, env)))
     env.NoCache(node)  # it contains this checkout's folder
-    return node
+    return [node]
 
 
 def _signed(passes: DeclaredPasses, env: Environment) -> str:
@@ -60,15 +61,12 @@ def _signed(passes: DeclaredPasses, env: Environment) -> str:
 
 
 def _write(path: str, env: Environment) -> None:
-    passes = [each for each in declared_passes(env) if _reads_source(each)]
-    ranks = {declared.node: number for number, declared in enumerate(passes)}
+    # An OpenMP host object reads the host IR, not the source.
+    passes = [each for each in declared_passes(env) if each.source in each.node.sources[:1]]
     first: dict[Any, int] = {}
     for declared in passes:
-        first.setdefault(declared.source, ranks[declared.node])
-    ordered = sorted(
-        passes,
-        key=lambda d: (first[d.source], d.target != "host", d.target, ranks[d.node]),
-    )
+        first.setdefault(declared.source, declared.number)
+    ordered = sorted(passes, key=lambda d: (first[d.source], d.target != "host", d.target))
     if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
         ordered = _one_for_each_source(ordered, wanted)
     entries = [
@@ -81,11 +79,6 @@ def _write(path: str, env: Environment) -> None:
             out.write(text.encode())
     except FileError as error:
         raise SCons.Errors.BuildError(errstr=str(error)) from error
-
-
-def _reads_source(declared: DeclaredPass) -> bool:
-    """Return True if a pass reads its source: an OpenMP host object reads the host IR."""
-    return declared.source in declared.node.sources[:1]
 
 
 def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[DeclaredPass]:

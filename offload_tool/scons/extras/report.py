@@ -28,13 +28,8 @@ _REPORT = SCons.Builder.Builder(
 )
 
 
-def report_node(env: Environment, target: str | None, sources: list[Node]) -> Node:
-    """Declare the page about `sources`: files of any sort with device images.
-
-    A separate program writes it, so that `scons` loads neither plotly nor its data.
-
-    :raises UsageError: ``OFFLOAD_REPORT_BEFORE`` does not list one file for each source.
-    """
+def offload_report(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
+    """Return the page of ``offload-tool report`` about files with device images."""
     given = SCons.Util.flatten([env["OFFLOAD_REPORT_BEFORE"] or []])
     before: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
     if before and len(before) != len(sources):
@@ -47,6 +42,7 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
         filter(None, (_PACKAGES, variables.get("PYTHONPATH")))
     )
     compare = [word for node in before for word in ("--compare", node)]
+    # A separate program writes it, so that `scons` loads neither plotly nor its data.
     node: Node = _REPORT(
         env,
         env.fs.File(target or "report.html"),
@@ -57,7 +53,7 @@ def report_node(env: Environment, target: str | None, sources: list[Node]) -> No
     )[0]
     adopt_plain([node])
     env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
-    return node
+    return [node]
 
 
 @functools.cache

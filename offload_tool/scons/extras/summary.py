@@ -7,19 +7,21 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import SCons.Node
 import SCons.Script
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
+from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.node_classes import records_of
 
 if TYPE_CHECKING:
+    from offload_tool.scons.spawn import Runner
     from offload_tool.scons.types import Environment, Node
 
 _HOST = "host"
@@ -51,18 +53,18 @@ class _Outcome:
     """Why it ran; empty if it did not."""
 
 
-def timed(spawn: Callable[..., Any], declared: DeclaredPass) -> Callable[..., Any]:
-    """Return a SPAWN function that also measures the time of a pass's command."""
+def timed(run: Runner, declared: DeclaredPass) -> Runner:
+    """Return a runner that also measures the time of a pass's command."""
     declared.seconds = 0.0
 
-    def run(*arguments: Any) -> Any:
+    def run_timed(command: list[str], environment: dict[str, str]) -> int:
         start = time.perf_counter()
         try:
-            return spawn(*arguments)
+            return run(command, environment)
         finally:
             declared.seconds = (declared.seconds or 0.0) + time.perf_counter() - start
 
-    return run
+    return run_timed
 
 
 def ask_for_summary(env: Environment) -> None:
@@ -71,9 +73,9 @@ def ask_for_summary(env: Environment) -> None:
     if env["OFFLOAD_SUMMARY"] is not True:
         passes.summary_file = env.File(env["OFFLOAD_SUMMARY"]).get_abspath()
     if env["OFFLOAD_PCH"] and passes.pch_statistics is None:
-        from offload_tool.scons.pch import pch_statistics
+        from offload_tool.scons.pch import Pchs
 
-        passes.pch_statistics = pch_statistics(env)
+        passes.pch_statistics = compat.of_build(env, Pchs).statistics
     if not passes.are_summed_up:
         passes.are_summed_up = True
         atexit.register(_print, passes)

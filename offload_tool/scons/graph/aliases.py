@@ -20,7 +20,6 @@ import SCons.Node.FS
 
 from offload_tool.errors import OffloadError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target
-from offload_tool.scons import compat
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -64,13 +63,8 @@ def _is_alone(node: Any, device: CompileTarget) -> bool:
     return True
 
 
-def look_up_target_ids() -> None:
-    """Make SCons look up target IDs on the command line, in any spelling."""
-    compat.look_up_also(_look_up)
-
-
-def _look_up(name: str, curdir: str | None = None) -> Any:
-    """Return the alias for a name on the command line, or None.
+def look_up(name: str, curdir: str | None = None) -> Any:
+    """Return the alias for a target ID on the command line, in any spelling, or None.
 
     SCons looks up names in SConscripts without `curdir`; they mean files.
     """

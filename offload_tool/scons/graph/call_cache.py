@@ -78,11 +78,6 @@ class Call:
         return self._of_kinds[text]
 
 
-def for_kinds(env: Environment, kinds: Iterable[str]) -> Environment:
-    """Return an environment whose compiler can compile sources of these offload kinds."""
-    return Call(env).for_kinds(kinds)
-
-
 def answers_of(env: Environment) -> Answers | None:
     """Return the results for an environment of `for_kinds`; None for others."""
     found: Answers | None = env.get(_ANSWERS)
@@ -95,34 +90,22 @@ def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
     return find() if answers is None else answers.once(text, find)
 
 
+class _Calls(dict[int, "_Variables"]):
+    """The last calls of each environment, by its ``id()``."""
+
+
 def call_of(env: Environment, overrides: dict[str, Any], around: Any, read: Read) -> Call:
     """Return the cached equal call, or a new one with the result of `read`.
 
     `around` is the rest of the cache key: any comparable value.
     """
-    return compat.of_build(env, _Calls).get(env, overrides, around, read)
-
-
-class _Calls:
-    """The last calls of each environment."""
-
-    def __init__(self) -> None:
-        self._by_env: dict[int, _Variables] = {}
-
-    def get(
-        self,
-        env: Environment,
-        overrides: dict[str, Any],
-        around: Any,
-        read: Read,
-    ) -> Call:
-        known = self._by_env.get(id(env))
-        if known is None or not known.are_those_of(env, around):
-            known = _Variables(env, around)
-            self._by_env.pop(id(env), None)
-            self._by_env[id(env)] = known
-            _forget_oldest(self._by_env)
-        return known.call(overrides, read)
+    calls = compat.of_build(env, _Calls)
+    known = calls.get(id(env))
+    if known is None or not known.are_those_of(env, around):
+        calls.pop(id(env), None)
+        known = calls[id(env)] = _Variables(env, around)
+        _forget_oldest(calls)
+    return known.call(overrides, read)
 
 
 class _Variables:

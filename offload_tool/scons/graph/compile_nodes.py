@@ -30,15 +30,18 @@ from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, identified, label
 from offload_tool.scons.spawn import (
-    device_spawn,
-    host_spawn,
+    Runner,
+    device_runner,
+    host_runner,
+    spawn_of,
     toolchain_variables,
     with_cut_off,
     without_leftovers,
 )
 from offload_tool.scons.state.build_log import declared_passes
+from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
-from offload_tool.scons.state.pass_state import PassRecords, depfile_of
+from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.toolchain.driver_cache import device_libraries
 
 if TYPE_CHECKING:
@@ -57,21 +60,11 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")
         plain = next(names)
-        node = first_free(plain, plain, names, partial(_device_node, env, unit, job, device))
+        node = first_free(plain, plain, names, partial(_compile, env, unit, job))
         is_relocatable = job.rdc or job.language.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
     return made
-
-
-def _device_node(
-    env: Environment, unit: Unit, job: CompilePass, device: CompileTarget, node: Node
-) -> Node:
-    return _compile(
-        *(env, actions.DEVICE, node, unit, job),
-        _OFFLOAD_TARGET_ID=device.name,
-        _OFFLOAD_ARCH_FLAGS=readers.arch_flags(env, device),
-    )
 
 
 def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Node]:
@@ -93,17 +86,17 @@ def host_node(
     """Return the host object of a source; it depends on no device image."""
     suffix = "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX"
     node = name or unit.stem.file(env, suffix)
-    variables: dict[str, Any] = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
     job = _pass(env, unit, "host")
     if job.compiles_source:
-        _compile(env, actions.HOST, node, unit, job, **variables)
+        _compile(env, unit, job, node, shared=shared)
     else:
         _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
         actions.HOST_FROM_IR(
             env,
             node,
             _host_ir_node(env, unit),
-            **{**toolchain_variables(env), "SPAWN": host_spawn(env), **variables},
+            **{**toolchain_variables(env), "SPAWN": spawn_of(host_runner(env))},
+            _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
@@ -118,7 +111,7 @@ def host_node(
 def _host_ir_node(env: Environment, unit: Unit) -> Node:
     """Return the node of the host IR, which is rebuilt when a source file is replaced."""
     node = unit.stem.file(env, ".host.bc")
-    return _compile(env, actions.HOST, node, unit, _pass(env, unit, "host-ir"))
+    return _compile(env, unit, _pass(env, unit, "host-ir"), node)
 
 
 def _pass(
@@ -128,61 +121,64 @@ def _pass(
 
 
 def _compile(
-    env: Environment, builder: Any, node: Node, unit: Unit, job: CompilePass, **variables: Any
+    env: Environment, unit: Unit, job: CompilePass, node: Node, *, shared: bool = False
 ) -> Node:
     """Declare a node that the compiler makes from a source, with exact dependencies."""
-    toolchain = readers.toolchain(env)
+    toolchain, device = readers.toolchain(env), job.device
     sources = [unit.source]
     if job.needs_host_ir:
         sources.append(_host_ir_node(env, unit))
-    command = "$OFFLOADDEVICECOM" if job.device is not None else "$OFFLOADHOSTCOM"
-    declared = declared_passes(env).add(
-        node, unit.source, command, job.device.name if job.device else "host"
-    )
-    machine = job.device.triple if job.device is not None else "host"
+    variables: dict[str, Any]
+    if device is None:
+        builder, command, machine = actions.HOST, "$OFFLOADHOSTCOM", "host"
+        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
+    else:
+        builder, command, machine = actions.DEVICE, "$OFFLOADDEVICECOM", device.triple
+        flags = readers.arch_flags(env, device)
+        variables = {"_OFFLOAD_TARGET_ID": device.name, "_OFFLOAD_ARCH_FLAGS": flags}
+    target = device.name if device is not None else "host"
+    declared = declared_passes(env).add(node, unit.source, command, target)
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
-    common = once(env, like, lambda: _common_to_passes(env, unit, job))
-    spawn = common["SPAWN"]
+    common, run = once(env, like, lambda: _common_to_passes(env, unit, job))
 
-    def accelerated(spawn: Any) -> Any:
+    def accelerated(run: Runner) -> Runner:
         if not env["OFFLOAD_PCH"]:
-            return spawn
-        from offload_tool.scons.pch import pch_spawn  # few builds need it
+            return run
+        from offload_tool.scons.pch import PchRunner  # few builds need it
 
-        own = (variables.get(name) for name in ("_OFFLOAD_TARGET_ID", "_OFFLOAD_PIC_FLAGS"))
-        return pch_spawn(env, node, job, (common, *map(str, own)), spawn)
+        return PchRunner(env, node, job, (common, target, shared), run)
 
     if env["OFFLOAD_CUTOFF"] and job.language.is_direct and job.stage == "device" and not job.rdc:
-        spawn = with_cut_off(spawn, node, accelerated)
+        run = with_cut_off(run, node, accelerated)
     else:
-        spawn = accelerated(spawn)
-    variables["SPAWN"] = spawn = without_leftovers(spawn, node)
+        run = accelerated(run)
+    run = without_leftovers(run, node)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
-        variables["SPAWN"] = timed(spawn, declared)
+        run = timed(run, declared)
+    variables["SPAWN"] = spawn_of(run)
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
         with compat.at_top(env):
             variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
-    flags = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
-    builder(common, node, sources, **variables, _OFFLOAD_PASS_FLAGS=flags)
+    variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
+    builder(common, node, sources, **variables)
     readers.add_environment(env, node)
     node.add_dependency(libraries)
     identified(env, [node])
     return node
 
 
-def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
-    """Return the environment that all similar passes share."""
+def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[Environment, Runner]:
+    """Return the environment and the runner that all similar passes share."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
     variables = toolchain_variables(env)
     if job.language.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
-    is_device = job.device is not None
-    variables["SPAWN"] = device_spawn(env, unit.kind) if is_device else host_spawn(env)
-    return env.Override(
+    run = device_runner(env, unit.kind) if job.device is not None else host_runner(env)
+    common = env.Override(
         {
             **variables,
             "_OFFLOAD_LOCAL_FLAGS": local,
@@ -193,6 +189,7 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> Any:
             "_OFFLOAD_SHOWN": _shown_source,
         }
     )
+    return common, run
 
 
 def _shown_source(
@@ -230,17 +227,12 @@ def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, co
     words = (*options_of(readers.toolchain(env).clang), *_flag_words(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):
         node.attributes.offload_records = PassRecords(node, job, command, words)
-        if keeps_temporaries(all_words(words)):
-            _run_alone(env, node, unit)
+        if keeps_temporaries(all_words(words)):  # named after the source: one compile at a time
+            stem = os.path.splitext(unit.source.name)[0]
+            env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
     if SCons.Script.GetOption("clean"):  # the depfile exists only after a failed compile
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
-
-
-def _run_alone(env: Environment, node: Node, unit: Unit) -> None:
-    """Serialize compiles that keep temporaries named after the same source."""
-    stem = os.path.splitext(unit.source.name)[0]
-    env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
 
 
 def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:

@@ -110,19 +110,23 @@ def package_node(
     env: Environment,
     names: Iterable[Node],
     nodes: list[Node],
-    given: Mapping[Node, tuple[str, CompileTarget]] = MappingProxyType({}),
+    given: Mapping[Node, BundleEntryID] = MappingProxyType({}),
     keys: Mapping[Node, dict[str, str]] = MappingProxyType({}),
     base: Node | None = None,
 ) -> Node:
-    """Declare the offload binary of nodes with known or `given` kind and device.
+    """Declare the offload binary of nodes with known kind and device, or `given` entry ID.
 
     `keys` are further keys of images. The images are appended to the offload binary `base`, if any.
     The node gets the first free name of `names`.
     """
     images = []
     for node in nodes:
-        own = node.attributes
-        kind, device = given.get(node) or (own.offload_kind, own.offload_device)
+        own, entry = node.attributes, given.get(node)
+        kind, device = (
+            (own.offload_kind, own.offload_device)
+            if entry is None
+            else (kind_outside_bundles(entry), device_of(entry))
+        )
         arch = str(device.target_id or "")
         image: dict[str, Any] = {"kind": kind, "triple": device.packaged_triple, "arch": arch}
         if node.get_suffix() == ".cubin" and getattr(own, "offload_relocatable", False):
@@ -238,6 +242,15 @@ def device_of(entry: BundleEntryID) -> CompileTarget:
     """Return an entry's device, named after its triple if it has no target ID."""
     target_id = TargetID.parse(entry.target_id, allow_unknown=True) if entry.target_id else None
     return CompileTarget(entry.target_id or entry.triple.rstrip("-"), entry.triple, target_id)
+
+
+def label_entry(node: Node, entry: BundleEntryID) -> None:
+    """Record on a node which entry of a container it is."""
+    if entry.kind != OffloadKind.HOST:
+        node.attributes.offload_kind = kind_outside_bundles(entry)
+        node.attributes.offload_device = device_of(entry)
+    if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
+        node.attributes.offload_entry_id = entry
 
 
 def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:

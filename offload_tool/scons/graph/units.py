@@ -315,6 +315,11 @@ def entry_id(node: Node) -> BundleEntryID | None:
     return found
 
 
+def target_texts(env: Environment) -> list[str]:
+    """Return the IDs of ``OFFLOAD_TARGETS`` as given."""
+    return [env.subst(text) for text in env.Split(env["OFFLOAD_TARGETS"])]
+
+
 def given_ids(env: Environment) -> list[BundleEntryID]:
     """Return the bundle entry IDs of ``OFFLOAD_TARGETS``, as the bundler reads its targets.
 
@@ -346,9 +351,8 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
     def known(target_id: TargetID) -> bool:
         return readers.knows_processor(env, target_id)
 
-    texts = [env.subst(text) for text in env.Split(env["OFFLOAD_TARGETS"])]
     try:
-        found: list[BundleEntryID] = read(texts, warn=warn, known=known)
+        found: list[BundleEntryID] = read(target_texts(env), warn=warn, known=known)
     except (EntryIDError, UsageError) as error:
         raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
     return found

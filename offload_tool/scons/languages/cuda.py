@@ -165,13 +165,14 @@ def linked_objects(
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
+    from offload_tool.nvidia.nvlink import no_nvlink
 
-    linker = _linker(env)
-    images = (
-        []
-        if linker is None
-        else [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
-    )
+    images = []
+    if readers.ptxas(env) is not None:  # otherwise the CUDA driver links PTX itself
+        linker = readers.nvlink(env)
+        if linker is None:
+            raise CompilerError(no_nvlink("relocatable CUDA code"))
+        images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
     cc = readers.toolchain(env).cc
     variables = {**toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
@@ -190,18 +191,6 @@ def linked_objects(
         _OFFLOAD_SPEC=readers.spec(),
     )
     return identified(env, [embedded, registration])
-
-
-def _linker(env: Environment) -> NvLinker | None:
-    """Return the device linker; None without ptxas, as the CUDA driver links PTX itself."""
-    from offload_tool.nvidia.nvlink import no_nvlink
-
-    if readers.ptxas(env) is None:
-        return None
-    found = readers.nvlink(env)
-    if found is None:
-        raise CompilerError(no_nvlink("relocatable CUDA code"))
-    return found
 
 
 def _link_node(

@@ -27,8 +27,7 @@ import glob
 import os
 import posixpath
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,28 +86,6 @@ class PackedCode:
     kernel_name: str
     device: CompileTarget
     node: Any
-
-
-@dataclass
-class _Contents:
-    """The content of an archive node."""
-
-    packing: Packing
-    device: CompileTarget
-    codes: dict[str, Any] = field(default_factory=dict)
-    """The node of each kernel name."""
-    nodes: set[Any] = field(default_factory=set)
-
-    def text(self) -> str:
-        rows = sorted((name, node.get_internal_path()) for name, node in self.codes.items())
-        packing = self.packing
-        return readers.spec(
-            group=packing.group,
-            target_id=self.device.name,
-            scheme=packing.scheme,
-            interface=packing.interface,
-            codes=rows,
-        )
 
 
 def packing_of(env: Environment, name: str) -> Packing | None:
@@ -192,15 +169,12 @@ def marker_node(
     )
 
 
-def codes_of(nodes: Iterable[Any]) -> list[PackedCode]:
+def codes_of(nodes: Iterable[Node]) -> list[PackedCode]:
     """Return the separate code of objects and static libraries, for the output of their link.
 
     A shared library finds its own archives, relative to its folder.
     """
-    found: list[PackedCode] = []
-    for node in nodes:
-        found += getattr(getattr(node, "attributes", None), "offload_kpack", ())
-    return found
+    return [code for node in nodes for code in getattr(node.attributes, "offload_kpack", ())]
 
 
 def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -> None:
@@ -216,42 +190,24 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
     node.add_prerequisite(list(archives))
 
 
-def given_archives(nodes: Iterable[Any]) -> list[Any]:
-    """Return the archives of programs, libraries and objects.
-
-    :raises UsageError: one of them has none.
-    """
-    found: dict[Any, None] = {}
-    for node in nodes:
-        archives = getattr(node.attributes, "offload_kpack_archives", None)
-        if not archives:
-            raise UsageError(
-                f"'{node}' was built without OFFLOAD_KPACK; set it there to have kpack archives"
-            )
-        found.update(dict.fromkeys(archives))
-    return list(found)
-
-
-def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Any:
-    node: Any = folder.File(code.packing.archive(code.device))
-    watch_archive(env, folder, code.packing.paths[0], node)
-    contents: _Contents | None = getattr(node.attributes, "offload_kpack_contents", None)
-    if contents is None:
-        contents = _Contents(code.packing, code.device)
-        node.attributes.offload_kpack_contents = contents
+def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
+    node = folder.File(code.packing.archive(code.device))
+    compat.of_build(env, _Leftovers).watch(folder, code.packing.paths[0], node)
+    own = node.attributes
+    if hasattr(own, "offload_kpack_codes"):
+        _check_equal(node, own.offload_kpack_codes, code)
+        own.offload_kpack_codes[code.kernel_name] = code
+        compat.add_source(node, code.node)
+    else:
+        own.offload_kpack_codes = {code.kernel_name: code}
         variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": code.device.name}
         actions.KPACK(env, node, [code.node], **variables)
         add_aliases(env, node, code.device)
-    elif code.node not in contents.nodes:
-        compat.add_source(node, code.node)
-    _check_equal(node, contents, code)
-    contents.codes[code.kernel_name] = code.node
-    contents.nodes.add(code.node)
     return node
 
 
-def _check_equal(node: Any, contents: _Contents, code: PackedCode) -> None:
-    ours, theirs = contents.packing, code.packing
+def _check_equal(node: Node, codes: Mapping[str, PackedCode], code: PackedCode) -> None:
+    ours, theirs = next(iter(codes.values())).packing, code.packing
     for name in ("group", "scheme", "interface"):
         if getattr(ours, name) != getattr(theirs, name):
             found = f"{getattr(ours, name)!r} and {getattr(theirs, name)!r}"
@@ -259,7 +215,7 @@ def _check_equal(node: Any, contents: _Contents, code: PackedCode) -> None:
                 f"the archive '{node}' is given two values for its {name}: {found}; "
                 "set one, or use another OFFLOAD_KPACK_PATHS for one of them"
             )
-    other = contents.codes.get(code.kernel_name, code.node)
+    other = codes.get(code.kernel_name, code).node
     if other is not code.node:
         raise UsageError(
             f"'{other}' and '{code.node}' would have the key '{kernel_key(code.kernel_name)}' in "
@@ -274,15 +230,17 @@ def _spec_of(
     for_signature: bool,
 ) -> str:
     """Return the archive's content, which is complete after all SConscripts were read."""
-    contents: _Contents = target[0].attributes.offload_kpack_contents
-    return contents.text().replace("$", "$$")
-
-
-def packed_files(node: Any) -> tuple[Packing, str, list[tuple[str, str]]]:
-    """Return an archive's packing, its target ID, and the names and paths of its code."""
-    contents: _Contents = node.attributes.offload_kpack_contents
-    codes = [(name, str(code)) for name, code in contents.codes.items()]
-    return contents.packing, contents.device.name, codes
+    codes: Mapping[str, PackedCode] = target[0].attributes.offload_kpack_codes
+    first = next(iter(codes.values()))
+    rows = sorted((name, code.node.get_internal_path()) for name, code in codes.items())
+    text = readers.spec(
+        group=first.packing.group,
+        target_id=first.device.name,
+        scheme=first.packing.scheme,
+        interface=first.packing.interface,
+        codes=rows,
+    )
+    return text.replace("$", "$$")
 
 
 def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
@@ -383,13 +341,17 @@ _IN_NO_PROCESSOR = frozenset("_.")
 
 
 class _Leftovers:
-    """The archives of this build, and their folders."""
+    """The archives of this build, and their folders.
+
+    At the end of the build, it prints which files look like archives of other targets.
+    """
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, str], None] = {}
         self._made: set[str] = set()
 
     def watch(self, folder: Folder, path: str, archive: Node) -> None:
+        """Add an archive; `path` is that of all targets', with a placeholder, in `folder`."""
         if not self._made:
             atexit.register(self._tell)
         self._places[folder.get_abspath(), path] = None
@@ -426,11 +388,3 @@ def _is_target_id(name: str) -> bool:
         )
     except OffloadError:
         return False
-
-
-def watch_archive(env: Environment, folder: Folder, path: str, archive: Node) -> None:
-    """Print at the end of the build which files look like archives of other targets.
-
-    `path` is that of all targets' archives, with a placeholder, relative to `folder`.
-    """
-    compat.of_build(env, _Leftovers).watch(folder, path, archive)

@@ -22,7 +22,7 @@ from offload_tool.toolchain.identity import (
 )
 
 if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+    from offload_tool.scons.types import Node
 
 
 def files_read(node: Node, command: str) -> list[str]:
@@ -52,19 +52,29 @@ def preprocess(node: Node, command: str) -> list[str] | None:
 def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
     words = _words(node, command)
     source = str(node.sources[0].rfile())
-    return _depfile(node), source, words, _variables(node.get_build_env())
+    return depfile_of(node), source, words, variables_of(node)
 
 
 def front_end(node: Node, command: str) -> FrontEnd:
     """Return the driver's settings for the front end of a node's compile."""
-    words, variables = words_of(node, command), _variables(node.get_build_env())
+    words, variables = words_of(node, command), variables_of(node)
     found = inputs.front_end(words, _own_files(node), variables)
     return found._replace(folders=tuple(_all_placed(node, found.folders)))
 
 
+def variables_of(node: Node) -> dict[str, str]:
+    """Return the environment variables of a node's command."""
+    return {name: str(value) for name, value in node.get_build_env()["ENV"].items()}
+
+
+def depfile_of(node: Node) -> str:
+    """Return a node's depfile, relative to the top folder; it exists only during a compile."""
+    return f"{node.get_internal_path()}.d"
+
+
 def words_of(node: Node, command: str) -> list[str]:
     """Return a compile's arguments without launcher and dependency flags."""
-    return without_dependency_flags(_words(node, command), _depfile(node))
+    return without_dependency_flags(_words(node, command), depfile_of(node))
 
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
@@ -77,7 +87,7 @@ def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     if compat.is_interactive():
         forget_configuring_files()
     general = inputs.general_words(words, _own_files(node))
-    return found_configuration(general, _variables(node.get_build_env()))
+    return found_configuration(general, variables_of(node))
 
 
 def ptxas_flags(node: Node) -> tuple[str, ...]:
@@ -85,7 +95,7 @@ def ptxas_flags(node: Node) -> tuple[str, ...]:
     from offload_tool.passes import cuda  # other builds do not need it
 
     words = inputs.general_words(words_of(node, "$OFFLOADDEVICECOM"), _own_files(node))
-    return cuda.ptxas_flags(words, _variables(node.get_build_env()))
+    return cuda.ptxas_flags(words, variables_of(node))
 
 
 def _own_files(node: Node) -> set[str]:
@@ -95,7 +105,7 @@ def _own_files(node: Node) -> set[str]:
 def side_files(node: Node, command: str) -> dict[str, bool]:
     """Return the result of `job_plan.side_files` for the compile of a node."""
     words = words_of(node, command)
-    return job_plan.side_files(words, _variables(node.get_build_env()), node.get_internal_path())
+    return job_plan.side_files(words, variables_of(node), node.get_internal_path())
 
 
 def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
@@ -109,12 +119,11 @@ def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
     known: dict[str, bool] = {}  # most headers are in few folders
     for name in names:
         folder = name.rpartition("/")[0] or "/"
-        if name.startswith("/") and not (
-            known[folder]
-            if folder in known
-            else known.setdefault(folder, compat.folder_is_known(fs, folder))
-        ):
-            continue
+        if name.startswith("/"):
+            if folder not in known:
+                known[folder] = compat.builds_in(folder)
+            if not known[folder]:
+                continue
         file = compat.file_node(fs, name)
         if file is not None and file not in own:
             found[file] = None
@@ -161,10 +170,6 @@ def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(top) for name in names))
 
 
-def _depfile(node: Node) -> str:
-    return f"{node.get_internal_path()}.d"
-
-
 def _words(node: Node, command: str) -> list[str]:
     # SCons takes longer to compute the arguments than all their uses.
     find: Any = _find_words if compat.is_interactive() else _found_words
@@ -178,7 +183,3 @@ def _find_words(node: Any, command: str) -> tuple[str, ...]:
 
 
 _found_words = functools.lru_cache(maxsize=64)(_find_words)
-
-
-def _variables(env: Environment) -> dict[str, str]:
-    return {name: str(value) for name, value in env["ENV"].items()}

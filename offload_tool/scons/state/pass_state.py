@@ -52,6 +52,7 @@ from offload_tool.manifest.race_check import Start
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
+from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import COMMAND
 
 if TYPE_CHECKING:
@@ -74,23 +75,14 @@ _CHANGED_MEANWHILE = "changed meanwhile"
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
 
-def depfile_of(node: Node) -> str:
-    """Return a node's depfile, relative to the top folder; it exists only during a compile."""
-    return f"{node.get_internal_path()}.d"
+def _signed_command(node: Node) -> str:
+    """Return the digest and the readable part of a command's signature.
 
-
-def _without_top(contents: bytes, node: Node) -> bytes:
-    """Return a command's signature with the build's folder, as a mapped prefix, replaced by ".".
-
-    The compile replaces it, so that other checkouts have the same output; otherwise the key
-    contains the folder (`PassRecords._tells_folder`).
+    The build's folder is "." there if it is a mapped prefix: the compile replaces it, so that other
+    checkouts have the same output. Otherwise the key has the folder (`PassRecords._tells_folder`).
     """
     top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
-    return re.sub(_PREFIX_MAP % top, rb"\1.=", contents)
-
-
-def _text_of(contents: bytes) -> str:
-    """Return the digest and the readable part of a signature."""
+    contents = re.sub(_PREFIX_MAP % top, rb"\1.=", compat.contents(node))
     return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
@@ -142,7 +134,7 @@ class PassRecords:
         source = node.sources[0]
         values = []
         key = {
-            COMMAND: _text_of(_without_top(compat.contents(node), node)),
+            COMMAND: _signed_command(node),
             "its source's place": str(source.rfile()),
             "its place": node.get_internal_path(),
         }
@@ -205,7 +197,10 @@ class PassRecords:
         inputs: Mapping[str, str] = record.inputs
         if isinstance(inputs, Inputs):
             outside = inputs.outside
-            if _PRINTS.once((outside, "folders"), lambda: _knows_none(outside.folders)):
+            built = _PRINTS.once(
+                (outside, "folders"), lambda: any(map(compat.builds_in, outside.folders))
+            )
+            if not built:
                 inputs = inputs.own
         return compiler_queries.nodes_of(self._node, inputs)
 
@@ -473,11 +468,6 @@ class PassRecords:
 def prints_now() -> Fingerprints:
     """Return the known fingerprints of files, checked anew."""
     return _PRINTS.looking_now()
-
-
-def _knows_none(folders: Iterable[str]) -> bool:
-    """Return True if SCons knows none of the folders."""
-    return not any(map(compat.builds_in, folders))
 
 
 def _path(node: Node) -> str:

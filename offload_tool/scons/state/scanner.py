@@ -40,14 +40,15 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     compat.forget_scan(node)
     records = records_of(node)
     records.renew_copies()
-    there = list(compat.existing(records.known_nodes()))
+    known = records.known_nodes()
+    there = [file for file in known if file.has_builder() or file.rexists()]
     named = (compat.folder_node(env.fs, folder) for folder in records.folders)
     folders = (*path, *(folder for folder in named if folder is not None))
     begin = [node.sources[0], *there, *_given(records.words, env, folders)]
-    known = compat.waits_for(node)
+    waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
     records.reachable = [str(file.rfile()) for file in reachable]
-    generated = [file for file in reachable if file.has_builder() and file not in known]
+    generated = [file for file in reachable if file.has_builder() and file not in waits_for]
     if generated:
         node.add_prerequisite(generated)
     return there
