@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.options import NATIVE, does
 
@@ -35,6 +36,17 @@ _DEBUG, _COVERAGE = "-debug-info-kind=", "-fcoverage-mapping"
 _DEBUG_FOLDER, _COVERAGE_FOLDER = "-fdebug-compilation-dir=", "-fcoverage-compilation-dir="
 _DEBUG_MAP, _COVERAGE_MAP = "-fdebug-prefix-map=", "-fcoverage-prefix-map="
 _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
+
+
+class Surroundings(NamedTuple):
+    """The inputs that a compiler finds by itself, the same for all sources."""
+
+    folders: tuple[str, ...] = ()
+    """The header search path, including missing directories; empty if it is not known."""
+    tells_folder: bool = False
+    """The output holds the working directory, or may hold it."""
+    libraries: tuple[str, ...] = ()
+    """Device libraries that are linked in."""
 
 
 def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:

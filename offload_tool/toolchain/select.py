@@ -27,7 +27,6 @@ from offload_tool.toolchain.probe import (
     CLANG_NAME,
     OLDEST_CLANG,
     Toolchain,
-    is_clang_name,
     probe,
     version_of,
 )
@@ -208,7 +207,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], s
     tried: set[str] = set()
     for file, origin in (*rocm_compilers(environ), *_on_path(environ["PATH"])):
         real = os.path.realpath(file)
-        program = real if is_clang_name(Path(real).name) else file  # ccache has many names
+        program = real if CLANG_NAME.fullmatch(Path(real).name) else file  # ccache has many names
         if program not in tried:
             tried.add(program)
             yield (file,), origin

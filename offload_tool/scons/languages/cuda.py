@@ -29,7 +29,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
@@ -102,7 +101,7 @@ def assembled(
     `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
     """
     device = ptx.attributes.offload_device
-    check_ptxas(ptxas, device.target_id)
+    check_ptxas(ptxas, device.name)
     node = declared(
         _PTXAS,
         env,
@@ -111,7 +110,7 @@ def assembled(
         ESCAPE=shlex.quote,
         SPAWN=command_spawn(ptxas.command),
         _OFFLOAD_PTXAS=list(ptxas.command),
-        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.target_id, rdc=rdc),
+        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=rdc),
         _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
         _OFFLOAD_TARGET_ID=device.name,
         IMPLICIT_COMMAND_DEPENDENCIES=False,
@@ -203,14 +202,7 @@ def linked_objects(
 
 def _linker(env: Environment) -> NvLinker | None:
     """Return the device linker; None without ptxas, as the CUDA driver links PTX itself."""
-    from offload_tool.nvidia.nvlink import no_nvlink
-
-    if readers.ptxas(env) is None:
-        return None
-    found = readers.nvlink(env)
-    if found is None:
-        raise CompilerError(no_nvlink("relocatable CUDA code"))
-    return found
+    return None if readers.ptxas(env) is None else readers.nvlink(env)
 
 
 def _link_node(
