@@ -161,22 +161,17 @@ def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, .
 def _device_runtime_names(device: CompileTarget) -> tuple[str, ...]:
     if device.target_id is None:
         return ()
+    library = f"{'-'.join(device.triple.split('-')[:3])}/libompdevice.a"
     if device.arch == "amdgcn":
-        return (_device_library(device), "libomptarget-amdgpu.bc")
-    processor = f"libomptarget-nvptx-{device.target_id}.bc"
-    return (_device_library(device), "libomptarget-nvptx.bc", processor)
-
-
-def _device_library(device: CompileTarget) -> str:
-    triple = "-".join(device.triple.split("-")[:3])
-    return f"{triple}/libompdevice.a"
+        return (library, "libomptarget-amdgpu.bc")
+    return (library, "libomptarget-nvptx.bc", f"libomptarget-nvptx-{device.target_id}.bc")
 
 
 def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
     """Return the error message for a GPU without a device runtime."""
     # Old versions use the last of the names.
-    old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
-    name = _device_runtime_names(device)[-1] if old else _device_library(device)
+    is_old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
+    name = _device_runtime_names(device)[-1 if is_old else 0]
     of_rocm = "of ROCm, or " if device.arch == "amdgcn" else ""
     return (
         f"OpenMP code for {device.name} cannot be linked: clang {toolchain.version} comes without "

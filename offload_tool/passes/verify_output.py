@@ -344,10 +344,6 @@ def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
             raise CodeObjectError(f"'{path}': {error}; expected {expected}") from error
     if arch and triple.split("-", 1)[0] not in ("", arch):
         raise OtherOutputError(f"'{path}': expected {expected}, found bitcode for {triple}")
-    return _names(names)
-
-
-def _names(names: bytes) -> set[str]:
     return set(names.decode("utf-8", "surrogateescape").split("\0"))
 
 

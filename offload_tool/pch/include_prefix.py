@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words, include_folders
-from offload_tool.io.file_digests import by_look, content_of
+from offload_tool.io.file_digests import by_look, content_of, identity
 from offload_tool.pch.file_names import absolute_name, without_dots
 
 Headers = tuple[str, ...]
@@ -231,15 +231,6 @@ def _parent(name: str) -> str:
     """Return the folder of a file as clang spells it."""
     folder = name.rpartition("/")[0].rstrip("/")
     return folder or ("/" if name.startswith("/") else ".")
-
-
-def identity(name: str) -> tuple[int, int] | None:
-    """Return a file's device and inode; None if it does not exist."""
-    try:
-        found = os.stat(name)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino
 
 
 def includes_text(headers: Headers, folder: str) -> bytes:

@@ -35,7 +35,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.environment import Surroundings
-from offload_tool.io.file_digests import Fingerprints, by_look, content_of, digest_of, look_at
+from offload_tool.io.file_digests import (
+    Fingerprints,
+    by_look,
+    content_of,
+    digest_of,
+    identity,
+    look_at,
+)
 from offload_tool.io.paths import beside, remove
 from offload_tool.manifest import Work
 from offload_tool.passes.compile_pass import dependency_flags
@@ -53,7 +60,6 @@ from offload_tool.pch.include_prefix import (
     Candidate,
     SearchPath,
     comes_once,
-    identity,
     includes_text,
     own_folders,
 )
@@ -66,8 +72,6 @@ _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
-_JOBS = ("-c", "-S")
-_NO_CUID = "-cuid=0"
 _WORDS = "OFFLOAD_PCH_WORDS"
 _SCRIPT = """\
 #!/bin/sh
@@ -263,16 +267,18 @@ class UsablePch(NamedTuple):
 
 
 @by_look
-def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[tuple[int, int] | None, str]:
+def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[str, str]:
     found = {identity(name): name for name in reversed(inputs)}
-    found.pop(None, None)
+    found.pop("", None)
     return found
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
     """Return a pass's arguments that are equal for all sources, without input and output."""
     return tuple(
-        _NO_CUID if word.startswith("-cuid=") else word for word in words if word not in _JOBS
+        "-cuid=0" if word.startswith("-cuid=") else word
+        for word in words
+        if word not in ("-c", "-S")
     )
 
 

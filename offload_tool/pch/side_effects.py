@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
-from offload_tool.io.file_digests import by_look, content_of, look_at
+from offload_tool.io.file_digests import by_look, content_of, identity, look_at
 from offload_tool.io.paths import beside, remove
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.file_names import Names, absolute_name, without_dots
-from offload_tool.pch.include_prefix import Candidate, identity
+from offload_tool.pch.include_prefix import Candidate
 
 if TYPE_CHECKING:
     from offload_tool.pch.pch import PchRecipe

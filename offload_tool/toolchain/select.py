@@ -94,11 +94,8 @@ def _find(
         reasons.append(str(error))
     else:
         return replaced(found, passed_over=tuple(reasons) if jobs else ())
-    raise CompilerError(f"no usable compiler{_wanted(jobs)}: {'; '.join(reasons)}. {_advice(jobs)}")
-
-
-def _wanted(jobs: tuple[Job, ...]) -> str:
-    return f" for {' and '.join(map(str, jobs))}" if jobs else ""
+    wanted = f" for {' and '.join(map(str, jobs))}" if jobs else ""
+    raise CompilerError(f"no usable compiler{wanted}: {'; '.join(reasons)}. {_advice(jobs)}")
 
 
 def _advice(jobs: tuple[Job, ...]) -> str:
