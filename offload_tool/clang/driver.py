@@ -45,11 +45,8 @@ class Answer(NamedTuple):
     def reason(self) -> str:
         """Why it failed, for messages: the last line of its errors, or of its output."""
         lines = (self.errors or self.output).strip().splitlines()
-        return _printable(lines[-1]) if lines else f"exit status {self.status}"
-
-
-def _printable(text: str) -> str:
-    return os.fsencode(text).decode(errors="replace")
+        printable = os.fsencode(lines[-1]).decode(errors="replace") if lines else ""
+        return printable or f"exit status {self.status}"
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
@@ -153,7 +150,7 @@ def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> N
 
 
 @remembered(64)
-def output_of(command: tuple[str, ...], *question: str) -> str:
+def output_of(command: Sequence[str], *question: str) -> str:
     """Return the output of a query; each query runs once.
 
     :raises CompilerError: the program cannot be run, or fails.
@@ -184,6 +181,7 @@ def response_text(words: Iterable[str]) -> bytes:
     return b"".join(os.fsencode(f'"{word}"\n') for word in escaped)
 
 
+@remembered(256)
 def front_end_jobs(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...]:
@@ -191,23 +189,11 @@ def front_end_jobs(
 
     The result is empty if the driver rejects the command: the compile itself reports the error.
     """
-    return _front_end_jobs(tuple(command), tuple(sorted(environment.items())))
-
-
-@remembered(256)
-def _front_end_jobs(
-    command: tuple[str, ...], environment: tuple[tuple[str, str], ...]
-) -> tuple[tuple[str, ...], ...]:
     try:
-        answer = plan_of([*command, os.devnull], dict(environment))
+        answer = plan_of([*command, os.devnull], environment)
     except CompilerError:
         return ()
     return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)
-
-
-def forget_jobs() -> None:
-    """Clear the cached jobs: the installations of GCC may have changed."""
-    _front_end_jobs.cache_clear()
 
 
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.options import NATIVE, does
 
@@ -31,10 +32,24 @@ INSTALLATIONS = (
 )
 """Variables that name installations: this package's own, which exclude others, and the shell's."""
 
-_DEBUG, _COVERAGE = "-debug-info-kind=", "-fcoverage-mapping"
-_DEBUG_FOLDER, _COVERAGE_FOLDER = "-fdebug-compilation-dir=", "-fcoverage-compilation-dir="
-_DEBUG_MAP, _COVERAGE_MAP = "-fdebug-prefix-map=", "-fcoverage-prefix-map="
+_TELLING = (
+    ("-debug-info-kind=", "-fdebug-compilation-dir=", "-fdebug-prefix-map="),
+    ("-fcoverage-mapping", "-fcoverage-compilation-dir=", "-fcoverage-prefix-map="),
+)
+"""Front-end options with which the output tells the working directory; that name it; that replace
+its name."""
 _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
+
+
+class Surroundings(NamedTuple):
+    """The inputs that a compiler finds by itself, the same for all sources."""
+
+    folders: tuple[str, ...] = ()
+    """The header search path, including missing directories; empty if it is not known."""
+    tells_folder: bool = False
+    """The output holds the working directory, or may hold it."""
+    libraries: tuple[str, ...] = ()
+    """Device libraries that are linked in."""
 
 
 def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
@@ -45,15 +60,11 @@ def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     prefix map of the whole name replaces it.
     """
     folders = [name for name in folders if name]
-    debug = any(word.startswith(_DEBUG) for word in job)
-    begins = (
-        *([_DEBUG_FOLDER] if debug and not _is_mapped(job, _DEBUG_MAP, folders) else ()),
-        *(
-            [_COVERAGE_FOLDER]
-            if _COVERAGE in job and not _is_mapped(job, _COVERAGE_MAP, folders)
-            else ()
-        ),
-    )
+    begins = [
+        naming
+        for telling, naming, mapping in _TELLING
+        if any(word.startswith(telling) for word in job) and not _is_mapped(job, mapping, folders)
+    ]
     named = [next((w for w in reversed(job) if w.startswith(begin)), "") for begin in begins]
     named += [word for word in job if word.startswith(_FILES)]
     values = [f"{word.partition('=')[2]}/" for word in named]

@@ -199,7 +199,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
     :raises UnknownPlanError: it has something unknown.
     """
     said, lines = read_lines(errors)
-    jobs = _jobs(lines)
+    jobs = [job_in(job_words(line)) for line in lines]
     source = _related(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
     temporary = [name for name in consumed if _is_temporary(name, folder)]
@@ -227,10 +227,7 @@ def jobs_in(errors: str) -> list[DriverJob]:
 
     :raises UnknownPlanError: one of them is unknown.
     """
-    return _jobs([line for line in errors.splitlines() if line.startswith(' "')])
-
-
-def _jobs(lines: Iterable[str]) -> list[DriverJob]:
+    lines = (line for line in errors.splitlines() if line.startswith(' "'))
     return [job_in(job_words(line)) for line in lines]
 
 
@@ -316,26 +313,24 @@ def _connect(jobs: list[DriverJob]) -> None:
 def _name_targets(jobs: list[DriverJob]) -> None:
     for job in jobs:
         if job.sort in ("cc1", "cc1as"):
-            job.target = _target(job) if _is_for_device(job) else HOST
+            job.target = _target(job)
         else:
             before = {jobs[index].target for index in job.needs}
             if len(before) == 1 and job.sort in ("lld", "ptxas"):
                 (job.target,) = before
 
 
-def _is_for_device(job: DriverJob) -> bool:
-    triple = next(option_values(job.words, "-triple"), "")
-    return triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv"))
-
-
 def _target(job: DriverJob) -> str:
-    """Return the target ID of a device pass: the processor, then LLVM's features of the ID."""
+    """Return `HOST`, or the target ID of a device pass: the processor, then LLVM's features."""
+    triple = next(option_values(job.words, "-triple"), "")
+    if not triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv")):
+        return HOST
     processor = next(option_values(job.words, "-target-cpu"), "")
     features = {}
     for feature in option_values(job.words, "-target-feature"):
         if feature[1:] in ("sramecc", "xnack"):
             features[feature[1:]] = feature[0]
-    if not processor and "spirv" in next(option_values(job.words, "-triple")):
+    if not processor and "spirv" in triple:
         processor = "amdgcnspirv"
     return ":".join([processor, *(f"{name}{features[name]}" for name in sorted(features))])
 

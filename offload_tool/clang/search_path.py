@@ -7,19 +7,15 @@ import itertools
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from offload_tool.clang.driver import front_end_jobs, option_values
-from offload_tool.clang.environment import tells_folder
+from offload_tool.clang.environment import Surroundings, tells_folder
 from offload_tool.clang.options import FOLDER, beginnings
 from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints, digest_of
 
 _FOLDER_OPTIONS = frozenset(beginnings(FOLDER))
 """In the front end's job the directory is the next argument."""
-_PREFIX = "-iprefix"
-_PREFIXED = ("-iwithprefix", "-iwithprefixbefore")
-_IN_ROOT = ("-iwithsysroot",)
 _ATTACHED = ("-I", "--embed-dir=")
 """Directories of ``CPATH`` share one argument with their option."""
 _GCC = "/usr/lib/gcc"
@@ -27,17 +23,10 @@ _GCC_FOLDERS = ("gcc", "gcc-cross")
 _UP = "/../"
 
 
-class FrontEnd(NamedTuple):
-    """The part of a front-end command that does not depend on the source."""
-
-    folders: tuple[str, ...] = ()
-    """The header search path, including missing directories; empty if it is not known."""
-    tells_folder: bool = True
-    """The output holds the working directory, or may hold it."""
-
-
-def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
+def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
     """Return a compile's header search path, and whether its output names the directory.
+
+    The device libraries are left out: see `driver_cache.device_libraries`.
 
     `command` is the compile up to its input, without options for outputs. The driver is queried; if
     the query fails, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each front
@@ -48,7 +37,7 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Fron
     language = () if "-x" in command else ("-x", "c++")
     jobs = front_end_jobs([*command, *language], environment)
     here = (os.getcwd(), environment.get("PWD", ""))
-    return FrontEnd(
+    return Surroundings(
         tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),
         not jobs or any(tells_folder(job, here) for job in jobs),
     )
@@ -70,11 +59,11 @@ def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
     root = next(reversed([*option_values(job, "-isysroot")]), "")
     prefix = ""
     for option, value in itertools.pairwise(job):
-        if option == _PREFIX:
+        if option == "-iprefix":
             prefix = value
-        elif option in _PREFIXED:
+        elif option in ("-iwithprefix", "-iwithprefixbefore"):
             yield f"{prefix}{value}"
-        elif option in _IN_ROOT:
+        elif option == "-iwithsysroot":
             yield f"{root}{value}" if value.startswith("/") else value
         elif option in _FOLDER_OPTIONS:
             yield _in_root(value, root)

@@ -170,9 +170,9 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
 def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Accelerator | None:
     if options.pch is None:
         return None
-    from offload_tool.pch.compile_command import PassWithPch, PchUse
+    from offload_tool.pch.compile_command import PassWithPch
 
-    return functools.partial(PassWithPch, PchUse(options.pch, _say, _engine(environ)[0]))
+    return functools.partial(PassWithPch, options.pch, _say, _engine(environ)[0])
 
 
 def _say(text: str) -> None:

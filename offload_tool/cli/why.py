@@ -56,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _explanation(name: str, path: Path) -> Iterator[str]:
     from offload_tool.io.file_digests import Fingerprints
-    from offload_tool.manifest.manifest import State, judge, manifest_path, read_record
+    from offload_tool.manifest import manifest_path
+    from offload_tool.manifest.manifest import State, judge, read_record
 
     prints = Fingerprints()
     record = read_record(manifest_path(str(path)), prints, str(path))

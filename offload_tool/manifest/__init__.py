@@ -1,4 +1,45 @@
 """The inputs of a compile, and whether its output is current."""
 
-MANIFEST = ".manifest"
-"""Suffix of the hidden file next to an output that holds its manifest."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from offload_tool.clang.environment import Surroundings
+from offload_tool.io.paths import beside
+
+
+def manifest_path(output: str) -> str:
+    """Return the name of the hidden file next to an output that holds its manifest."""
+    return beside(output, ".manifest")
+
+
+class Work(NamedTuple):
+    """A command with one output, and everything that determines the output."""
+
+    output: str
+    command: Sequence[str]
+    """Without launcher and without flags that write a depfile."""
+    environment: Mapping[str, str]
+    compiler: str
+    """The compiler's identity."""
+    given: tuple[str, ...]
+    """Files that it certainly reads."""
+    surroundings: Callable[[], Surroundings]
+    listed: Callable[[], list[str]]
+    """Returns the files that it has read, from its depfile."""
+    preprocess: Callable[[], list[str] | None] | None = None
+    """Runs the preprocessor on the source; None without one."""
+    by_inode: bool = False
+    """The output holds the inode numbers of the files that were read."""
+    tells_all: bool = True
+    """The command names all of its inputs."""
+    version: Callable[[], str] = str
+    """Returns the compiler's present version text, if the programs that it calls are not known."""
+    links: bool = True
+    """The libraries of the surroundings are linked in."""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that the compiler links in by default."""
+        return self.surroundings().libraries if self.links else ()

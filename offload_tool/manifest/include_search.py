@@ -118,7 +118,9 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
     """Return the files under looked-up names that were neither read nor present before."""
     found = found_in(lookups.folders, lookups.names, prints)
     if lookups.outside:
-        now, once = _when_to_look(lookups.folders, prints)
+        folders = lookups.folders
+        once = tuple(name for name in folders if is_outside(name) and prints.looks_once(name))
+        now = tuple(name for name in folders if name not in once)
         found |= found_in(now, lookups.outside, prints)
         found |= prints.once(
             (once, lookups.outside), lambda: found_in(once, lookups.outside, prints)
@@ -129,14 +131,6 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
 def _is_file(name: str) -> bool:
     """Return whether the file exists and is no directory."""
     return os.path.exists(name) and not os.path.isdir(name)
-
-
-def _when_to_look(
-    folders: tuple[str, ...], prints: Fingerprints
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the directories to search each time, and those to search once per build."""
-    once = tuple(folder for folder in folders if is_outside(folder) and prints.looks_once(folder))
-    return tuple(folder for folder in folders if folder not in once), once
 
 
 def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:

@@ -13,23 +13,17 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
+from offload_tool.clang.options import FILE_BEHIND, FOLDER, values
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
 from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
 from offload_tool.manifest.include_search import Lookups, expected_lookups
 from offload_tool.manifest.manifest import Judgement, PassRecord, confirmed
-
-if TYPE_CHECKING:
-    from offload_tool.clang.search_path import FrontEnd
-
-_ATTACHED = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros)(?=.)|--?[\w-]+=")
-"""Options with the name of a file or directory in the same argument."""
 
 
 class PassReads(NamedTuple):
@@ -145,23 +139,11 @@ def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str]
     return names if posixpath.normpath(source) in known else None
 
 
-def front_end(
-    words: Iterable[str], without: Collection[str], environment: Mapping[str, str]
-) -> FrontEnd:
-    """Return the search path and further facts of a compile's front end.
-
-    `words` are the compile's arguments, without flags that write a depfile; those in `without` are
-    its inputs and output.
-    """
-    from offload_tool.toolchain.driver_cache import kept_front_end
-
-    return kept_front_end(general_words(words, without), environment)
-
-
 def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:
     """Return a compile's arguments that are the same for all sources.
 
-    Inputs and output (`without`), the source's ID, and macros are left out.
+    `words` have no flags that write a depfile. Inputs and output (`without`), the source's ID, and
+    macros are left out.
     """
     found: list[str] = []
     before = ""
@@ -188,13 +170,14 @@ def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
         meant = [each for each in _meant(name, spelled) if os.path.exists(each)]
         if os.path.exists(name):
             meant.append(name)
-        found.update(dict.fromkeys(meant or _on_disk(name) or [name]))
+        root = "/" if name.startswith("/") else ""
+        found.update(dict.fromkeys(meant or [*_below(root, name.lstrip("/"))] or [name]))
     return list(found)
 
 
 def _spellings(word: str) -> Iterator[str]:
-    attached = _ATTACHED.match(word)
-    for name in (word, word[attached.end() :] if attached else ""):
+    """Yield the names in an argument that hold backslashes, and their directories."""
+    for name in (word, word.partition("=")[2], *values([word], FOLDER | FILE_BEHIND)):
         folder = os.path.dirname(name)
         yield from (each for each in (name, folder) if "\\" in each)
 
@@ -205,12 +188,6 @@ def _meant(name: str, spelled: dict[str, str]) -> Iterator[str]:
             yield each
         elif name.startswith(f"{written}/"):
             yield each + name[len(written) :]
-
-
-def _on_disk(name: str) -> list[str]:
-    if name.startswith("/"):
-        return list(_below("/", name.lstrip("/")))
-    return list(_below("", name))
 
 
 def _below(folder: str, rest: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from offload_tool.clang.driver import forget_jobs
+from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
@@ -47,8 +47,6 @@ from offload_tool.io.file_digests import (
     identity,
     look_at,
 )
-from offload_tool.io.paths import beside
-from offload_tool.manifest import MANIFEST
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.race_check import Meanwhile, Start
 
@@ -102,13 +100,8 @@ class Inputs(dict[str, str]):
         return names
 
 
-def text_of_outside(inputs: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str:
-    """Return the manifest's line of the inputs outside."""
-    return json.dumps({"inputs": dict(inputs), "names": names})
-
-
-def outside_of_text(text: bytes) -> Outside:
-    """Parse such a line; equal lines return the same object.
+def _outside_of_text(text: bytes) -> Outside:
+    """Parse the manifest's line of the inputs outside; equal lines return the same object.
 
     :raises ValueError, TypeError, KeyError, AttributeError: it is invalid.
     """
@@ -117,12 +110,12 @@ def outside_of_text(text: bytes) -> Outside:
     if found is None:
         value = json.loads(text)
         inputs = dict(value["inputs"])
-        all_texts([*inputs, *inputs.values()])
-        found = _known[key] = Outside(inputs, all_texts(value["names"]))
+        _all_texts([*inputs, *inputs.values()])
+        found = _known[key] = Outside(inputs, _all_texts(value["names"]))
     return found
 
 
-def all_texts(value: Any) -> tuple[str, ...]:
+def _all_texts(value: Any) -> tuple[str, ...]:
     """Check that a JSON value is a list of strings, and return them.
 
     :raises TypeError: it is not.
@@ -196,11 +189,6 @@ def digest_of_parts(parts: Any) -> str:
     return digest_of(text.encode())
 
 
-def manifest_path(output: str) -> str:
-    """Return the name of an output's record."""
-    return beside(output, MANIFEST)
-
-
 def judge(
     record: PassRecord | None,
     key: Mapping[str, str],
@@ -227,7 +215,7 @@ def judge(
         if _identified(name, prints.digest(name), identified) != digest:
             how = "was written to while it was read" if digest == CHANGED else "changed"
             return Judgement(State.OUTDATED, f"'{name}' {how}")
-    if same_names(record.same_files) != record.same_files:
+    if _same_names(record.same_files) != record.same_files:
         return Judgement(State.OUTDATED, "a link became a file of its own, or the reverse,")
     if same_folders(record.lookups.folders, prints) != record.same_folders:
         return Judgement(State.OUTDATED, "a link became a folder of its own, or the reverse,")
@@ -314,7 +302,7 @@ def confirmed(
     if set(read) != set(record.inputs):
         return None
     if judgement.elsewhere:
-        forget_jobs()
+        front_end_jobs.cache_clear()  # the installations of GCC may have changed
         lookups = look()
         folders = same_folders(lookups.folders, prints)
         return record._replace(lookups=lookups, same_folders=folders)
@@ -342,7 +330,7 @@ def record_pass_result(
     inputs = {
         name: _identified(name, meanwhile.digest_as_read(name, prints), identified) for name in read
     }
-    equal = equal_names(inputs)
+    equal = _equal_names(inputs)
     # Their content is unchanged, but which of them were one file is not known.
     inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
     # The pass may have looked for a file before it appeared.
@@ -355,7 +343,7 @@ def record_pass_result(
         inputs,
         lookups._replace(present=present),
         made,
-        same_files=same_names(equal),
+        same_files=_same_names(equal),
         same_folders=_OTHERS
         if meanwhile.folders_are_others()
         else same_folders(lookups.folders, prints),
@@ -398,7 +386,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
     looks = _looks(digests, prints)
     if output in looks:
         looks[""] = looks.pop(output)
-    shared = text_of_outside(outside.items(), record.lookups.outside)
+    shared = json.dumps({"inputs": outside, "names": record.lookups.outside})
     lines = [json.dumps(value), json.dumps(looks), shared, json.dumps(_looks(outside, prints))]
     with replace_file(path) as out:
         out.write("".join(f"{line}\n" for line in lines).encode())
@@ -422,9 +410,9 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
     try:
         first, second, shared, looks, _ = _content(path).split(b"\n")
         value = json.loads(first)
-        record = _record_of(value, shared)
+        outside = _outside_of_text(shared)
+        record = _record_of(value, outside)
         if output is not None:
-            outside = outside_of_text(shared)
             digests = {**_named(record.key), **value["inputs"], **record.beside, "": record.output}
             _believe(json.loads(second), digests, prints, output)
             if looks != _NO_LOOKS:
@@ -445,13 +433,12 @@ def _content(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _record_of(value: Any, shared: bytes) -> PassRecord:
+def _record_of(value: Any, outside: Outside) -> PassRecord:
     if value["version"] != _VERSION:
         raise ValueError("of another version")
     lookups = value["lookups"]
-    texts = {name: all_texts(lookups[name]) for name in ("folders", "names", "present")}
+    texts = {name: _all_texts(lookups[name]) for name in ("folders", "names", "present")}
     output = value["output"]
-    outside = outside_of_text(shared)
     own, places = _text_by_text(value["inputs"]), list(map(int, value["places"]))
     if len(own) != len(places) or not own.keys().isdisjoint(outside.inputs):
         raise ValueError("not of one record")
@@ -491,11 +478,11 @@ def _named(key: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text_by_text(value: Any) -> dict[str, str]:
-    all_texts([*value.keys(), *value.values()])
+    _all_texts([*value.keys(), *value.values()])
     return dict(value)
 
 
-def equal_names(inputs: Mapping[str, str]) -> list[str]:
+def _equal_names(inputs: Mapping[str, str]) -> list[str]:
     """Return the names of files that share their digest: only these can be one file's."""
     first: dict[str, str] = {}
     found: dict[str, None] = {}
@@ -506,7 +493,7 @@ def equal_names(inputs: Mapping[str, str]) -> list[str]:
     return list(found)
 
 
-def same_names(names: Iterable[str]) -> dict[str, str]:
+def _same_names(names: Iterable[str]) -> dict[str, str]:
     """Return the first name of each one's file, by name: itself if it is the only one."""
     first: dict[str, str] = {}
     found = {}

@@ -8,16 +8,16 @@ damaged. `manifest` has the rules; `offload-tool compile` adds::
     inputs   the depfile's files, host IR, device libraries, files that flags name
     lookups  failed lookups: see `include_search`
 
-Some commands have no manifest, and always run: see `Work.has_record`.
+Some commands have no manifest, and always run: see `Recorded`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from offload_tool.clang.argument_files import (
     all_words,
@@ -37,7 +37,8 @@ from offload_tool.clang.options import (
 )
 from offload_tool.errors import OffloadError
 from offload_tool.formats.magic import THIN_ARCHIVE
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import Fingerprints, content_of
+from offload_tool.manifest import Work, manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.inputs import PassReads, confirmed_by, general_words, reads_of
 from offload_tool.manifest.manifest import (
@@ -45,7 +46,6 @@ from offload_tool.manifest.manifest import (
     State,
     files_in_order,
     judge,
-    manifest_path,
     read_record,
     record_pass_result,
     write_record,
@@ -55,61 +55,6 @@ from offload_tool.toolchain.identity import configuring_files
 
 WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE
 """Options with further outputs, or with outputs that several runs share."""
-
-
-class Surroundings(NamedTuple):
-    """The compiler's implicit inputs."""
-
-    folders: tuple[str, ...] = ()
-    """The header search path; empty if not known."""
-    libraries: tuple[str, ...] = ()
-    """Device libraries that it links in."""
-    tells_folder: bool = False
-    """The output holds the working directory."""
-
-
-class Work(NamedTuple):
-    """A command with one output, and everything that determines the output."""
-
-    output: str
-    command: Sequence[str]
-    """Without launcher and without flags that write a depfile."""
-    environment: Mapping[str, str]
-    compiler: str
-    """The compiler's identity."""
-    given: tuple[str, ...]
-    """Files that it certainly reads."""
-    surroundings: Callable[[], Surroundings]
-    listed: Callable[[], list[str]]
-    """Returns the files that it has read, from its depfile."""
-    preprocess: Callable[[], list[str] | None] | None = None
-    """Runs the preprocessor on the source; None without one."""
-    by_inode: bool = False
-    """The output holds the inode numbers of the files that were read."""
-    tells_all: bool = True
-    """The command names all of its inputs."""
-    version: Callable[[], str] = str
-    """Returns the compiler's present version text, if the programs that it calls are not known."""
-    links: bool = True
-    """The libraries of the surroundings are linked in."""
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """The libraries that the compiler links in by default."""
-        return self.surroundings().libraries if self.links else ()
-
-    @property
-    def has_record(self) -> bool:
-        """Return whether all inputs and outputs are known.
-
-        They are not with further outputs, or with libraries that a linker searches for.
-        """
-        words = all_words(self.command)
-        if not self.tells_all or any(does(word, WRITES_FILES) for word in words):
-            return False
-        if finds_libraries(words):
-            return False
-        return self.preprocess is not None or not any(does(word, LIBRARY) for word in words)
 
 
 class Recorded:
@@ -128,6 +73,19 @@ class Recorded:
     @property
     def _path(self) -> str:
         return manifest_path(self._work.output)
+
+    @functools.cached_property
+    def _has_record(self) -> bool:
+        """Return whether all inputs and outputs are known.
+
+        They are not with further outputs, or with libraries that a linker searches for.
+        """
+        words = all_words(self._work.command)
+        if not self._work.tells_all or any(does(word, WRITES_FILES) for word in words):
+            return False
+        if finds_libraries(words):
+            return False
+        return self._work.preprocess is not None or not any(does(word, LIBRARY) for word in words)
 
     def _named_files(self) -> list[str]:
         words = options_of(self._work.command)
@@ -156,7 +114,7 @@ class Recorded:
     def files_if_current(self) -> list[str] | None:
         """Return the inputs of the output if it is current, else None."""
         record = self.before
-        if record is None or not self._work.has_record:
+        if record is None or not self._has_record:
             return None
         key = self._key(record.inputs, self._named_files())
         judgement = judge(record, key, self._prints, self._work.output)
@@ -173,7 +131,7 @@ class Recorded:
     def is_whole(self) -> bool:
         """Return whether the output, the command and all files that it names are unchanged."""
         record = self.before
-        if record is None or not self._work.has_record or not record.output:
+        if record is None or not self._has_record or not record.output:
             return False
         named = self._named_files()
         return (
@@ -217,10 +175,11 @@ class Recorded:
         `bitcode` is the digest of the bitcode from which the output was made, if it was.
         """
         work = self._work
-        if not work.has_record:
+        if not self._has_record:
             self.forget()
             return
-        if work.preprocess is None and any(map(_is_thin_archive, read)):
+        begins = (content_of(name, len(THIN_ARCHIVE)) for name in read)
+        if work.preprocess is None and THIN_ARCHIVE in begins:
             return  # the members that were read are not known
         if self._reads is not None and self._reads.untold:
             self.forget()
@@ -262,11 +221,3 @@ def _inodes(names: Iterable[str]) -> list[str]:
             status = os.stat(name)
             found.append(f"{name} {status.st_dev} {status.st_ino}")
     return found
-
-
-def _is_thin_archive(name: str) -> bool:
-    try:
-        with open(name, "rb") as file:
-            return file.read(len(THIN_ARCHIVE)) == THIN_ARCHIVE
-    except OSError:
-        return False

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,21 +52,17 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
     """
     found = CudaHostCode()
     for path in paths:
-        for name, code in _host_code_in(path):
+        for place in open_file_or_members(path):
+            if not is_elf(place.source.data):
+                continue
+            code = cuda_host_code(read_elf_tables(place.source.data, path=place.label))
             if code.lost_kernels:
                 raise CodeObjectError(
-                    f"'{name}': no code registers the kernel {min(code.lost_kernels)}; was it "
-                    "compiled as CUDA, with relocatable device code?"
+                    f"'{place.label}': no code registers the kernel {min(code.lost_kernels)}; was "
+                    "it compiled as CUDA, with relocatable device code?"
                 )
             found = union(found, code)
     return found
-
-
-def _host_code_in(path: StrPath) -> Iterator[tuple[str, CudaHostCode]]:
-    for place in open_file_or_members(path):
-        if is_elf(place.source.data):
-            tables = read_elf_tables(place.source.data, path=place.label)
-            yield place.label, cuda_host_code(tables)
 
 
 def compile_registration(

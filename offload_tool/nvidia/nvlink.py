@@ -35,10 +35,9 @@ from offload_tool.util.memoize import remembered
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
 _ASKS_FOR_RUNTIME = "__cudaCDP"
+"""Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
 _LONGEST_STEM = 200
 """Characters; file systems allow 255 bytes for a name."""
-"""Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
-_NONE = "none"
 
 
 @frozen
@@ -57,39 +56,32 @@ class NvLinker:
 
 
 @remembered(16)
-def find_nvlink(named: str = "", toolkit: str = "", ptxas: str = "") -> NvLinker | None:
+def find_nvlink(named: str, toolkit: str, ptxas: str) -> NvLinker:
     """Find a device linker: the one `named` (program or library), else one on this machine.
 
     Each installation may have ``nvlink``, else ``libnvJitLink``. The order is that of `ptxas`, the
-    directory `toolkit`, PATH, the usual paths, wheels. Return None if there is neither, or `named`
-    is ``none``.
+    directory `toolkit`, PATH, the usual paths, wheels.
 
-    :raises CompilerError: the one named cannot be run.
+    :raises CompilerError: the one named cannot be run, or is ``none``; or there is neither.
     """
-    if named.lower() == _NONE:
-        return None
-    places = [named] if named else _candidates(toolkit, ptxas)
-    commands = (
-        (sys.executable, NVJITLINK, place) if ".so" in Path(place).name else (place,)
-        for place in places
-    )
-    advice = "unset it to let one be found"
-    found = find_program("OFFLOAD_NVLINK", named, commands, advice)
+    found = None
+    if named.lower() != "none":
+        places = [named] if named else _candidates(toolkit, ptxas)
+        commands = (
+            (sys.executable, NVJITLINK, place) if ".so" in Path(place).name else (place,)
+            for place in places
+        )
+        found = find_program("OFFLOAD_NVLINK", named, commands, "unset it to let one be found")
     if found is None:
-        return None
+        raise CompilerError(
+            "relocatable CUDA code cannot be linked: neither nvlink nor libnvJitLink is on this "
+            "machine; install a CUDA toolkit or NVIDIA's wheel nvidia-nvjitlink (CUDA 12: "
+            "nvidia-nvjitlink-cu12), or name one with OFFLOAD_NVLINK"
+        )
     command, version = found
     place = command[-1]
     identity = identity_text([f"nvlink {version}", program_identity(shutil.which(place) or place)])
     return NvLinker(command, identity, _device_libraries(place, toolkit))
-
-
-def no_nvlink(what: str) -> str:
-    """Return the error message for a link of `what` without a linker."""
-    return (
-        f"{what} cannot be linked: neither nvlink nor libnvJitLink is on this machine; install a "
-        "CUDA toolkit or NVIDIA's wheel nvidia-nvjitlink (CUDA 12: nvidia-nvjitlink-cu12), or "
-        "name one with OFFLOAD_NVLINK"
-    )
 
 
 def link_cubins(
@@ -178,14 +170,17 @@ def _candidates(toolkit: str, ptxas: str) -> list[str]:
 
     Those of the installation of `ptxas` come first: a linker rejects output of a newer assembler.
     """
-    programs = [shutil.which(ptxas) or "" if ptxas else "", shutil.which("nvlink") or ""]
-    own, on_path = ([Path(name).resolve().parent.parent] if name else [] for name in programs)
-    named = [toolkit, os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    folders = [*own, *(Path(name) for name in named[:1] if name), *on_path]
-    folders += [Path(name) for name in named[1:] if name]
+    usual = os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"
+    named = [_installation(ptxas), toolkit, _installation("nvlink"), *usual]
+    folders = [Path(name) for name in named if name]
     for place in nvidia_packages():
         folders += [*sorted(place.glob("cu[0-9]*")), place / "nvjitlink"]
     return list(dict.fromkeys(name for folder in folders for name in _linkers_in(folder)))
+
+
+def _installation(program: str) -> str:
+    found = shutil.which(program) if program else None
+    return str(Path(found).resolve().parent.parent) if found else ""
 
 
 def _linkers_in(folder: Path) -> list[str]:

@@ -15,7 +15,6 @@ referenced parts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import ask, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
@@ -23,14 +22,11 @@ from offload_tool.io import InputFile, StrPath
 from offload_tool.nvidia.nvlink import named_inputs
 from offload_tool.passes.cuda import ptx_flag
 
-if TYPE_CHECKING:
-    from offload_tool.formats.target.target_id import TargetID
 
-
-def link_arguments(target_id: TargetID) -> list[str]:
-    """Return the arguments, after clang's command, of a link for `target_id`."""
+def link_arguments(processor: str) -> list[str]:
+    """Return the arguments, after clang's command, of a link for a GPU."""
     return [
-        *("--target=nvptx64-nvidia-cuda", f"-march={target_id}", ptx_flag(target_id)),
+        *("--target=nvptx64-nvidia-cuda", f"-march={processor}", ptx_flag(processor)),
         *("-nogpulib", "-O2", "-S", "-Wno-override-module", "-Wno-unused-command-line-argument"),
     ]
 

@@ -1,6 +1,6 @@
 """The passes over an offload source: for each its flags, its output, and its check.
 
-The SCons tool and ``offload-tool compile`` share this list:
+The SCons tool and ``offload-tool compile`` share this list. `languages` has the class of each kind:
 
     kind     pass      output                            check
     -------  --------  --------------------------------  ------------------------------
@@ -17,16 +17,14 @@ The SCons tool and ``offload-tool compile`` share this list:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import StrPath
-from offload_tool.passes import cuda, hip, openmp
-from offload_tool.passes.source_kind import KINDS
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -34,47 +32,84 @@ if TYPE_CHECKING:
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 
 
-class Language(Protocol):
-    """The differences between HIP, CUDA and OpenMP in compiling a pass."""
+@dataclass(frozen=True, slots=True)
+class CompilePass(ABC):
+    """One job of the compiler: one output, for the host or for one device.
 
-    suffix: str
+    :raises UsageError: there is no such pass.
+    """
+
+    stage: Stage
+    cuid: str
+    device: CompileTarget | None = None
+    rdc: bool = False
+
+    kind: ClassVar[str]
+    """The offload kind."""
+    usual_suffix: ClassVar[str]
     """The usual suffix of a device pass's output."""
-    relocatable_suffix: str
+    relocatable_suffix: ClassVar[str]
     """Its suffix with relocatable device code."""
-    has_host_ir: bool
+    has_host_ir: ClassVar[bool] = False
     """A pass writes the host IR of a source, which all others read. Names in it contain inode
     numbers, so the results are valid for these very files."""
-    has_headers: bool
+    has_headers: ClassVar[bool] = True
     """Each pass uses headers and device libraries of the vendor's installation."""
-    is_direct: bool
+    is_direct: ClassVar[bool] = False
     """A device pass is a front end and a linker, which can run without the driver."""
-    is_distributed: bool
+    is_distributed: ClassVar[bool] = False
     """A device pass may run on another machine: the engine supports its command."""
-    lists_targets: bool
+    lists_targets: ClassVar[bool] = False
     """The command of each pass lists all targets."""
 
-    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
-        """Return the flags of a pass that determine its output."""
+    def __post_init__(self) -> None:
+        if (self.device is None) == (self.stage == "device"):
+            raise UsageError("a device pass needs a target ID, and only a device pass has one")
+        if self.stage == "host-ir" and not self.has_host_ir:
+            raise UsageError(f"only OpenMP sources are compiled to host IR, not {self.kind} ones")
 
-    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """Return the flags of a pass that must follow the user's."""
+    @property
+    def suffix(self) -> str:
+        """The usual suffix of the output of a device pass."""
+        if self.device is not None and self.device.target_id is None:
+            return ".o"
+        return self.relocatable_suffix if self.rdc else self.usual_suffix
 
-    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
+    @property
+    def needs_host_ir(self) -> bool:
+        """Return whether the host IR of the source is an input."""
+        return self.has_host_ir and self.stage != "host-ir"
+
+    @property
+    def compiles_source(self) -> bool:
+        """Return whether the pass reads the source itself, and can write a depfile."""
+        return not (self.has_host_ir and self.stage == "host")
+
+    @abstractmethod
+    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+        """Return the flags of this pass that determine its output.
+
+        The name of an OpenMP `source` determines its language.
+        """
+
+    @abstractmethod
+    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """Return the flags of the pass that must follow the user's.
+
+        `archive_format` is the format of libraries with relocatable device code; empty for the
+        driver's own.
+        """
+
+    @abstractmethod
+    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """Return the flags that name paths of this machine; not for signatures."""
 
-    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
-        """Check the output of a pass.
+    @abstractmethod
+    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
+        """Check the output of the pass; a bundle around a code object is removed.
 
         :raises CodeObjectError: it is something else; the message says what was found.
         """
-
-
-LANGUAGES: dict[str, Language] = {
-    "hip": hip.Hip(),
-    "cuda": cuda.Cuda(),
-    "openmp": openmp.OpenMP(),
-}
-"""By offload kind."""
 
 
 def dependency_flags(depfile: str) -> list[str]:
@@ -105,79 +140,3 @@ def without_dependency_flags(words: Sequence[str], depfile: str) -> list[str]:
         if [*words[at : at + len(row)]] == row:
             return [*words[:at], *words[at + len(row) :]]
     return [*words]
-
-
-@dataclass(frozen=True, slots=True)
-class CompilePass:
-    """One job of the compiler: one output, for the host or for one device.
-
-    :raises UsageError: there is no such pass.
-    """
-
-    kind: str
-    stage: Stage
-    cuid: str
-    device: CompileTarget | None = None
-    rdc: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"offload kind '{self.kind}': expected {', '.join(KINDS)}")
-        if (self.device is None) == (self.stage == "device"):
-            raise UsageError("a device pass needs a target ID, and only a device pass has one")
-        if self.stage == "host-ir" and not self.language.has_host_ir:
-            raise UsageError(f"only OpenMP sources are compiled to host IR, not {self.kind} ones")
-
-    @property
-    def language(self) -> Language:
-        """The `Language` of its kind of sources."""
-        return LANGUAGES[self.kind]
-
-    @property
-    def target_id(self) -> TargetID:
-        """The target ID of a device pass for a GPU."""
-        assert self.device is not None  # noqa: S101 - the caller has looked
-        assert self.device.target_id is not None  # noqa: S101 - parse_targets checks it
-        return self.device.target_id
-
-    @property
-    def suffix(self) -> str:
-        """The usual suffix of the output of a device pass."""
-        if self.device is not None and self.device.target_id is None:
-            return ".o"
-        return self.language.relocatable_suffix if self.rdc else self.language.suffix
-
-    @property
-    def needs_host_ir(self) -> bool:
-        """Return whether the host IR of the source is an input."""
-        return self.language.has_host_ir and self.stage != "host-ir"
-
-    @property
-    def compiles_source(self) -> bool:
-        """Return whether the pass reads the source itself, and can write a depfile."""
-        return not (self.language.has_host_ir and self.stage == "host")
-
-    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
-        """Return the flags of this pass that determine its output.
-
-        The name of an OpenMP `source` determines its language.
-        """
-        return self.language.flags(self, toolchain, host_ir, source)
-
-    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """Return the flags of the pass that must follow the user's.
-
-        `archive_format`: see `hip.driver_flags` and `cuda.driver_flags`.
-        """
-        return self.language.last_flags(self, toolchain, archive_format)
-
-    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
-        """Return the flags that name paths of this machine; not for signatures."""
-        return self.language.local_flags(self, toolchain, source)
-
-    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """Check the output of the pass; a bundle around a code object is removed.
-
-        :raises CodeObjectError: it is something else; the message says what was found.
-        """
-        self.language.check(self, output, host_ir)

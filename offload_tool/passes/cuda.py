@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 from offload_tool.clang.driver import ask, jobs_of, plan_of
 from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
+from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.passes.compile_pass import CompilePass
     from offload_tool.toolchain.probe import Toolchain
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin")
@@ -57,116 +56,86 @@ class Ptxas:
     """Its version text and the digest of its files; goes into signatures."""
 
 
-class Cuda:
-    """The `Language` of CUDA sources."""
+class CudaPass(CompilePass):
+    """A pass over a CUDA source: no device pass needs an NVIDIA program."""
 
-    suffix, relocatable_suffix = ".ptx", ".rdc.ptx"
-    has_host_ir = is_direct = is_distributed = False
-    has_headers = lists_targets = True
+    __slots__ = ()
+    kind = "cuda"
+    usual_suffix, relocatable_suffix = ".ptx", ".rdc.ptx"
+    lists_targets = True
 
-    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
-        """See `Language.flags`."""
+    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+        """See `CompilePass.flags`; with a toolkit, clang uses its PTX and SDK version."""
         del host_ir, source
-        toolkit = bool(toolchain.cuda)
-        if job.device is None:
-            return [*host_flags(job.cuid, toolkit=toolkit, rdc=job.rdc), "-c"]
-        return [*device_flags(job.target_id, job.cuid, toolkit=toolkit, rdc=job.rdc), "-S"]
+        flags = ["-x", "cuda"]
+        if self.device is None:
+            flags += ["--offload-host-only"]
+        else:
+            flags += ["--cuda-device-only", f"--offload-arch={self.device.name}"]
+        # Names of static variables contain the CUID in host and device code. The driver of clang 19
+        # passes it to neither front end, so ``-Xclang`` does; newer drivers need ``-cuid``, or they
+        # make up another.
+        cuid = f"-cuid={self.cuid}"
+        flags += ["-fgpu-rdc", cuid, "-Xclang", cuid] if self.rdc else [cuid]
+        if not toolchain.cuda:
+            flags += [*([ptx_flag(self.device.name)] if self.device else []), *_SDK]
+        return [*flags, "-c" if self.device is None else "-S"]
 
-    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """See `Language.last_flags`; for `archive_format` see `driver_flags`."""
+    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """See `CompilePass.last_flags`; `archive_format` is one of `ARCHIVE_FORMATS`."""
         del toolchain
-        return driver_flags(archive_format) if job.rdc else []
+        return [ARCHIVE_FORMATS[archive_format]] if archive_format and self.rdc else []
 
-    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
-        """See `Language.local_flags`."""
+    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+        """See `CompilePass.local_flags`; a host object gets the placeholder."""
         del source
-        placeholder = placeholder_flags() if job.device is None else []
-        return [*toolchain.local_flags, *toolchain.cuda_flags, *placeholder]
+        flags = [*toolchain.local_flags, *toolchain.cuda_flags]
+        if self.device is None:
+            flags += ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
+        return flags
 
-    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
-        """See `Language.check`."""
+    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
+        """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
         del host_ir
-        if job.device is None:
-            verify_output.check_cuda_host_object(output, rdc=job.rdc)
-        else:
-            verify_output.check_ptx(output, job.target_id)
+        if self.device is None:
+            verify_output.check_cuda_host_object(output, rdc=self.rdc)
+        elif self.device.target_id is not None:
+            verify_output.check_ptx(output, self.device.target_id)
 
 
-def device_flags(
-    target_id: TargetID, cuid: str, *, toolkit: bool = False, rdc: bool = False
-) -> list[str]:
-    """Return the flags for the PTX of `target_id`, which needs no NVIDIA program.
-
-    With a `toolkit`, clang uses its PTX and SDK version. With `rdc` (relocatable device code),
-    other sources see its functions and variables.
-    """
-    flags = ["-x", "cuda", "--cuda-device-only", f"--offload-arch={target_id}"]
-    flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
-    return flags if toolkit else [*flags, ptx_flag(target_id), *_SDK]
-
-
-def ptx_flag(target_id: TargetID) -> str:
+def ptx_flag(processor: str) -> str:
     """Return the flag for the first PTX version that knows a processor.
 
     Clang derives the version from a toolkit; without one, it assumes PTX 4.2.
     """
-    number = int("".join(filter(str.isdigit, target_id.processor)) or "0")
+    number = _number(processor)
     version = next(version for limit, version in _PTX_VERSIONS if number <= limit)
     return f"--cuda-feature=+ptx{version}"
 
 
-def host_flags(cuid: str, *, toolkit: bool = False, rdc: bool = False) -> list[str]:
-    """Return the flags for the host object with the placeholder; see `placeholder_flags`."""
-    flags = ["-x", "cuda", "--offload-host-only"]
-    flags += _relocatable(cuid) if rdc else [f"-cuid={cuid}"]
-    return flags if toolkit else [*flags, *_SDK]
+def _number(processor: str) -> int:
+    return int("".join(filter(str.isdigit, processor)) or "0")
 
 
-def driver_flags(archive_format: str) -> list[str]:
-    """Return the flags that choose the offload driver for relocatable code; after the user's.
-
-    `archive_format` is one of `ARCHIVE_FORMATS`, or empty for the driver's own.
-    """
-    return [ARCHIVE_FORMATS[archive_format]] if archive_format else []
-
-
-def arch_list_flags(targets: Iterable[TargetID]) -> list[str]:
+def arch_list_flags(processors: Iterable[str]) -> list[str]:
     """Return the flags that pass all targets to each pass; they follow the user's.
 
     Thrust and CUB put the targets into the names of kernels, which host code uses. Clang's driver
     passes only a pass's own target, and sm_52 to a host pass, so that the names would differ.
     Source: clang 22.1.8, observed; older ones define no such macro.
     """
-    numbers = {int("".join(filter(str.isdigit, each.processor)) or "0") * 10 for each in targets}
-    listed = ",".join(map(str, sorted(numbers)))
+    listed = ",".join(str(number * 10) for number in sorted({*map(_number, processors)}))
     return [f"-U{ARCH_LIST}", f"-D{ARCH_LIST}={listed}"]
 
 
-def _relocatable(cuid: str) -> list[str]:
-    """Return the flags for relocatable device code.
-
-    Names of static variables contain the CUID in host and device code. The driver of clang 19
-    passes it to neither front end, so ``-Xclang`` does; newer drivers need ``-cuid``, or they make
-    up another.
-    """
-    return ["-fgpu-rdc", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
+def cubin_arguments(processor: str, *, rdc: bool) -> list[str]:
+    """Return the ``ptxas`` arguments that make a cubin from PTX; with `rdc` it is relocatable."""
+    return ["-m64", f"--gpu-name={processor}", *(["--compile-only"] if rdc else [])]
 
 
-def placeholder_flags() -> list[str]:
-    """Return the flags that name the placeholder's path on this machine."""
-    return ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
-
-
-def cubin_arguments(target_id: TargetID, *, rdc: bool = False) -> list[str]:
-    """Return the ``ptxas`` arguments that make a cubin for `target_id` from its PTX.
-
-    With `rdc` the cubin is relocatable.
-    """
-    return ["-m64", f"--gpu-name={target_id}", *(["--compile-only"] if rdc else [])]
-
-
+@remembered(256)
 def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the flags that clang's driver gives ``ptxas`` in a compile to a cubin.
 
@@ -175,14 +144,8 @@ def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[s
     plan has the flags. The result is empty if the driver rejects the command, as the pass then
     fails. Source: clang 19.1.7 and 22.1.8, observed.
     """
-    return _ptxas_flags(tuple(words), tuple(sorted(environment.items())))
-
-
-@remembered(256)
-def _ptxas_flags(words: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     from offload_tool.toolchain.driver_cache import kept_words
 
-    environment = dict(variables)
     pairs = zip(("", *words), words, strict=False)
     command = [word for before, word in pairs if word != "-S" or before.startswith("-X")]
     command += ["-c", os.devnull]
@@ -250,15 +213,15 @@ def all_processors(ptxas: Ptxas, which: str) -> list[str]:
     return [f"sm_{number}" for number in (numbers if which == "all" else sorted(majors.values()))]
 
 
-def check_ptxas(ptxas: Ptxas, target_id: TargetID) -> None:
+def check_ptxas(ptxas: Ptxas, processor: str) -> None:
     """Check that `ptxas` knows a processor, before any compile for it.
 
     :raises CompilerError: it does not; CUDA 13 knows none before sm_75.
     """
     known = _processors_of(ptxas)
-    if known and str(target_id) not in known:
+    if known and processor not in known:
         raise CompilerError(
-            f"{target_id}: '{ptxas.command[0]}' ({ptxas.identity}) makes no code for it, but for "
+            f"{processor}: '{ptxas.command[0]}' ({ptxas.identity}) makes no code for it, but for "
             f"{', '.join(sorted(known))}; name one of another CUDA version with OFFLOAD_PTXAS, or "
             "set OFFLOAD_PTXAS='none' to embed PTX alone"
         )

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import front_end_jobs
 from offload_tool.io import StrPath
+from offload_tool.passes.compile_pass import CompilePass
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.passes.compile_pass import CompilePass
     from offload_tool.toolchain.probe import Toolchain
 
 _NEW_DRIVER = "--offload-new-driver"
@@ -33,44 +32,45 @@ _NEW_DRIVER_SINCE = 23
 _NEW_DRIVER_RELOCATABLE_SINCE = 21
 
 
-class Hip:
-    """The `Language` of HIP sources."""
+class HipPass(CompilePass):
+    """A pass over a HIP source."""
 
-    suffix, relocatable_suffix = ".co", ".bc"
-    has_host_ir = lists_targets = False
-    has_headers = is_direct = is_distributed = True
+    __slots__ = ()
+    kind = "hip"
+    usual_suffix, relocatable_suffix = ".co", ".bc"
+    is_direct = is_distributed = True
 
-    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
-        """See `Language.flags`."""
+    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+        """See `CompilePass.flags`."""
         del toolchain, host_ir, source
-        if job.device is None:
-            return [*host_flags(job.cuid, rdc=job.rdc), "-c"]
-        return [*device_flags(job.target_id, job.cuid, rdc=job.rdc), "-c"]
+        if self.device is None:
+            return [*host_flags(self.cuid, rdc=self.rdc), "-c"]
+        return [*device_flags(self.device.name, self.cuid, rdc=self.rdc), "-c"]
 
-    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """See `Language.last_flags`; for `archive_format` see `driver_flags`."""
-        return driver_flags(toolchain.major, rdc=job.rdc, archive_format=archive_format)
+    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """See `CompilePass.last_flags`; for `archive_format` see `driver_flags`."""
+        return driver_flags(toolchain.major, rdc=self.rdc, archive_format=archive_format)
 
-    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
-        """See `Language.local_flags`."""
-        del job, source
+    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+        """See `CompilePass.local_flags`."""
+        del source
         return [*toolchain.local_flags, *toolchain.rocm_flags]
 
-    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
-        """See `Language.check`; a bundle around a code object is removed."""
+    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
+        """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
         del host_ir
-        if job.device is None:
-            verify_output.check_host_object(output, job.cuid, rdc=job.rdc)
-        elif job.rdc:
-            verify_output.check_bitcode(output, job.device, job.cuid)
-        else:
-            unwrap_code_object(output, job.target_id)
-            verify_output.check_code_object(output, job.target_id, job.cuid)
+        if self.device is None:
+            verify_output.check_host_object(output, self.cuid, rdc=self.rdc)
+        elif self.rdc:
+            verify_output.check_bitcode(output, self.device, self.cuid)
+        elif self.device.target_id is not None:
+            verify_output.unwrap_code_object(output, self.device.name)
+            verify_output.check_code_object(output, self.device.target_id, self.cuid)
 
 
-def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[str]:
+def device_flags(target_id: str, cuid: str, *, rdc: bool = False) -> list[str]:
     """Return the flags for the bare code object of `target_id`, linked by the driver.
 
     With `rdc` (relocatable device code) it is bitcode, to be linked per target later. Without
@@ -78,7 +78,7 @@ def device_flags(target_id: TargetID, cuid: str, *, rdc: bool = False) -> list[s
     """
     return [
         *("-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
-        *("--no-gpu-bundle-output", f"-cuid={cuid}", *_relocatable(rdc)),
+        *("--no-gpu-bundle-output", f"-cuid={cuid}", *(["-fgpu-rdc"] if rdc else [])),
     ]
 
 
@@ -89,7 +89,7 @@ def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
     a host-only pass.
     """
     flags = ["-x", "hip", "--offload-host-only", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
-    return [*flags, *_relocatable(rdc)]
+    return [*flags, *(["-fgpu-rdc"] if rdc else [])]
 
 
 def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:
@@ -112,26 +112,3 @@ def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> b
     """
     jobs = front_end_jobs(command, environment)
     return any(_NEW_DRIVER in job for job in jobs)
-
-
-def unwrap_code_object(path: StrPath, target_id: TargetID) -> None:
-    """Extract the code object from the bundle in which a device pass may have wrapped it.
-
-    Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag behind all
-    others. A file without such an entry stays unchanged.
-    """
-    from offload_tool.formats.bundle.binary import is_bundle, read_bundle
-    from offload_tool.io import InputFile, replace_file
-
-    with InputFile(path) as source:
-        if not is_bundle(source.data):
-            return
-        for entry in read_bundle(source.data, path=path).entries:
-            if entry.id.endswith(f"--{target_id}"):
-                with replace_file(path) as out:
-                    out.copy(source, entry.offset, entry.size)
-                return
-
-
-def _relocatable(rdc: bool) -> list[str]:
-    return ["-fgpu-rdc"] if rdc else []

@@ -21,13 +21,13 @@ from offload_tool.clang.driver import Answer, ask
 from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import StrPath
+from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of
 from offload_tool.util.memoize import remembered
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.passes.compile_pass import CompilePass
     from offload_tool.toolchain.probe import Toolchain
 
 _ANY_TARGET = "gfx906"
@@ -38,60 +38,53 @@ _LIBRARY_SINCE = 20
 """The first LLVM whose device runtimes for NVIDIA GPUs are not one per processor."""
 
 
-class OpenMP:
-    """The `Language` of OpenMP sources, in C or C++."""
+class OpenMPPass(CompilePass):
+    """A pass over an OpenMP source, in C or C++."""
 
-    suffix = relocatable_suffix = ".bc"
+    __slots__ = ()
+    kind = "openmp"
+    usual_suffix = relocatable_suffix = ".bc"
     has_host_ir = True
-    has_headers = is_direct = is_distributed = lists_targets = False
+    has_headers = False
 
-    def flags(self, job: CompilePass, toolchain: Toolchain, host_ir: str, source: str) -> list[str]:
-        """See `Language.flags`; the source's name determines its language."""
-        if job.device is not None:
-            flags = device_flags(job.device, host_ir, toolchain.host_triple)
+    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+        """See `CompilePass.flags`."""
+        if self.device is not None:
+            flags = device_flags(self.device, host_ir, toolchain.host_triple)
             return [*language_flags(source), *flags, "-c"]
-        if job.compiles_source:
-            return [*language_flags(source), *host_ir_flags(), "-c"]
-        return [*host_flags(), "-c"]
+        if self.compiles_source:  # the host IR must reach the devices unoptimised
+            return [
+                *(*language_flags(source), "-fopenmp", f"--offload-arch={_ANY_TARGET}"),
+                *("--offload-host-only", "-nogpulib"),
+                *("-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"),
+            ]
+        # The source's preprocessor flags have no effect on the host object, made of the IR.
+        return ["-x", "ir", "-Wno-unused-command-line-argument", "-c"]
 
-    def last_flags(self, job: CompilePass, toolchain: Toolchain, archive_format: str) -> list[str]:
-        """See `Language.last_flags`: a device's target, behind the host's of ``CCFLAGS``."""
+    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """See `CompilePass.last_flags`: a device's target, behind the host's of ``CCFLAGS``."""
         del toolchain, archive_format
-        return [] if job.device is None else [f"--target={job.device.triple.rstrip('-')}"]
+        return [] if self.device is None else [f"--target={self.device.triple.rstrip('-')}"]
 
-    def local_flags(self, job: CompilePass, toolchain: Toolchain, source: str) -> list[str]:
-        """See `Language.local_flags`."""
+    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+        """See `CompilePass.local_flags`."""
         language, flags = language_of(source) or "c++", [*toolchain.local_flags]
-        if job.device is not None:
-            flags += header_flags(toolchain, language, gpu=job.device.target_id is not None)
+        if self.device is not None:
+            flags += header_flags(toolchain, language, gpu=self.device.target_id is not None)
         if language == "c" and "-nostdinc++" in flags:  # the embedded compiler's; clang warns
             flags.remove("-nostdinc++")
         return flags
 
-    def check(self, job: CompilePass, output: StrPath, host_ir: StrPath | None) -> None:
-        """See `Language.check`."""
+    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
+        """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
-        if job.device is not None:
+        if self.device is not None:
             if host_ir is None:
                 raise UsageError("the check of an OpenMP device pass needs the host IR")
-            verify_output.check_entries(output, job.device, host_ir)
-        elif job.compiles_source:
+            verify_output.check_entries(output, self.device, host_ir)
+        elif self.compiles_source:
             verify_output.check_host_ir(output)
-
-
-def host_ir_flags() -> list[str]:
-    """Return the flags for the host IR, which must reach the devices unoptimised."""
-    return [
-        *("-fopenmp", f"--offload-arch={_ANY_TARGET}", "--offload-host-only", "-nogpulib"),
-        *("-Xclang", "-disable-llvm-passes", "-emit-llvm"),
-    ]
-
-
-def host_flags() -> list[str]:
-    """Return the flags for the host object, compiled from the host IR."""
-    # The source's preprocessor flags have no effect here.
-    return ["-x", "ir", "-Wno-unused-command-line-argument"]
 
 
 def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[str]:
@@ -101,7 +94,7 @@ def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[
         option = "-mcpu" if device.arch == "amdgcn" else "-march"
         flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]
         if device.arch != "amdgcn":
-            flags.append(ptx_flag(device.target_id))
+            flags.append(ptx_flag(device.name))
     else:
         flags += ["-fPIC"]
     words = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
@@ -168,22 +161,17 @@ def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, .
 def _device_runtime_names(device: CompileTarget) -> tuple[str, ...]:
     if device.target_id is None:
         return ()
+    library = f"{'-'.join(device.triple.split('-')[:3])}/libompdevice.a"
     if device.arch == "amdgcn":
-        return (_device_library(device), "libomptarget-amdgpu.bc")
-    processor = f"libomptarget-nvptx-{device.target_id}.bc"
-    return (_device_library(device), "libomptarget-nvptx.bc", processor)
-
-
-def _device_library(device: CompileTarget) -> str:
-    triple = "-".join(device.triple.split("-")[:3])
-    return f"{triple}/libompdevice.a"
+        return (library, "libomptarget-amdgpu.bc")
+    return (library, "libomptarget-nvptx.bc", f"libomptarget-nvptx-{device.target_id}.bc")
 
 
 def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
     """Return the error message for a GPU without a device runtime."""
     # Old versions use the last of the names.
-    old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
-    name = _device_runtime_names(device)[-1] if old else _device_library(device)
+    is_old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
+    name = _device_runtime_names(device)[-1 if is_old else 0]
     of_rocm = "of ROCm, or " if device.arch == "amdgcn" else ""
     return (
         f"OpenMP code for {device.name} cannot be linked: clang {toolchain.version} comes without "

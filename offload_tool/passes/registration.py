@@ -45,16 +45,15 @@ def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: 
 
     :raises CompilerError: the compiler, or its linker, failed.
     """
-    made = f"{os.fspath(output)}.registration"
+    from offload_tool.io.temporary_directory import temporary_folder
+
+    what = "the object that registers HIP code"
     environment = os.environ | dict(toolchain.environment)
-    try:
-        for command in (
-            [*toolchain.cc, *compile_flags(), SOURCE, "-o", made],
-            [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)],
-        ):
-            make("the object that registers HIP code", command, environment)
-    finally:
-        Path(made).unlink(missing_ok=True)
+    with temporary_folder() as folder:
+        made = str(folder / "registration.o")
+        make(what, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made], environment)
+        join = [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)]
+        make(what, join, environment)
 
 
 def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:

@@ -93,6 +93,25 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
         _check_cuid(path, defined, cuid)
 
 
+def unwrap_code_object(path: StrPath, target_id: str) -> None:
+    """Extract the code object from the bundle in which a device pass may have wrapped it.
+
+    Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag behind all
+    others. A file without such an entry stays unchanged.
+    """
+    from offload_tool.formats.bundle.binary import is_bundle, read_bundle
+    from offload_tool.io import replace_file
+
+    with InputFile(path) as source:
+        if not is_bundle(source.data):
+            return
+        for entry in read_bundle(source.data, path=path).entries:
+            if entry.id.endswith(f"--{target_id}"):
+                with replace_file(path) as out:
+                    out.copy(source, entry.offset, entry.size)
+                return
+
+
 def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
     """Check a HIP host object: it has this CUID, and its kernels can be registered.
 
@@ -325,10 +344,6 @@ def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
             raise CodeObjectError(f"'{path}': {error}; expected {expected}") from error
     if arch and triple.split("-", 1)[0] not in ("", arch):
         raise OtherOutputError(f"'{path}': expected {expected}, found bitcode for {triple}")
-    return _names(names)
-
-
-def _names(names: bytes) -> set[str]:
     return set(names.decode("utf-8", "surrogateescape").split("\0"))
 
 

@@ -9,27 +9,17 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.pch import pch
 
 if TYPE_CHECKING:
-    from offload_tool.manifest.output_state import Surroundings
+    from offload_tool.clang.environment import Surroundings
     from offload_tool.run.pass_command import PassCommand, WantedPass
     from offload_tool.run.run_pass import Outputs
 
     WithoutDriver = Callable[[Sequence[str], Mapping[str, str]], bool | None]
-
-
-class PchUse(NamedTuple):
-    """The PCH that a pass may use."""
-
-    file: str
-    say: Callable[[str], None]
-    """Prints why the PCH is not used."""
-    launcher: Sequence[str] = ()
-    """Arguments before the compiler."""
 
 
 def emit_pch(
@@ -91,7 +81,9 @@ class PassWithPch:
 
     def __init__(
         self,
-        use: PchUse,
+        file: str,
+        say: Callable[[str], None],
+        launcher: Sequence[str],
         wanted: WantedPass,
         found: PassCommand,
         source: str,
@@ -101,26 +93,28 @@ class PassWithPch:
         *,
         without_driver: WithoutDriver | None = None,
     ) -> None:
-        """Use `without_driver`, if given, to run the pass first: see `pch.UsablePch.run`."""
-        self._use, self._wanted, self._found = use, wanted, found
-        self._without_driver = without_driver
+        """Set the PCH `file`, and `say`, which prints why it is not used.
+
+        The words of a `launcher` precede the compiler's. Without one, `without_driver`, if given,
+        runs the pass first: see `pch.UsablePch.run`.
+        """
+        self._say, self._launcher, self._without_driver = say, launcher, without_driver
+        self._file, self._wanted, self._found = file, wanted, found
         self._source, self._command, self._environ = source, command, environ
-        self._recipe = _recipe(use.file, wanted, found, flags, environ)
+        self._recipe = _recipe(file, wanted, found, flags, environ)
         self._used: pch.UsablePch | None = None
 
     def run(self) -> bool:
         """Run the pass with the PCH; return True if it produced the output."""
         usable = self._find()
         if isinstance(usable, str):
-            self._use.say(f"'{self._source}': '{self._use.file}' is not used: {usable}")
-            return False
-        reason = usable.run(self._command, self._use.launcher, self._without_driver)
-        if reason:
-            if reason != pch.MESSAGES:  # the compile without the PCH prints them
-                self._use.say(f"'{self._source}': '{self._use.file}' is not used: {reason}")
-            return False
-        self._used = usable
-        return True
+            reason = usable
+        else:
+            reason = usable.run(self._command, self._launcher, self._without_driver)
+            self._used = None if reason else usable
+        if reason and reason != pch.MESSAGES:  # the compile without the PCH prints those
+            self._say(f"'{self._source}': '{self._file}' is not used: {reason}")
+        return not reason
 
     def _find(self) -> pch.UsablePch | str:
         if self._environ.get("OFFLOAD_DIST"):

@@ -85,13 +85,11 @@ def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str,
     jobs = front_end_jobs(command, environment)
     if len(jobs) != 1:
         return _SEVERAL if jobs else "flags that the compiler refuses: see what it says of them"
-    reason = reason_against_pch(jobs[0])
-    return reason or _reason_of_level(jobs[0])
-
-
-def _reason_of_level(job: Sequence[str]) -> str:
-    levels = [word for word in job if re.fullmatch(r"-O\w*", word)]
-    return "no optimization (-O0): add -O1 or more" if not levels or levels[-1] == "-O0" else ""
+    if reason := reason_against_pch(jobs[0]):
+        return reason
+    levels = [word for word in jobs[0] if re.fullmatch(r"-O\w*", word)]
+    is_optimized = levels and levels[-1] != "-O0"
+    return "" if is_optimized else "no optimization (-O0): add -O1 or more"
 
 
 def reason_of_headers(stage: str, files: Collection[str]) -> str:

@@ -87,13 +87,8 @@ def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
         if any(whole.startswith(other) for other in changed)
     ]
     words = [_KEEP_DOTS, *needed] if needed else []
-    wrong = next((name for name, whole in names.items() if _named(whole, words) != name), "")
+    wrong = next((name for name, whole in names.items() if named(whole, words) != name), "")
     return words, wrong
-
-
-def is_renamed(name: str, words: Sequence[str]) -> bool:
-    """Return True if the options change the name of a file."""
-    return _named(name, words) != name
 
 
 def keep_words(file: str, words: Sequence[str], *, is_guarded: bool) -> None:
@@ -128,7 +123,7 @@ def _folder_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def _named(whole: str, words: Sequence[str]) -> str:
+def named(whole: str, words: Sequence[str]) -> str:
     """Return the name that clang gives a file with these options."""
     maps = [word.removeprefix(_MAP).partition("=") for word in words if word.startswith(_MAP)]
     for old, _, new in sorted(maps, reverse=True):

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_words, include_folders
-from offload_tool.io.file_digests import by_look, content_of
+from offload_tool.io.file_digests import by_look, content_of, identity
 from offload_tool.pch.file_names import absolute_name, without_dots
 
 Headers = tuple[str, ...]
@@ -72,15 +72,6 @@ _IN_NO_TEXT = re.compile(r"[\"\\\r\n=]")
 """Characters not allowed in a name in a PCH's text, or in an option that maps it."""
 
 
-class Beginning(NamedTuple):
-    """The leading ``#include <...>`` lines of a source."""
-
-    headers: tuple[str, ...] = ()
-    """The names between the angle brackets."""
-    ends: tuple[int, ...] = ()
-    """For each of them, the offset of its line's end."""
-
-
 class Passed(NamedTuple):
     """A file on a chain before the PCH's header; the first one is the source."""
 
@@ -108,24 +99,16 @@ class Candidates(NamedTuple):
     stop: str
     """The file and line at which the chain of first includes ends."""
 
-    def of(self, headers: Headers) -> Candidate | None:
-        """Return the candidate with these headers."""
-        return next((each for each in self.all if each.headers == headers), None)
 
-
-def leading_includes(text: bytes) -> Beginning:
-    """Return the leading ``#include <...>`` lines of a source's text."""
-    text = _plain_text(text[:_LARGEST])
-    headers: list[str] = []
-    ends: list[int] = []
+def leading_includes(text: bytes) -> list[tuple[str, int]]:
+    """Return the names in the leading ``#include <...>`` lines of a text, and where each ends."""
+    text = _plain_text(text)
+    includes: list[tuple[str, int]] = []
     at = 0
-    while True:
-        found = _INCLUDE.match(text, _directive(text, at))
-        if found is None:
-            return Beginning(tuple(headers), tuple(ends))
-        headers.append(os.fsdecode(found[1]))
+    while found := _INCLUDE.match(text, _directive(text, at)):
         at = found.end()
-        ends.append(at)
+        includes.append((os.fsdecode(found[1]), at))
+    return includes
 
 
 def _directive(text: bytes, at: int) -> int:
@@ -140,11 +123,6 @@ def _plain_text(text: bytes) -> bytes:
     Clang ends a line at a lone carriage return.
     """
     return re.split(_HIDDEN, text, maxsplit=1)[0]
-
-
-def beginning_of(source: str) -> Beginning:
-    """Return the leading includes of the file `source`; none if it cannot be read."""
-    return leading_includes(content_of(source, _LARGEST))
 
 
 class _First(NamedTuple):
@@ -208,16 +186,11 @@ class SearchPath(NamedTuple):
         is_system = found[0] not in self.own or identity(found[0]) in systems
         return _joined(found[0], name), is_system
 
-    def beside(self, name: str, includer: str) -> tuple[str, bool]:
-        """Return the header of a quoted name, and whether it is in the includer's folder."""
-        found = _joined(_parent(includer), name)
-        return (found, True) if os.path.isfile(found) else (self.find(name)[0], False)
-
     def candidates(self, source: str) -> Candidates:
         """Return the candidates for a source's PCHs, largest first."""
-        run = beginning_of(source)
-        names = tuple(f"<{name}>" for name in run.headers)
-        found = [Candidate(names[:at], end) for at, end in enumerate(run.ends, 1)][::-1]
+        run = leading_includes(content_of(source, _LARGEST))
+        names = tuple(f"<{name}>" for name, _ in run)
+        found = [Candidate(names[:at], end) for at, (_, end) in enumerate(run, 1)][::-1]
         passed: list[Passed] = []
         name = source
         while True:
@@ -227,34 +200,19 @@ class SearchPath(NamedTuple):
             if guards.intersection(guard for guard, _ in first.guards):
                 break
             passed.append(Passed(name, first.guards))
-            header, is_system = self._named(first.include, name)
+            beside = _beside(first.include, name)
+            header, is_system = (beside, False) if beside else self.find(first.include[1:])
             if not header or name in (each.name for each in passed[:-1]) or len(passed) > _LONGEST:
                 break
-            candidate = self._candidate(first.include, header, passed)
-            if candidate is not None and (len(passed) > 1 or first.include[0] == '"'):
-                found.append(candidate)
+            is_new = len(passed) > 1 or first.include[0] == '"'
+            can_be_named = not beside or not _IN_NO_TEXT.search(header + self.folder)
+            if is_new and can_be_named and _first_of(header).is_guarded:
+                key = f'"{header}"' if beside else f"<{first.include[1:]}>"
+                found.append(Candidate((key,), 0, tuple(passed), first.include[1:]))
             if is_system:
                 break
             name = header
         return Candidates(tuple(found), stop)
-
-    def _named(self, include: str, includer: str) -> tuple[str, bool]:
-        if not include:
-            return "", True
-        if include[0] == '"':
-            beside, is_beside = self.beside(include[1:], includer)
-            if is_beside:
-                return beside, False
-        return self.find(include[1:])
-
-    def _candidate(self, include: str, header: str, passed: Sequence[Passed]) -> Candidate | None:
-        if not _first_of(header).is_guarded:
-            return None
-        is_beside = include[0] == '"' and self.beside(include[1:], passed[-1].name)[1]
-        key = f'"{header}"' if is_beside else f"<{include[1:]}>"
-        if is_beside and _IN_NO_TEXT.search(header + self.folder):
-            return None
-        return Candidate((key,), 0, tuple(passed), include[1:])
 
 
 def own_folders(words: Sequence[str]) -> tuple[str, ...]:
@@ -273,15 +231,6 @@ def _parent(name: str) -> str:
     """Return the folder of a file as clang spells it."""
     folder = name.rpartition("/")[0].rstrip("/")
     return folder or ("/" if name.startswith("/") else ".")
-
-
-def identity(name: str) -> tuple[int, int] | None:
-    """Return a file's device and inode; None if it does not exist."""
-    try:
-        found = os.stat(name)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino
 
 
 def includes_text(headers: Headers, folder: str) -> bytes:
@@ -316,11 +265,15 @@ def bytes_read(headers: Headers, path: SearchPath) -> int:
     return sum(found.values())
 
 
+def _beside(include: str, includer: str) -> str:
+    """Return the header that a quoted include finds in the includer's folder; "" if none."""
+    found = _joined(_parent(includer), include[1:]) if include.startswith('"') else ""
+    return found if os.path.isfile(found) else ""
+
+
 def _resolved(include: str, includer: str, path: SearchPath, known: dict[str, str]) -> str:
-    if include[0] == '"':
-        beside = _joined(_parent(includer), include[1:])
-        if os.path.isfile(beside):
-            return beside
+    if beside := _beside(include, includer):
+        return beside
     if include[1:] not in known:
         names = (_joined(folder, include[1:]) for folder in path.folders)
         known[include[1:]] = next(filter(os.path.isfile, names), "")

@@ -12,7 +12,7 @@
 A PCH only saves time: outputs, messages, depfiles and manifests are the same without it. It
 replaces the first bytes of a source, if they equal its text, and clang skips them. Or it replaces a
 header on the chain of first includes, which is guarded (`include_prefix`). Validation compares the
-contents of headers, not their times (see `_BY_CONTENT`). If a compile with it prints messages or
+contents of headers, not their times (see `READING`). If a compile with it prints messages or
 fails, the pass is compiled again without.
 
 ccache and sccache preprocess a source before the lookup. With a PCH in the command that fails, or
@@ -34,16 +34,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.io.file_digests import Fingerprints, by_look, content_of, digest_of, look_at
+from offload_tool.clang.environment import Surroundings
+from offload_tool.io.file_digests import (
+    Fingerprints,
+    by_look,
+    content_of,
+    digest_of,
+    identity,
+    look_at,
+)
 from offload_tool.io.paths import beside, remove
+from offload_tool.manifest import Work
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
     absolute_name,
-    is_renamed,
     keep_words,
     kept_words,
+    named,
     without_dots,
     words_for,
 )
@@ -51,27 +60,18 @@ from offload_tool.pch.include_prefix import (
     Candidate,
     SearchPath,
     comes_once,
-    identity,
     includes_text,
     own_folders,
 )
-from offload_tool.pch.side_effects import before, reason_of_passed, run_quietly, words_file
+from offload_tool.pch.side_effects import READING, before, reason_of_passed, run_quietly, words_file
 
 if TYPE_CHECKING:
-    from offload_tool.manifest.output_state import Surroundings, Work
     from offload_tool.run.run_pass import Outputs
 
-PCH_SOURCE = ".includes"
-"""Suffix of the file with the text of a PCH, beside it."""
 _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
-_JOBS = ("-c", "-S")
-_NO_CUID = "-cuid=0"
-_BY_CONTENT = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
-"""With only one of the two, clang misses edits of equal size and time, or rejects a touched header
-with ``#pragma once``. Source: clang 22.1.8, observed."""
 _WORDS = "OFFLOAD_PCH_WORDS"
 _SCRIPT = """\
 #!/bin/sh
@@ -102,14 +102,14 @@ class PchRecipe(NamedTuple):
     surroundings: Callable[[], Surroundings]
     """Returns the header search path of these passes."""
     version: Callable[[], str] = str
-    """As `output_state.Work.version`."""
+    """As `Work.version`."""
     prints: Callable[[], Fingerprints] | None = None
     """Returns known fingerprints of files, if set."""
 
     @property
     def text_file(self) -> str:
         """The file with the PCH's text."""
-        return beside(self.file, PCH_SOURCE)
+        return beside(self.file, ".includes")
 
     @property
     def names_file(self) -> str:
@@ -118,8 +118,15 @@ class PchRecipe(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The working directory, as clang spells it."""
-        return _folder(self.environment)
+        """The working directory, as clang spells it.
+
+        Source: LLVM's ``sys::fs::current_path``: ``PWD`` if that is the folder.
+        """
+        given = self.environment.get("PWD", "")
+        with suppress(OSError):
+            if os.path.isabs(given) and os.path.samefile(given, "."):
+                return given
+        return os.getcwd()
 
     @property
     def depfile(self) -> str:
@@ -136,18 +143,13 @@ class PchRecipe(NamedTuple):
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         words = [part for word in making for part in ("-Xclang", word)]
         return [
-            *(*self.words, "-fsyntax-only", *words, *self.reading(), *names.words),
+            *(*self.words, "-fsyntax-only", *words, *READING, *names.words),
             *(*dependency_flags(self.depfile), self.text_file),
         ]
-
-    def reading(self) -> list[str]:
-        """Return the options that the PCH and a pass with it share."""
-        return [*_BY_CONTENT]
 
     def work(self) -> Work:
         """Return its description for the manifest."""
         from offload_tool.manifest import inputs
-        from offload_tool.manifest.output_state import Work
 
         text = self.text_file
         job = [*self.words, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
@@ -185,7 +187,7 @@ class UsablePch(NamedTuple):
         words = ["-include-pch", self.recipe.file]
         words += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
         flags = (part for word in words for part in ("-Xclang", word))
-        return [*flags, *self.recipe.reading(), *self.naming]
+        return [*flags, *READING, *self.naming]
 
     def run(
         self,
@@ -245,7 +247,7 @@ class UsablePch(NamedTuple):
         for name in [command[-1], *read]:
             if name in theirs:
                 continue
-            if is_renamed(name, self.naming):
+            if named(name, self.naming) != name:
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
                 )
@@ -265,23 +267,19 @@ class UsablePch(NamedTuple):
 
 
 @by_look
-def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[tuple[int, int] | None, str]:
+def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[str, str]:
     found = {identity(name): name for name in reversed(inputs)}
-    found.pop(None, None)
+    found.pop("", None)
     return found
 
 
 def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
     """Return a pass's arguments that are equal for all sources, without input and output."""
     return tuple(
-        _NO_CUID if word.startswith("-cuid=") else word for word in words if word not in _JOBS
+        "-cuid=0" if word.startswith("-cuid=") else word
+        for word in words
+        if word not in ("-c", "-S")
     )
-
-
-def bytes_of(files: Iterable[str]) -> int:
-    """Return the total size of files."""
-    looks = map(look_at, files)
-    return sum(look.size for look in looks if look is not None)
 
 
 def refusal_of(file: str) -> str:
@@ -321,7 +319,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
             "different leading includes: it must begin with those of the precompiled header, "
             f"'{found.stop}' is where they end"
         )
-    read = _inputs_if_current(recipe)
+    read = inputs_if_current(recipe)
     if read is None:
         return "the precompiled header is of other flags, or out of date: make it again"
     if reason := refusal_of(recipe.file):
@@ -344,12 +342,8 @@ def _twice(of: Candidate) -> str:
     return f"'{header}' can be included twice: add '#pragma once'"
 
 
-def is_current(recipe: PchRecipe) -> bool:
-    """Return True if the PCH, or the reason for its absence, is current."""
-    return _inputs_if_current(recipe) is not None
-
-
-def _inputs_if_current(recipe: PchRecipe) -> list[str] | None:
+def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
+    """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
     from offload_tool.manifest.output_state import Recorded
 
     prints = recipe.prints() if recipe.prints is not None else None
@@ -399,13 +393,11 @@ def make_pch(
             refuse(recipe.file, reason)
 
     job = OutputJob(
+        recipe.work(),
         recipe.command(names),
-        recipe.environment,
         outputs or Outputs(recipe.file),
         recipe.words[: recipe.program],
         check,
-        (recipe.text_file,),
-        recipe.work,
         installed,
     )
     return produce_output(job, run)
@@ -415,7 +407,7 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
     """Return why a new PCH may not be used; "" if it may."""
     read = [name for name in recipe.work().listed() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
-    if not reason and bytes_of(read) < least:
+    if not reason and sum(look.size for look in map(look_at, read) if look is not None) < least:
         reason = SMALL
     if reason:
         return reason
@@ -432,18 +424,6 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
         reason = reason_of_order(recipe, of, entered)
     keep_words(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
-
-
-def _folder(environment: Mapping[str, str]) -> str:
-    """Return the working directory, as clang spells it.
-
-    Source: LLVM's ``sys::fs::current_path``: ``PWD`` if that is the folder.
-    """
-    given = environment.get("PWD", "")
-    with suppress(OSError):
-        if os.path.isabs(given) and os.path.samefile(given, "."):
-            return given
-    return os.getcwd()
 
 
 def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:

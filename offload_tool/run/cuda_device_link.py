@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import make
+from offload_tool.clang.environment import Surroundings
 from offload_tool.errors import CompilerError
 from offload_tool.io import InputFile
-from offload_tool.nvidia.nvlink import find_nvlink, link_cubins, no_nvlink
+from offload_tool.manifest import Work
+from offload_tool.nvidia.nvlink import find_nvlink, link_cubins
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments, find_ptxas
 from offload_tool.passes.verify_output import check_cubin
 from offload_tool.run.run_pass import OutputJob, Outputs, check_names, produce_output
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.target_id import TargetID
-    from offload_tool.manifest.output_state import Work
 
 _TO_PTXAS = "-Xcuda-ptxas"
 
@@ -52,26 +53,21 @@ def run_cuda_link(
     ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit)
     beside = ptxas.command[0] if ptxas is not None else ""
     linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, beside)
-    if linker is None:
-        raise CompilerError(no_nvlink("relocatable CUDA code"))
     pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
     assembling = [word for before, word in pairs if before == _TO_PTXAS]
     linking = [word for before, word in pairs if word and _TO_PTXAS not in (before, word)]
     words = [*linker.command, *linker.arguments(str(target_id)), *linking]
     assembler = " ".join([ptxas.identity, *assembling]) if ptxas is not None else ""
 
-    def describe() -> Work:
-        from offload_tool.manifest.output_state import Surroundings, Work
-
-        return Work(
-            outputs.file,
-            [*words, "-o", outputs.file, *inputs],
-            environ,
-            f"{linker.identity}, {assembler}",
-            tuple(inputs),
-            Surroundings,
-            lambda: [*inputs, *linker.libraries],
-        )
+    work = Work(
+        outputs.file,
+        [*words, "-o", outputs.file, *inputs],
+        environ,
+        f"{linker.identity}, {assembler}",
+        tuple(inputs),
+        Surroundings,
+        lambda: [*inputs, *linker.libraries],
+    )
 
     def link(command: Sequence[str], environment: Mapping[str, str]) -> int:
         from offload_tool.io.temporary_directory import temporary_folder
@@ -87,8 +83,7 @@ def run_cuda_link(
     def check() -> None:
         check_cubin(outputs.file)
 
-    job = OutputJob(words, environ, outputs, linker.command, check, tuple(inputs), describe)
-    return produce_output(job, link)
+    return produce_output(OutputJob(work, words, outputs, linker.command, check), link)
 
 
 def _assembled(
@@ -110,11 +105,11 @@ def _assembled(
             f"'{name}' is PTX, and there is no ptxas to assemble it; install a CUDA toolkit or "
             "NVIDIA's wheel nvidia-cuda-nvcc, or name one with OFFLOAD_PTXAS"
         )
-    check_ptxas(ptxas, target_id)
+    check_ptxas(ptxas, str(target_id))
     number = sum(1 for _ in folder.iterdir())  # inputs may share a base name
     made = folder / f"{number}" / f"{Path(name).stem}.cubin"
     made.parent.mkdir()
-    arguments = [*cubin_arguments(target_id, rdc=True), *flags]
+    arguments = [*cubin_arguments(str(target_id), rdc=True), *flags]
     words = [*ptxas.command, *arguments, "-o", str(made), name]
     make(f"the cubin of '{name}'", words, environment)
     return str(made)

@@ -47,11 +47,6 @@ class OutputBackup:
         self._new = output
         self._old = beside(output, ".old")
 
-    def recover(self) -> None:
-        """Restore the backup that a killed run left behind."""
-        if os.path.lexists(self._old):
-            self._give_back()
-
     def put(self, *, keep: bool) -> None:
         """Link the output, if any, to its backup; without `keep`, replace the output by a copy.
 
@@ -88,32 +83,26 @@ class OutputBackup:
 
     def take_back_if_equal(self) -> None:
         """Restore the old output if the new one has the same bytes."""
-        if self._is_equal():
-            self._give_back()
+        try:
+            old, new = os.stat(self._old), os.stat(self._new)
+        except FileNotFoundError:
+            return
+        if old.st_size == new.st_size and not os.path.samestat(old, new):
+            import filecmp
+
+            if filecmp.cmp(self._old, self._new, shallow=False):
+                self.take_back()
 
     def take_back(self) -> None:
-        """Restore the old output, if any."""
-        if os.path.lexists(self._old):
-            self._give_back()
-
-    def drop(self) -> None:
-        """Remove the backup."""
-        remove(self._old)
-
-    def _give_back(self) -> None:
+        """Restore the old output, if any; a killed run may have left it behind."""
+        if not os.path.lexists(self._old):
+            return
         try:
             os.replace(self._old, self._new)
             remove(self._old)  # rename() does nothing if both names are links to one file
         except OSError as error:
             raise FileError(self._new, error) from error
 
-    def _is_equal(self) -> bool:
-        try:
-            old, new = os.stat(self._old), os.stat(self._new)
-        except FileNotFoundError:
-            return False
-        if old.st_size != new.st_size or os.path.samestat(old, new):
-            return False
-        import filecmp
-
-        return filecmp.cmp(self._old, self._new, shallow=False)
+    def drop(self) -> None:
+        """Remove the backup."""
+        remove(self._old)

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.environment import INSTALLATIONS, folder_meant
+from offload_tool.clang.environment import INSTALLATIONS, Surroundings, folder_meant
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer
+from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer, program_folders
 
 if TYPE_CHECKING:
-    from offload_tool.manifest.output_state import Surroundings
     from offload_tool.passes.compile_pass import CompilePass, Stage
     from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.probe import Toolchain
@@ -48,7 +47,7 @@ class WantedPass(NamedTuple):
         """
         from offload_tool.errors import UsageError
         from offload_tool.formats.target.compile_target import parse_targets
-        from offload_tool.passes.compile_pass import CompilePass
+        from offload_tool.passes.languages import compile_pass
         from offload_tool.passes.source_kind import KINDS
         from offload_tool.toolchain.supported_processors import targets_of_compiler
 
@@ -61,7 +60,7 @@ class WantedPass(NamedTuple):
             if len(devices) != 1:
                 raise UsageError(f"'{self.target}': expected one target ID for one output")
             device = devices[0]
-        return CompilePass(self.kind, self.stage, self.cuid, device, self.rdc)
+        return compile_pass(self.kind, self.stage, self.cuid, device, rdc=self.rdc)
 
     def check(self, output: str, host_ir: str | None) -> None:
         """Check the pass's output, as `CompilePass.check` does.
@@ -72,8 +71,11 @@ class WantedPass(NamedTuple):
             self.read().check(output, host_ir)
             return
         # Most passes are these. This check imports half as many modules as `read` does.
-        from offload_tool.passes.hip import unwrap_code_object
-        from offload_tool.passes.verify_output import check_code_object, check_host_object
+        from offload_tool.passes.verify_output import (
+            check_code_object,
+            check_host_object,
+            unwrap_code_object,
+        )
 
         if self.target is None:
             check_host_object(output, self.cuid)
@@ -81,7 +83,7 @@ class WantedPass(NamedTuple):
         from offload_tool.formats.target.target_id import parse_target_ids
 
         (target_id,) = parse_target_ids([self.target], allow_unknown=True)
-        unwrap_code_object(output, target_id)
+        unwrap_code_object(output, str(target_id))
         check_code_object(output, target_id, self.cuid)
 
 
@@ -157,7 +159,7 @@ def pass_command(
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "is_direct": is_device and job.language.is_direct and len(toolchain.clang) == 1,
+            "is_direct": is_device and job.is_direct and len(toolchain.clang) == 1,
             "installed": list(toolchain.installed) if is_device else [],
             "identity": toolchain.identity,
             "is_script": _is_script(toolchain.clang, environ),
@@ -212,7 +214,6 @@ def surroundings_of(
     """
     from offload_tool.clang.argument_files import all_words
     from offload_tool.manifest.inputs import general_words
-    from offload_tool.manifest.output_state import Surroundings
     from offload_tool.toolchain.identity import has_configuration
 
     words = general_words(all_words(flags), ())
@@ -242,7 +243,7 @@ def surroundings_of(
     else:
         answer = answer_about("surroundings", found, words, environ, find, witnesses)
     folders, libraries = (tuple(answer[name]) for name in ("folders", "libraries"))
-    return Surroundings(folders, libraries, answer["tells_folder"])
+    return Surroundings(folders, answer["tells_folder"], libraries)
 
 
 def answer_about(
@@ -273,7 +274,7 @@ def compiler_version(found: PassCommand) -> str:
     from offload_tool.clang.driver import output_of
 
     try:
-        return output_of((*found.compiler,), "--version")
+        return output_of(found.compiler, "--version")
     except CompilerError as error:
         return str(error)
 
@@ -322,7 +323,7 @@ def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
     """Return the cache key of the search for a compiler, except for the files on disk."""
     question = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
     places = (environ.get(name, "") for name in INSTALLATIONS)
-    relative = not all(map(os.path.isabs, [*_folders(environ), *filter(None, places)]))
+    relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, places)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
         question.append(os.getcwd())
     return question
@@ -337,19 +338,19 @@ def _toolchain_witnesses(
 
 def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.toolchain.installations import searched_places
-    from offload_tool.toolchain.probe import is_clang_name
+    from offload_tool.toolchain.probe import CLANG_NAME
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
 
     yield from searched_places(environ)
-    for folder in _folders(environ):
+    for folder in program_folders(environ):
         yield folder
         if os.path.isdir(folder):
-            yield from (item.path for item in os.scandir(folder) if is_clang_name(item.name))
+            yield from (item.path for item in os.scandir(folder) if CLANG_NAME.fullmatch(item.name))
     for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
         yield f"{root}/llvm/bin/clang"
     words = environ.get("OFFLOAD_CLANG", "").split()
     for word in (*words, *found["clang"], *found["lld"]):
-        yield from (os.path.join(folder, word) for folder in ("", *_folders(environ)))
+        yield from (os.path.join(folder, word) for folder in ("", *program_folders(environ)))
     for program in found["programs"]:
         yield from program_places(program, environ.get(LIBRARY_PATH, ""))
     for file in found["configuration"]:
@@ -359,7 +360,3 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
             yield f"{flag[2:]}/lld"
         elif before == "-isystem":  # another version of the library may appear in its parent
             yield from (flag, os.path.dirname(flag))
-
-
-def _folders(environ: Mapping[str, str]) -> list[str]:
-    return [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]

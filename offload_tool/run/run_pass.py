@@ -25,18 +25,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from offload_tool.clang.environment import Surroundings
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io.input_file import open_regular
 from offload_tool.io.paths import beside, remove
 from offload_tool.io.signals import end_processes, shielded
-from offload_tool.manifest import MANIFEST
+from offload_tool.manifest import Work, manifest_path
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
-from offload_tool.run.pass_command import WantedPass, pass_command
+from offload_tool.run.pass_command import (
+    WantedPass,
+    compiler_version,
+    pass_command,
+    surroundings_of,
+)
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.manifest.output_state import Recorded, Work
+    from offload_tool.manifest.output_state import Recorded
     from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
     from offload_tool.toolchain.probe import Toolchain
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
             """Return the files that it read; `listed` are those in its depfile."""
 
     Accelerator = Callable[..., Accelerated]
-    """Takes the arguments of `pch.compile_command.PassWithPch` after the first one."""
+    """Takes the arguments of `pch.compile_command.PassWithPch` after the first three."""
 
 _CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
@@ -115,7 +121,6 @@ def run_pass(
     words, end = [*found.words, *flags, *found.last], ["-o", output, read]
     key = [] if runner is None else _cache_key(wanted, host_ir)
     whole = [*words, *key, *found.dependencies, *end]
-    given = tuple(dict.fromkeys([read, *inputs[1:]]))
     stages = _stages(environ) if found.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
@@ -124,33 +129,29 @@ def run_pass(
             wanted, found, source, [*flags], whole, environ, without_driver=without_driver
         )
 
-    def describe() -> Work:
-        from offload_tool.manifest.output_state import Work
-        from offload_tool.run.pass_command import compiler_version, surroundings_of
+    def listed() -> list[str]:
+        from offload_tool.manifest.inputs import files_read
 
-        def listed() -> list[str]:
-            from offload_tool.manifest.inputs import files_read
+        listed = files_read(depfile, source, whole, environment)
+        return listed if faster is None else faster.read(listed)
 
-            listed = files_read(depfile, source, whole, environment)
-            return listed if faster is None else faster.read(listed)
+    def read_again() -> list[str] | None:
+        from offload_tool.manifest.inputs import preprocess
 
-        def read_again() -> list[str] | None:
-            from offload_tool.manifest.inputs import preprocess
+        return preprocess(depfile, source, whole, environment)
 
-            return preprocess(depfile, source, whole, environment)
-
-        return Work(
-            output,
-            [*words, *end],
-            environment,
-            found.identity,
-            given,
-            functools.cache(lambda: surroundings_of(found, words, environ)),
-            listed if found.dependencies else lambda: [read],
-            read_again if found.dependencies else None,
-            by_inode=wanted.kind == "openmp" and read == source,
-            version=lambda: compiler_version(found),
-        )
+    work = Work(
+        output,
+        [*words, *end],
+        environment,
+        found.identity,
+        tuple(dict.fromkeys([read, *inputs[1:]])),
+        functools.cache(lambda: surroundings_of(found, words, environ)),
+        listed if found.dependencies else lambda: [read],
+        read_again if found.dependencies else None,
+        by_inode=read == source and (host_ir is not None or wanted.stage == "host-ir"),
+        version=lambda: compiler_version(found),
+    )
 
     def check() -> None:
         try:
@@ -162,9 +163,8 @@ def run_pass(
 
             raise blame_launcher(error) from None
 
-    job = OutputJob(whole, environment, outputs, found.compiler, check, given, describe)
-    quicker = None if faster is None else faster.run
-    job = job._replace(installed=found.installed, faster=quicker, stages=stages)
+    run = None if faster is None else faster.run
+    job = OutputJob(work, whole, outputs, found.compiler, check, found.installed, run, stages)
     return produce_output(job, runner)
 
 
@@ -225,27 +225,22 @@ def run_device_link(
     end += _link_inputs(device, kind, toolchain, inputs)
     is_lld = device.target_id is not None
     dependencies = [f"--dependency-file={depfile}"] if is_lld else []
-    environment = {**os.environ, **dict(toolchain.environment)}
-    given = tuple(inputs)
 
-    def describe() -> Work:
-        from offload_tool.manifest.output_state import Surroundings, Work
+    def listed() -> list[str]:
+        from offload_tool.clang.depfile import read_depfile
 
-        def listed() -> list[str]:
-            from offload_tool.clang.depfile import read_depfile
+        return read_depfile(depfile) if is_lld else []
 
-            return read_depfile(depfile) if is_lld else []
-
-        return Work(
-            outputs.file,
-            [*words, *end],
-            environment,
-            toolchain.identity,
-            given,
-            Surroundings,
-            listed,
-            tells_all=is_lld,
-        )
+    work = Work(
+        outputs.file,
+        [*words, *end],
+        {**os.environ, **dict(toolchain.environment)},
+        toolchain.identity,
+        tuple(inputs),
+        Surroundings,
+        listed,
+        tells_all=is_lld,
+    )
 
     def check() -> None:
         if device.target_id is not None:
@@ -253,8 +248,7 @@ def run_device_link(
 
             check_code_object(outputs.file, device.target_id, None)
 
-    command = [*words, *dependencies, *end]
-    return produce_output(OutputJob(command, environment, outputs, tool, check, given, describe))
+    return produce_output(OutputJob(work, [*words, *dependencies, *end], outputs, tool, check))
 
 
 def _link_inputs(
@@ -300,16 +294,13 @@ def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
 class OutputJob(NamedTuple):
     """The command that writes an output, and its checks."""
 
+    work: Work
     command: Sequence[str]
-    environment: Mapping[str, str]
+    """That of `work`, with a launcher's arguments and flags that write a depfile."""
     outputs: Outputs
     tool: Sequence[str]
     """The arguments that name the compiler."""
     check: Callable[[], None]
-    given: tuple[str, ...]
-    """Files that the command reads in any case."""
-    describe: Callable[[], Work]
-    """Returns the description of the command for the manifest."""
     installed: Sequence[str] = ()
     """Files that the compiler uses without listing them; they also identify it."""
     faster: Callable[[], bool] | None = None
@@ -327,26 +318,27 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     """Run the command unless the output is current; remove all outputs if it fails."""
     outputs = job.outputs
     aside = OutputBackup(outputs.file)
-    aside.recover()
+    aside.take_back()
     run = _Run(job)
     if run.is_current():
         return 0
-    status, ended = 1, False
+    status, ended, start = 1, False, None
     try:
-        run.begin()
+        start = run.begin()
         # A program other than the compiler may write into the old file.
         aside.put(keep=runner is None)
-        run.begin_stages()
+        if job.stages is not None:
+            run.begin_stages(job.stages)
         if job.faster is not None and job.faster():
             status = 0
         elif runner is None:
             status = _run_here(job, run.meanwhile)
         else:
-            status = runner(job.command, job.environment)
+            status = runner(job.command, job.work.environment)
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
                 aside.take_back()
-            run.complete(aside)
+            run.complete(aside, start)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
         aside.take_back()
@@ -355,9 +347,9 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     finally:
         with shielded():
             if not ended:
-                _remove(*outputs, beside(outputs.file, MANIFEST))
-            if status:
-                run.remove_half_written()
+                _remove(*outputs, manifest_path(outputs.file))
+            if status and start is not None:
+                remove_half_written(outputs.file, start.moment)
             aside.drop()
             _remove(_depfile_beside(outputs.file))
     return status
@@ -369,12 +361,11 @@ class _Run:
     def __init__(self, job: OutputJob) -> None:
         self._job = job
         self._recorded: Recorded | None = None
-        self._start: Start | None = None
 
     def is_current(self) -> bool:
         """Return True if the output is current; write depfile and stamp then."""
         outputs = self._job.outputs
-        if not os.path.exists(beside(outputs.file, MANIFEST)):
+        if not os.path.exists(manifest_path(outputs.file)):
             return False
         read = self._manifest().files_if_current()
         if read is None:
@@ -387,41 +378,34 @@ class _Run:
         if self._recorded is None:
             from offload_tool.manifest.output_state import Recorded
 
-            self._recorded = Recorded(self._job.describe())
+            self._recorded = Recorded(self._job.work)
         return self._recorded
 
-    def begin(self) -> None:
-        """Record the start time and the state of the inputs.
+    def begin(self) -> Start:
+        """Return the start time and the state of the inputs.
 
         :raises FileError: the compiler's depfile cannot be written.
         """
         from offload_tool.clang.argument_files import include_folders
         from offload_tool.manifest.race_check import Start
 
-        files, folders = self._job.given, include_folders(tuple(self._job.command))
+        files, folders = self._job.work.given, include_folders(tuple(self._job.command))
         if self._recorded is not None:
             files, folders = self._recorded.inputs_before(), self._recorded.folders_before()
-        self._start = Start.now(_depfile_beside(self._job.outputs.file), files, folders)
+        return Start.now(_depfile_beside(self._job.outputs.file), files, folders)
 
-    def begin_stages(self) -> None:
+    def begin_stages(self, stages: Stages) -> None:
         """Choose the number of stages, and whether the output may stay."""
-        stages, recorded = self._job.stages, self._recorded
-        if stages is None:
-            return
+        recorded = self._recorded
         before = recorded.before if recorded is not None else None
         is_whole = recorded is not None and recorded.is_whole()
         stages.begin(before, self._job.command, is_whole=is_whole)
-
-    def remove_half_written(self) -> None:
-        """Remove temporary files that a killed compiler left beside the output."""
-        if self._start is not None:
-            remove_half_written(self._job.outputs.file, self._start.moment)
 
     def meanwhile(self) -> None:
         """Prepare the manifest while the command runs."""
         self._manifest().prepare()
 
-    def complete(self, aside: OutputBackup) -> None:
+    def complete(self, aside: OutputBackup, start: Start) -> None:
         """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
         outputs = self._job.outputs
         if not os.path.isfile(outputs.file):
@@ -435,8 +419,7 @@ class _Run:
         aside.take_back_if_equal()
         _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
         bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
-        assert self._start is not None  # noqa: S101 - begin() is called before
-        self._manifest().finish(read, self._start, bitcode)
+        self._manifest().finish(read, start, bitcode)
         aside.drop()  # from here on, errors keep the new output
         _write_stamp(outputs.stamp)
 
@@ -459,20 +442,20 @@ def _write_stamp(name: str | None) -> None:
 
 
 def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
-    if job.stages is not None:
-        from offload_tool.run.driverless import DirectPasses
+    if job.stages is None:
+        return run_command(job.command, job.work.environment, meanwhile)
+    from offload_tool.run.driverless import DirectPasses
 
-        sys.stdout.flush()
-        passes = DirectPasses()
-        status = passes.run(job.command, job.environment, job.stages)
-        if status is not None:
-            return status if status >= 0 else _SIGNAL_BASE - status
-        job.stages.forget()
-        status = run_command(job.command, job.environment, meanwhile)
-        if status:
-            passes.advise(job.command)
-        return status
-    return run_command(job.command, job.environment, meanwhile)
+    sys.stdout.flush()
+    passes = DirectPasses()
+    status = passes.run(job.command, job.work.environment, job.stages)
+    if status is not None:
+        return status if status >= 0 else _SIGNAL_BASE - status
+    job.stages.forget()
+    status = run_command(job.command, job.work.environment, meanwhile)
+    if status:
+        passes.advise(job.command)
+    return status
 
 
 def run_command(

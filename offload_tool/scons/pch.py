@@ -40,7 +40,7 @@ import SCons.Util
 from offload_tool.clang.environment import HEEDED_VARIABLES
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, look_at
-from offload_tool.manifest.inputs import front_end, general_words
+from offload_tool.manifest.inputs import general_words
 from offload_tool.passes.compile_pass import CompilePass, without_dependency_flags
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
@@ -52,7 +52,6 @@ from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import prints_now
 
 if TYPE_CHECKING:
-    from offload_tool.manifest.output_state import Surroundings
     from offload_tool.scons.types import Environment, Node
 
 
@@ -362,12 +361,9 @@ class PchRunner:
         self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
     ) -> pch.PchRecipe:
         """Return the recipe for a PCH of `headers`."""
-        from offload_tool.manifest.output_state import Surroundings
+        from offload_tool.toolchain.driver_cache import kept_front_end
 
-        def surroundings() -> Surroundings:
-            found = front_end(compiled.made, (), compiled.variables)
-            return Surroundings(found.folders, tells_folder=found.tells_folder)
-
+        words = general_words(compiled.made, ())
         decides = (*self._decides(compiled.made, compiled.variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *decides])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
@@ -378,7 +374,7 @@ class PchRunner:
             len(self._toolchain.clang),
             compiled.variables,
             self._toolchain.identity,
-            cache(surroundings),
+            cache(lambda: kept_front_end(words, compiled.variables)),
             prints=prints_now,
         )
 
@@ -386,7 +382,7 @@ class PchRunner:
         self, recipe: pch.PchRecipe, group: Group, of: Candidate, source: str
     ) -> pch.UsablePch | str:
         found = pch.find_usable(recipe, source)
-        if not isinstance(found, str) or pch.is_current(recipe):
+        if not isinstance(found, str) or pch.inputs_if_current(recipe) is not None:
             return found
         small = (self._job.kind, of.headers)
         if small in self._pchs.small:

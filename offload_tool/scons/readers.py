@@ -33,8 +33,8 @@ from offload_tool.formats.target.compile_target import CompileTarget, parse_targ
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
-from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.passes.cuda import Ptxas, find_ptxas
+from offload_tool.passes.languages import LANGUAGES
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
@@ -638,10 +638,10 @@ def ptxas(env: Environment) -> Ptxas | None:
         return find_ptxas(env.subst("$OFFLOAD_PTXAS"), found.cuda)
 
 
-def nvlink(env: Environment) -> NvLinker | None:
+def nvlink(env: Environment) -> NvLinker:
     """Return NVIDIA's device linker: ``OFFLOAD_NVLINK``, then the toolkit's, then any other.
 
-    :raises CompilerError: the one named cannot be run.
+    :raises CompilerError: the one named cannot be run, or there is none.
     """
     from offload_tool.nvidia.nvlink import find_nvlink
 

@@ -29,7 +29,7 @@ import SCons.Errors
 from offload_tool.clang.driver import response_text
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import usual_folder
-from offload_tool.passes.compile_pass import LANGUAGES
+from offload_tool.passes.languages import LANGUAGES
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of

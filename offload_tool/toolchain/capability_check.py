@@ -39,9 +39,6 @@ from offload_tool.toolchain.installations import (
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import remembered
 
-_WITHOUT_LIBRARIES = ("-nogpulib",)
-_WITHOUT_HEADERS = ("-nogpuinc",)
-_HIP_HEADER = ("-include", "hip/hip_runtime.h")
 _ERROR = re.compile(r"^.*?(?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 _ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
 """Clang's advice in its messages; this package has its own."""
@@ -96,8 +93,6 @@ class Equipment:
     """Identity of the installations, without paths."""
     used: tuple[str, ...] = ()
     """Directories of the installations."""
-    version: str = ""
-    """Of CUDA: ``12.9``."""
 
     def files(self, targets: Iterable[str]) -> list[str]:
         """Return the used files that no depfile lists: libraries, and files with versions."""
@@ -112,7 +107,6 @@ class Equipment:
             ", ".join(filter(None, (self.description, other.description))),
             " ".join(filter(None, (self.identity, other.identity))),
             self.used + other.used,
-            self.version or other.version,
         )
 
 
@@ -155,25 +149,21 @@ def find_for(
     """
     asked = _Asked(tuple(command), identity, job, environ, doubts)
     find = {"hip": _find_rocm, "cuda": _find_cuda}.get(job.kind)
-    return find(asked) if find is not None else _first(asked, [Equipment()], ())
+    return find(asked) if find is not None else _first(asked, [])
 
 
 def _find_rocm(asked: _Asked) -> Equipment:
     job = asked.job
-    _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
-    roots: list[Installation] = []
-    if job.needs_headers and not asked.gives("--rocm-path", "--hip-path"):
-        roots = rocm_installations(asked.environ)
+    _first(asked, [], ("-nogpulib", "-nogpuinc"))
     headers = libraries = Equipment()
     if job.needs_headers:
+        is_given = asked.gives("--rocm-path", "--hip-path")
         tried = [
             Equipment((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
-            for root in roots
+            for root in ([] if is_given else rocm_installations(asked.environ))
         ]
-        lacking = passed_over(asked.environ, "hip")
-        headers = _first(
-            asked, tried or [Equipment()], (*_WITHOUT_LIBRARIES, *_HIP_HEADER), lacking
-        )
+        flags = ("-nogpulib", "-include", "hip/hip_runtime.h")
+        headers = _first(asked, tried, flags, passed_over(asked.environ, "hip"))
     if job.needs_libraries:
         folders = []
         if not asked.gives("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
@@ -184,38 +174,41 @@ def _find_rocm(asked: _Asked) -> Equipment:
             )
             for path in folders
         ]
-        libraries = _first(asked, tried or [Equipment()], _WITHOUT_HEADERS)
+        libraries = _first(asked, tried, ("-nogpuinc",))
     return headers.joined(libraries)
 
 
 def _find_cuda(asked: _Asked) -> Equipment:
     job = asked.job
-    _first(asked, [Equipment((*_WITHOUT_LIBRARIES, *_WITHOUT_HEADERS))], ())
+    _first(asked, [], ("-nogpulib", "-nogpuinc"))
     named = asked.environ.get("OFFLOAD_CUDA_PATH")
     if asked.gives("--cuda-path") or not (job.needs_headers or job.needs_libraries or named):
         return Equipment()
-    toolkits = cuda_installations(asked.environ)
-    lacking = passed_over(asked.environ, "cuda")
-    return _first(asked, [_toolkit(found) for found in toolkits] or [Equipment()], (), lacking)
+    toolkits = map(_toolkit, cuda_installations(asked.environ))
+    return _first(asked, [*toolkits], (), passed_over(asked.environ, "cuda"))
 
 
 def _toolkit(found: Installation) -> Equipment:
     flags = [f"--cuda-path={found.path}", "-Wno-unknown-cuda-version"]
     cccl = f"{found.path}/include/cccl"  # Thrust and CUB of CUDA 13, as nvcc knows
     flags += ["-isystem", cccl] if Path(cccl).is_dir() else []
-    return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,), found.version)
+    return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,))
 
 
 def _first(
-    asked: _Asked, tried: Sequence[Equipment], flags: Sequence[str], lacking: Sequence[str] = ()
+    asked: _Asked,
+    candidates: Sequence[Equipment],
+    flags: Sequence[str] = (),
+    lacking: Sequence[str] = (),
 ) -> Equipment:
-    """Return the first candidate with which the compiler can do the job.
+    """Return the first candidate with which the compiler can do the job; if none, what it has.
 
     `flags` leave out the rest of the job, and `lacking` names candidates that were not tried.
 
     :raises CompilerError: there is none; the message says what each lacks.
     """
     reasons: dict[str, str] = {}
+    tried = candidates or [Equipment()]
     for found in tried:
         try:
             _ask(asked, found, flags)
@@ -236,7 +229,7 @@ def _first(
 # -- asking ------------------------------------------------------------------------------
 
 
-def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
+def _ask(asked: _Asked, found: Equipment, flags: Sequence[str]) -> None:
     """Try the job with some equipment; a success is cached.
 
     :raises CompilerError: the trial fails; the message is the compiler's.
@@ -245,7 +238,7 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
     words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
 
     def find() -> bool:
-        reason = _reason(tuple(words), job.targets, tuple(sorted(asked.environ.items())))
+        reason = _reason(words, job.targets, asked.environ)
         if reason:
             raise CompilerError(reason)
         return True
@@ -259,12 +252,10 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str] = ()) -> None:
 
 
 @remembered(256)
-def _reason(
-    words: tuple[str, ...], targets: tuple[str, ...], environ: tuple[tuple[str, str], ...]
-) -> str:
+def _reason(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process."""
     try:
-        _try(words, targets, dict(environ))
+        _try(words, targets, environ)
     except CompilerError as error:
         return str(error) or "the compiler says nothing"
     return ""

@@ -32,13 +32,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from offload_tool.clang.environment import ASKED_VARIABLES
+from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import digest_of
 from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
-_KEYS = {"question", "package", "witnesses", "answer"}
 """Bytes; real answers have a few thousand."""
+_KEYS = {"question", "package", "witnesses", "answer"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
@@ -212,8 +214,6 @@ def _asked_in(environment: Mapping[str, str]) -> list[str]:
 
     The working directory is added if one of them has a relative path.
     """
-    from offload_tool.clang.environment import ASKED_VARIABLES
-
     given = [environment.get(name, "") for name in ASKED_VARIABLES]
     places = (place for value in filter(None, given) for place in value.split(os.pathsep))
     relative = not all(place.startswith("/") for place in places)
@@ -221,17 +221,25 @@ def _asked_in(environment: Mapping[str, str]) -> list[str]:
 
 
 def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, ROOT, values
     from offload_tool.clang.response_file import expand_command
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
 
     expanded = expand_command(words)
     yield from expanded.files
     words = expanded.words
-    yield from _program_folders(words, environment)
+    yield from program_folders(environment)
+    # Source: clang 22.1.8, ``Driver::GetProgramPath``: values of ``-B`` and COMPILER_PATH may be
+    # prefixes of file names, too.
+    named = filter(None, environment.get("COMPILER_PATH", "").split(os.pathsep))
+    for prefix in (*named, *values(words, PROGRAMS)):
+        yield prefix
+        if not os.path.isdir(prefix):
+            yield os.path.dirname(prefix) or "."
     folders = [*map(os.path.expanduser, CONFIGURATION_FOLDERS)]
     for word in itertools.takewhile(lambda word: not word.startswith(("-", "@")), words):
-        names = _looked_up(word, environment)
+        names = [word]
+        if "/" not in word:
+            names = [f"{folder}/{word}" for folder in program_folders(environment)]
         yield from names
         program = next(filter(_is_program, names), "")
         if program:
@@ -251,31 +259,10 @@ def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Itera
         yield root
 
 
-def _looked_up(word: str, environment: Mapping[str, str]) -> list[str]:
-    if "/" in word:
-        return [word]
-    return [f"{folder}/{word}" for folder in _folders(environment, "PATH")]
-
-
 def _is_program(name: str) -> bool:
     return os.path.isfile(name) and os.access(name, os.X_OK)
 
 
-def _folders(environment: Mapping[str, str], name: str) -> list[str]:
-    given = environment.get(name, os.defpath if name == "PATH" else "")
-    return list(filter(None, given.split(os.pathsep)))
-
-
-def _program_folders(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the directories in which clang looks for programs, except its own.
-
-    Source: clang 22.1.8, ``Driver::GetProgramPath``: values of ``-B`` and COMPILER_PATH may be
-    prefixes of file names, too.
-    """
-    yield from _folders(environment, "PATH")
-    from offload_tool.clang.options import PROGRAMS, values
-
-    for prefix in (*_folders(environment, "COMPILER_PATH"), *values(words, PROGRAMS)):
-        yield prefix
-        if not os.path.isdir(prefix):
-            yield os.path.dirname(prefix) or "."
+def program_folders(environment: Mapping[str, str]) -> list[str]:
+    """Return the directories of PATH."""
+    return [folder for folder in environment.get("PATH", os.defpath).split(os.pathsep) if folder]

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from offload_tool.clang.environment import processor_of
+from offload_tool.clang.environment import Surroundings, processor_of
 from offload_tool.clang.options import CONFIGURATION, NO_LIBRARIES, does
 from offload_tool.formats.magic import ELF
-from offload_tool.io.file_digests import digest_of
+from offload_tool.io.file_digests import content_of, digest_of
 from offload_tool.toolchain.disk_cache import cached_answer
 from offload_tool.util.memoize import remembered
-
-if TYPE_CHECKING:
-    from offload_tool.clang.search_path import FrontEnd
 
 _OF_THE_CALL = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
@@ -39,11 +36,7 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
 
 @remembered(16)
 def _is_executable(program: str) -> bool:
-    try:
-        with open(program, "rb") as file:
-            return file.read(len(ELF)) == ELF and os.access(program, os.X_OK)
-    except OSError:
-        return False
+    return content_of(program, len(ELF)) == ELF and os.access(program, os.X_OK)
 
 
 def kept_answer(
@@ -112,16 +105,18 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
     return digest_of(os.fsencode(text))
 
 
-def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
+def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
     """Return the result of `search_path.front_end_of`, cached."""
-    from offload_tool.clang.search_path import FrontEnd, front_end_of
+    from offload_tool.clang.search_path import front_end_of
 
     def find() -> list[str]:
         found = front_end_of(words, environment)
         return [*found.folders, "yes" if found.tells_folder else ""] if found.folders else []
 
     *folders, tells = kept_words("front end", words, environment, find) or [""]
-    return FrontEnd(tuple(folders), bool(tells)) if folders else front_end_of(words, environment)
+    return (
+        Surroundings(tuple(folders), bool(tells)) if folders else front_end_of(words, environment)
+    )
 
 
 def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:

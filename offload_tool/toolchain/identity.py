@@ -132,6 +132,7 @@ def may_have_configuration(signed: bytes) -> bool:
     return b"-config" in signed or b"@" in signed
 
 
+@remembered(64)
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configuration files that a compile reads, if its flags name any.
 
@@ -142,17 +143,12 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
     """
     if not has_configuration(command):
         return ()
-    return _found(tuple(command), tuple(sorted(environment.items())))
-
-
-@remembered(64)
-def _found(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     try:
-        answer = plan_of([*command, "-c", "-x", "c++", os.devnull], dict(environment))
+        answer = plan_of([*command, "-c", "-x", "c++", os.devnull], environment)
     except CompilerError:
         return ()
     found = all_configuration_files(configuration_files(answer.output + answer.errors))
-    here = [f"{folder}/" for folder in (os.getcwd(), dict(environment).get("PWD")) if folder]
+    here = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
     return tuple(_local(name, here) for name in found)
 
 
@@ -160,11 +156,6 @@ def _local(name: str, here: Iterable[str]) -> str:
     """Return the relative name of a file in the working directory, so that checkouts agree."""
     inside = [name[len(folder) :] for folder in here if name.startswith(folder)]
     return inside[0] if inside else name
-
-
-def forget_configuring_files() -> None:
-    """Clear the cached answers when a new build begins."""
-    _found.cache_clear()
 
 
 def _digest(data: bytes | memoryview) -> str:

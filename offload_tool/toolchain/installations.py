@@ -27,6 +27,7 @@ from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
+from offload_tool.io.file_digests import content_of
 from offload_tool.toolchain.identity import files_digest
 from offload_tool.util.frozen import frozen
 
@@ -44,9 +45,9 @@ _COMPILERS = ("llvm/bin/clang", "lib/llvm/bin/clang")
 _WHEELS = ("_rocm_sdk_devel*", "_rocm_sdk_core*")
 """Directories next to Python's packages; the first has all, the second what a compiler needs."""
 _HIP_VERSION = re.compile(
-    r"^\s*#?\s*(?:define\s+)?HIP_VERSION_(MAJOR|MINOR|PATCH)[ \t=]+(\d+)", re.M
+    rb"^\s*#?\s*(?:define\s+)?HIP_VERSION_(MAJOR|MINOR|PATCH)[ \t=]+(\d+)", re.M
 )
-_CUDA_VERSION = re.compile(r"^\s*#\s*define\s+CUDA_VERSION\s+(\d+)", re.MULTILINE)
+_CUDA_VERSION = re.compile(rb"^\s*#\s*define\s+CUDA_VERSION\s+(\d+)", re.MULTILINE)
 _NAMED = {
     "hip": ("OFFLOAD_ROCM_PATH", ("ROCM_PATH", "HIP_PATH"), _HIP_HEADER),
     "cuda": ("OFFLOAD_CUDA_PATH", ("CUDA_PATH", "CUDA_HOME"), _CUDA_HEADER),
@@ -181,28 +182,21 @@ def _hip(path: str, origin: str) -> Installation:
     files = [f"{path}/{name}" for name in ("share/hip/version", "bin/.hipVersion")]
     headers = sorted(str(file) for file in Path(path, "include/hip").rglob("*.h*"))
     files.append(f"{path}/include/hip/hip_version.h")
-    matches = [match for file in files for match in _HIP_VERSION.finditer(_text(file))]
-    numbers = {match[1]: match[2] for match in matches}
+    matches = [match for file in files for match in _HIP_VERSION.finditer(content_of(file))]
+    numbers = {match[1].decode(): match[2].decode() for match in matches}
     version = ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH") if part in numbers)
     # Headers count, because those of an installation that has moved are in no depfile.
     return Installation(path, origin, version, files_digest([*files[:2], *headers]))
 
 
 def _cuda(path: str, origin: str) -> Installation:
-    match = _CUDA_VERSION.search(_text(f"{path}/{_CUDA_HEADER}"))
+    match = _CUDA_VERSION.search(content_of(f"{path}/{_CUDA_HEADER}"))
     number = int(match[1]) if match else 0
     version = f"{number // 1000}.{number % 1000 // 10}" if number else ""
     # Clang reads the version from the first two files; old ones have the third.
     files = [f"{path}/{name}" for name in (_CUDA_HEADER, "version.json", "version.txt")]
     files += sorted(str(file) for file in Path(path, "include").glob("*.h"))
     return Installation(path, origin, version, files_digest(files))
-
-
-def _text(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _has(folder: str, name: str) -> bool:

@@ -26,6 +26,7 @@ EMBEDDED = "embedded: "
 """The beginning of `Toolchain.origin` for the compiler of the ``ziglang`` wheel."""
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
+"""The names of programs on PATH that may be chosen."""
 _TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
 _OTHER_JOBS = (
     ("--driver-mode=gcc",),
@@ -224,7 +225,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     import shutil
 
     program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
-    if len(command) == 1 and is_clang_name(Path(program).name) and not is_script(program):
+    if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
         kept = cached_answer(
             ["version", program, *command],
@@ -239,8 +240,3 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     if match is None:
         raise CompilerError(f"{command[0]} --version does not name a clang version")
     return match
-
-
-def is_clang_name(name: str) -> bool:
-    """Return whether a program on PATH with this name may be chosen: ``clang``, ``clang-22``."""
-    return CLANG_NAME.fullmatch(name) is not None

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import ask
 from offload_tool.errors import CompilerError, OffloadError
+from offload_tool.io.file_digests import content_of
 from offload_tool.toolchain.disk_cache import cached_answer
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -52,11 +53,7 @@ class Loaded(NamedTuple):
 
 def is_script(program: str) -> bool:
     """Return whether a program is a script, which begins with ``#!``."""
-    try:
-        with open(program, "rb") as opened:
-            return opened.read(len(_SCRIPT)) == _SCRIPT
-    except OSError:
-        return False
+    return content_of(program, len(_SCRIPT)) == _SCRIPT
 
 
 def interpreter_of(program: str) -> str | None:
@@ -174,6 +171,5 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
             "places": [*files, *places],
         }
 
-    answer = cached_answer(question, find, lambda answer: answer["places"])
-    is_right = isinstance(answer, dict) and isinstance(answer.get("places"), list)
-    return answer if is_right and "identity" in answer else find()
+    answer: dict[str, Any] = cached_answer(question, find, lambda answer: answer["places"])
+    return answer

@@ -27,7 +27,6 @@ from offload_tool.toolchain.probe import (
     CLANG_NAME,
     OLDEST_CLANG,
     Toolchain,
-    is_clang_name,
     probe,
     version_of,
 )
@@ -95,11 +94,8 @@ def _find(
         reasons.append(str(error))
     else:
         return replaced(found, passed_over=tuple(reasons) if jobs else ())
-    raise CompilerError(f"no usable compiler{_wanted(jobs)}: {'; '.join(reasons)}. {_advice(jobs)}")
-
-
-def _wanted(jobs: tuple[Job, ...]) -> str:
-    return f" for {' and '.join(map(str, jobs))}" if jobs else ""
+    wanted = f" for {' and '.join(map(str, jobs))}" if jobs else ""
+    raise CompilerError(f"no usable compiler{wanted}: {'; '.join(reasons)}. {_advice(jobs)}")
 
 
 def _advice(jobs: tuple[Job, ...]) -> str:
@@ -208,7 +204,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], s
     tried: set[str] = set()
     for file, origin in (*rocm_compilers(environ), *_on_path(environ["PATH"])):
         real = os.path.realpath(file)
-        program = real if is_clang_name(Path(real).name) else file  # ccache has many names
+        program = real if CLANG_NAME.fullmatch(Path(real).name) else file  # ccache has many names
         if program not in tried:
             tried.add(program)
             yield (file,), origin

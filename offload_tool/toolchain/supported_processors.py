@@ -26,12 +26,8 @@ from offload_tool.util.memoize import remembered
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
 
-_PLANS = {
-    "amdgcn": ("-x", "hip", "-nogpuinc", "-nogpulib"),
-    "nvptx64": ("-x", "cuda", "-nocudainc", "-nocudalib"),
-}
-
-
+_LANGUAGES = {"amdgcn": "hip", "nvptx64": "cuda"}
+"""By the architecture of a GPU, a language that is compiled for it."""
 NATIVE = "native"
 _ASKED_FOR_GPUS = {
     "hip": ("amdgpu-arch", "offload-arch"),
@@ -81,21 +77,17 @@ def _is_newer(device: CompileTarget) -> bool:
     return processor.since > 22 or not features.isdisjoint(processor.newer_features)
 
 
+@remembered(64)
 def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
     """Return a compiler's error message for a device, or None if it accepts the device."""
-    plan = _PLANS.get(device.arch)
-    if plan is None:
+    if device.arch not in _LANGUAGES:
         return None
-    return _ask(compiler.clang, compiler.environment, (*plan, f"--offload-arch={device.name}"))
-
-
-@remembered(64)
-def _ask(
-    clang: tuple[str, ...], environment: tuple[tuple[str, str], ...], plan: tuple[str, ...]
-) -> str | None:
-    command = [*clang, "--cuda-device-only", *plan, "-c", os.devnull]
+    command = [
+        *(*compiler.clang, "-x", _LANGUAGES[device.arch], "--cuda-device-only", "-nogpuinc"),
+        *("-nogpulib", f"--offload-arch={device.name}", "-c", os.devnull),
+    ]
     try:
-        answer = plan_of(command, {**os.environ, **dict(environment)})
+        answer = plan_of(command, {**os.environ, **dict(compiler.environment)})
     except CompilerError as error:
         return str(error)
     if answer.status == 0:
@@ -117,7 +109,7 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
             said.append(f"{name} is not there")
             continue
         try:
-            lines = output_of((program,)).split()
+            lines = output_of([program]).split()
         except CompilerError as error:
             said.append(str(error))
             continue
@@ -133,7 +125,7 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
 
 def _beside(toolchain: Toolchain, name: str) -> str | None:
     try:
-        found = output_of((*toolchain.clang,), f"-print-prog-name={name}").strip()
+        found = output_of(toolchain.clang, f"-print-prog-name={name}").strip()
     except CompilerError:
         return None
     return found if Path(found).is_absolute() and Path(found).is_file() else None

@@ -1,14 +1,15 @@
 """Cache results about the machine while this process runs.
 
 Arguments may contain relative paths, and programs are looked up on PATH. So the cache key includes
-the working directory and PATH.
+the working directory and PATH. Lists and mappings, such as commands and their environments, count
+by their content.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -26,10 +27,24 @@ if TYPE_CHECKING:
             """Clear the cache."""
 
 
+class _Content(dict[Any, Any]):
+    """A copy of a mapping, which nobody changes."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def _hashable(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return tuple(argument)
+    return _Content(argument) if isinstance(argument, Mapping) else argument
+
+
 def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
     """Cache results per arguments, working directory and PATH.
 
-    The cache keeps the `most` recent results; arguments are hashable. Errors are not cached.
+    The cache keeps the `most` recent results. Arguments are hashable, or lists and mappings of
+    hashable values. Errors are not cached.
     """
 
     def decorate(find: Callable[P, R]) -> Remembered[P, R]:
@@ -40,7 +55,8 @@ def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
         @functools.wraps(find)
         def ask(*arguments: Any, **options: Any) -> R:
             here = os.getcwd()
-            return answer(here, os.environ.get("PATH", ""), *arguments, **options)
+            given = map(_hashable, arguments)
+            return answer(here, os.environ.get("PATH", ""), *given, **options)
 
         asked: Any = ask
         asked.cache_clear = answer.cache_clear

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offload_tool.clang.depfile import parse_depfile
-from offload_tool.clang.search_path import FrontEnd, front_end_of
+from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.search_path import front_end_of
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.include_search import Lookups, appeared, expected_lookups
 
@@ -173,5 +174,5 @@ def test_search_folders(llvm: Callable[[str], str]) -> None:
 
 def test_compiler_that_does_not_answer() -> None:
     """Where nobody tells the folders, there are none; the working directory may be anywhere."""
-    assert front_end_of(["/nowhere/clang"], {}) == FrontEnd((), True)
-    assert front_end_of(["false"], dict(os.environ)) == FrontEnd((), True)
+    assert front_end_of(["/nowhere/clang"], {}) == Surroundings((), True)
+    assert front_end_of(["false"], dict(os.environ)) == Surroundings((), True)

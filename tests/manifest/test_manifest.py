@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.io.file_digests import CHANGED, Fingerprints
+from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
     confirmed,
     judge,
-    manifest_path,
     read_record,
     record_pass_result,
     write_record,

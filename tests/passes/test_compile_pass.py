@@ -12,6 +12,7 @@ import pytest
 from offload_tool.errors import CodeObjectError, CompilerError, UsageError
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import derive_cuid, kind_of_suffix
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
@@ -72,19 +73,19 @@ def run(compiler: Toolchain, job: CompilePass, source: Path, host_ir: Path | Non
 
 
 def device_pass(kind: str, name: str, *, rdc: bool = False) -> CompilePass:
-    return CompilePass(kind, "device", "13", parse_target(name), rdc)
+    return compile_pass(kind, "device", "13", parse_target(name), rdc=rdc)
 
 
 @pytest.mark.parametrize(
     ("source", "job"),
     [
-        ("k.hip", CompilePass("hip", "host", "13")),
+        ("k.hip", compile_pass("hip", "host", "13")),
         ("k.hip", device_pass("hip", "gfx90a:xnack+")),
-        ("k.hip", CompilePass("hip", "host", "13", rdc=True)),
+        ("k.hip", compile_pass("hip", "host", "13", rdc=True)),
         ("k.hip", device_pass("hip", "gfx90a:xnack+", rdc=True)),
-        ("k.cu", CompilePass("cuda", "host", "13")),
+        ("k.cu", compile_pass("cuda", "host", "13")),
         ("k.cu", device_pass("cuda", "sm_80")),
-        ("k.c", CompilePass("openmp", "host-ir", "13")),
+        ("k.c", compile_pass("openmp", "host-ir", "13")),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.stage}-{value.rdc}",
 )
@@ -103,7 +104,7 @@ def test_openmp_devices_have_the_entries_of_the_host(
 
     The name of a target region holds the source's inode, so a copy has other ones.
     """
-    ir_pass, job = CompilePass("openmp", "host-ir", "13"), device_pass("openmp", name)
+    ir_pass, job = compile_pass("openmp", "host-ir", "13"), device_pass("openmp", name)
     ours = run(compiler, ir_pass, folder / "k.c")
     module = run(compiler, job, folder / "k.c", ours)
     job.check(module, ours)
@@ -122,8 +123,8 @@ def test_openmp_devices_have_the_entries_of_the_host(
         (device_pass("hip", "gfx906", rdc=True), "k.hip", "expected bitcode for gfx906"),
         (device_pass("hip", "gfx906", rdc=True), "empty", "found an empty file"),
         (device_pass("cuda", "sm_80"), "k.hip", r"expected PTX with the line '.target sm_80'"),
-        (CompilePass("cuda", "host", "13"), "host", "expected a section .nv_fatbin"),
-        (CompilePass("openmp", "host-ir", "13"), "k.hip", "expected host IR"),
+        (compile_pass("cuda", "host", "13"), "host", "expected a section .nv_fatbin"),
+        (compile_pass("openmp", "host-ir", "13"), "k.hip", "expected host IR"),
     ],
     ids=["source-as-bitcode", "empty", "source-as-ptx", "hip-host-as-cuda", "source-as-ir"],
 )
@@ -132,7 +133,7 @@ def test_wrong_outputs_are_told(
 ) -> None:
     """What a misled launcher may leave is refused, with what was expected and found."""
     if wrong == "host":
-        path = run(compiler, CompilePass("hip", "host", "13"), folder / "k.hip")
+        path = run(compiler, compile_pass("hip", "host", "13"), folder / "k.hip")
     else:
         path = folder / wrong
         path.touch()
@@ -150,9 +151,9 @@ def test_ptx_of_another_target(compiler: Toolchain, folder: Path) -> None:
 def test_passes_that_there_are_not() -> None:
     """Impossible passes are refused when they are described."""
     with pytest.raises(UsageError, match="offload kind 'sycl'"):
-        CompilePass("sycl", "host", "13")
+        compile_pass("sycl", "host", "13")
     with pytest.raises(UsageError, match="needs a target ID"):
-        CompilePass("hip", "device", "13")
+        compile_pass("hip", "device", "13")
 
 
 def test_kinds_and_cuids() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.pch.include_prefix import beginning_of, includes_text, leading_includes
+from offload_tool.pch.include_prefix import SearchPath, includes_text, leading_includes
 from tests.conftest import found_toolchain
 
 BEGINNINGS = {
@@ -44,13 +44,13 @@ BEGINNINGS = {
 def test_headers(text: bytes) -> None:
     """Lines of includes in angle brackets count up to the first thing that is anything else."""
     found = leading_includes(text)
-    assert found.headers == BEGINNINGS[text]
-    assert [text[end - 1 : end] for end in found.ends] == [b"\n"] * len(found.ends)
+    assert tuple(name for name, _ in found) == BEGINNINGS[text]
+    assert {text[end - 1 : end] for _, end in found} <= {b"\n"}
 
 
 def test_unreadable_source(tmp_path: Path) -> None:
     """A source that is not there begins with nothing."""
-    assert beginning_of(str(tmp_path / "none.hip")).headers == ()
+    assert SearchPath(str(tmp_path)).candidates(str(tmp_path / "none.hip")).all == ()
 
 
 PIECES = (
@@ -72,9 +72,9 @@ def test_clang_agrees(tmp_path: Path) -> None:
     for number in range(150):
         text = "".join(rng.choices(PIECES, k=rng.randint(1, 6))).encode()
         found = leading_includes(text)
-        if found.headers:
-            end = found.ends[-1]
-            begin = includes_text(tuple(f"<{name}>" for name in found.headers), "/")
+        if found:
+            end = found[-1][1]
+            begin = includes_text(tuple(f"<{name}>" for name, _ in found), "/")
             sources.append((tmp_path / f"{number}.hpp", text))
             split.append((tmp_path / f"{number}-split.hpp", begin + text[end:]))
     assert len(sources) > 30
@@ -96,8 +96,8 @@ def test_beginning_of_a_large_file(tmp_path: Path) -> None:
     source.write_bytes(b"#include <a.h>\nint x;\n")
     os.truncate(source, 1 << 30)
     tracemalloc.start()
-    found = beginning_of(str(source))
+    found = SearchPath(str(tmp_path)).candidates(str(source)).all
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found == leading_includes(b"#include <a.h>\nint x;\n")
+    assert [(each.headers, each.end) for each in found] == [(("<a.h>",), 15)]
     assert most < 8 << 20

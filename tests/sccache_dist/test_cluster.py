@@ -248,7 +248,7 @@ def test_relocatable_device_code(fresh: Distribution, tmp_path: Path) -> None:
     sources = checkout(tmp_path / "a", fresh, 1)
     session = Session(fresh)
     session.begin()
-    flags = hip.device_flags(TargetID.parse("gfx1100"), "1", rdc=True)
+    flags = hip.device_flags("gfx1100", "1", rdc=True)
     common = [sources.clang, *flags, "-nogpuinc", "-nogpulib", "-c", "s0.hip", "-o"]
     finished, message = session.run([*common, "far"], ENVIRONMENT)
     assert (finished.status, finished.output, message) == (0, b"", "")

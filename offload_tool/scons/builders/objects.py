@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.errors import UsageError
-from offload_tool.passes.compile_pass import LANGUAGES
+from offload_tool.passes.languages import LANGUAGES
 from offload_tool.passes.source_kind import C_SUFFIXES
 from offload_tool.scons import readers
 from offload_tool.scons.builders.standard import builder_of_scons

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -85,27 +85,26 @@ def _print(passes: DeclaredPasses) -> None:
     if SCons.Script.GetOption("clean") or SCons.Script.GetOption("silent"):
         return
     done = _passes_done(passes)
-    if done:
-        _print_rows(done)
-        _print_untold(passes)
+    lines = [*_rows(done), *_untold(passes)] if done else []
     pchs = passes.pch_statistics
     if pchs is not None and (done or pchs):
-        print(f"offload: precompiled headers: {pchs}")  # noqa: T201
+        lines.append(f"precompiled headers: {pchs}")
+    sys.stdout.writelines(f"offload: {line}\n" for line in lines)
     if passes.summary_file and not SCons.Script.GetOption("no_exec"):
         _write(passes.summary_file, done, _critical_path(passes))
 
 
-def _print_rows(done: list[_Outcome]) -> None:
-    """Print a line for each target: the host's first."""
+def _rows(done: list[_Outcome]) -> Iterator[str]:
+    """Yield a heading, and a line for each target: the host's first."""
     targets = sorted({found.target for found in done}, key=lambda name: (name != _HOST, name))
     width = max(len("target ID"), *map(len, targets))
-    print(f"offload: {'target ID':{width}}  {'  '.join(_COLUMNS)}  seconds")  # noqa: T201
+    yield f"{'target ID':{width}}  {'  '.join(_COLUMNS)}  seconds"
     for name in targets:
         mine = [found for found in done if found.target == name]
         counts = Counter(found.outcome for found in mine)
         cells = "  ".join(f"{counts[column]:{len(column)}}" for column in _COLUMNS)
         seconds = sum(found.seconds for found in mine)
-        print(f"offload: {name:{width}}  {cells}  {seconds:7.1f}")  # noqa: T201
+        yield f"{name:{width}}  {cells}  {seconds:7.1f}"
 
 
 def _write(path: str, done: list[_Outcome], critical: list[DeclaredPass]) -> None:
@@ -148,16 +147,16 @@ def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
     return longest(chain(declared) for declared in passes if declared.seconds)
 
 
-def _print_untold(passes: DeclaredPasses) -> None:
-    """Print for which files passes run in each build."""
+def _untold(passes: DeclaredPasses) -> Iterator[str]:
+    """Yield a line for each file for which passes run in each build."""
     counts: dict[str, int] = defaultdict(int)
     for declared in passes:
         records = getattr(declared.node.attributes, "offload_records", None)
         if declared.seconds is not None and records is not None:
             counts[records.untold] += 1
     for name in sorted(filter(None, counts)):
-        print(  # noqa: T201
-            f"offload: passes that run in each build: {counts[name]}, for '{name}' has inline "
+        yield (
+            f"passes that run in each build: {counts[name]}, for '{name}' has inline "
             "assembly that may read a file which is not known; write .incbin or .include and its "
             "name into one string"
         )

@@ -20,9 +20,10 @@ from offload_tool.clang.argument_files import all_words, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.manifest.manifest import manifest_path
+from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
+from offload_tool.passes.languages import compile_pass
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.extras.summary import ask_for_summary, timed
@@ -61,7 +62,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         names = unit.stem.files(env, f".{device.filename}{suffix}")
         plain = next(names)
         node = first_free(plain, plain, names, partial(_compile, env, unit, job))
-        is_relocatable = job.rdc or job.language.has_host_ir
+        is_relocatable = job.rdc or job.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
     return made
@@ -117,7 +118,7 @@ def _host_ir_node(env: Environment, unit: Unit) -> Node:
 def _pass(
     env: Environment, unit: Unit, stage: Any, device: CompileTarget | None = None
 ) -> CompilePass:
-    return CompilePass(unit.kind, stage, unit.cuid, device, rdc=readers.is_relocatable(env, unit))
+    return compile_pass(unit.kind, stage, unit.cuid, device, rdc=readers.is_relocatable(env, unit))
 
 
 def _compile(
@@ -148,7 +149,7 @@ def _compile(
 
         return PchRunner(env, node, job, (common, target, shared), run)
 
-    if env["OFFLOAD_CUTOFF"] and job.language.is_direct and job.stage == "device" and not job.rdc:
+    if env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc:
         run = with_cut_off(run, node, accelerated)
     else:
         run = accelerated(run)
@@ -174,7 +175,7 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
     """Return the environment and the runner that all similar passes share."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
     variables = toolchain_variables(env)
-    if job.language.has_host_ir and env["OFFLOAD_LAUNCHER"]:
+    if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
     run = device_runner(env, unit.kind) if job.device is not None else host_runner(env)
@@ -255,7 +256,7 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
     """Return the flags of a pass that follow the user's."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
     flags = job.last_flags(readers.toolchain(env), wanted)
-    return [*flags, *_arch_list_flags(env)] if job.language.lists_targets else flags
+    return [*flags, *_arch_list_flags(env)] if job.lists_targets else flags
 
 
 def _arch_list_flags(env: Environment) -> list[str]:
@@ -264,8 +265,7 @@ def _arch_list_flags(env: Environment) -> list[str]:
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
     if found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
         return []
-    targets = [device.target_id for device in readers.devices(env, "cuda")]
-    return cuda.arch_list_flags([each for each in targets if each is not None])
+    return cuda.arch_list_flags(device.name for device in readers.devices(env, "cuda"))
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
@@ -320,7 +320,7 @@ def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code on its own."""
     device = job.device
-    if device is None or not job.language.has_headers:
+    if device is None or not job.has_headers:
         return []
     like = f"libraries of {job.kind} {job.rdc} {device.name} {unit.language_flags}"
 

@@ -9,7 +9,7 @@ from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
-from offload_tool.passes.compile_pass import LANGUAGES
+from offload_tool.passes.languages import LANGUAGES
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.units import Stem, identified, label

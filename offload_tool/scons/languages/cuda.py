@@ -29,7 +29,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
@@ -95,7 +94,7 @@ def assembled(
     `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
     """
     device = ptx.attributes.offload_device
-    check_ptxas(ptxas, device.target_id)
+    check_ptxas(ptxas, device.name)
     node = actions.PTXAS.first_free(
         env,
         names,
@@ -103,7 +102,7 @@ def assembled(
         ESCAPE=shlex.quote,
         SPAWN=command_spawn(ptxas.command),
         _OFFLOAD_PTXAS=list(ptxas.command),
-        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.target_id, rdc=rdc),
+        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=rdc),
         _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
         _OFFLOAD_TARGET_ID=device.name,
         IMPLICIT_COMMAND_DEPENDENCIES=False,
@@ -165,13 +164,10 @@ def linked_objects(
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
-    from offload_tool.nvidia.nvlink import no_nvlink
 
     images = []
     if readers.ptxas(env) is not None:  # otherwise the CUDA driver links PTX itself
         linker = readers.nvlink(env)
-        if linker is None:
-            raise CompilerError(no_nvlink("relocatable CUDA code"))
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
     cc = readers.toolchain(env).cc

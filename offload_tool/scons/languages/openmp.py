@@ -36,9 +36,8 @@ def openmp_image(
     if ptxas is None:
         raise CompilerError(openmp_link.no_ptxas(device.name))
     runtimes = readers.needed_runtimes(env, device)
-    assert device.target_id is not None  # noqa: S101 - it is a GPU
     flags = readers.device_link_flags(env)
-    arguments = [*openmp_link.link_arguments(device.target_id), *flags]
+    arguments = [*openmp_link.link_arguments(device.name), *flags]
     variables = toolchain_variables(env)
     words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
     assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang import job_plan
-from offload_tool.clang.search_path import FrontEnd
+from offload_tool.clang.environment import Surroundings
 from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
+from offload_tool.toolchain.driver_cache import kept_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
 from offload_tool.toolchain.identity import (
-    forget_configuring_files,
     has_configuration,
     may_have_configuration,
 )
@@ -55,10 +55,10 @@ def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]
     return depfile_of(node), source, words, variables_of(node)
 
 
-def front_end(node: Node, command: str) -> FrontEnd:
+def front_end(node: Node, command: str) -> Surroundings:
     """Return the driver's settings for the front end of a node's compile."""
-    words, variables = words_of(node, command), variables_of(node)
-    found = inputs.front_end(words, _own_files(node), variables)
+    words = inputs.general_words(words_of(node, command), _own_files(node))
+    found = kept_front_end(words, variables_of(node))
     return found._replace(folders=tuple(_all_placed(node, found.folders)))
 
 
@@ -85,7 +85,7 @@ def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     if not has_configuration(words):
         return ()
     if compat.is_interactive():
-        forget_configuring_files()
+        found_configuration.cache_clear()  # a new build begins
     general = inputs.general_words(words, _own_files(node))
     return found_configuration(general, variables_of(node))
 

@@ -34,6 +34,7 @@ from offload_tool.clang.options import BESIDE, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
+from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
 from offload_tool.manifest.manifest import (
@@ -43,7 +44,6 @@ from offload_tool.manifest.manifest import (
     State,
     digest_of_parts,
     judge,
-    manifest_path,
     read_record,
     record_pass_result,
     write_record,

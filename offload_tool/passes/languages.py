@@ -1,0 +1,32 @@
+"""The passes of each offload language."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offload_tool.errors import UsageError
+from offload_tool.passes.cuda import CudaPass
+from offload_tool.passes.hip import HipPass
+from offload_tool.passes.openmp import OpenMPPass
+from offload_tool.passes.source_kind import KINDS
+
+if TYPE_CHECKING:
+    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.passes.compile_pass import CompilePass, Stage
+
+LANGUAGES: dict[str, type[CompilePass]] = {
+    each.kind: each for each in (HipPass, CudaPass, OpenMPPass)
+}
+"""By offload kind."""
+
+
+def compile_pass(
+    kind: str, stage: Stage, cuid: str, device: CompileTarget | None = None, *, rdc: bool = False
+) -> CompilePass:
+    """Return a pass over sources of a kind.
+
+    :raises UsageError: there is no such pass.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"offload kind '{kind}': expected {', '.join(KINDS)}")
+    return LANGUAGES[kind](stage, cuid, device, rdc)
