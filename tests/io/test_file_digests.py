@@ -37,25 +37,20 @@ def test_what_is_no_file(tmp_path: Path, kind: str) -> None:
     assert Fingerprints().digest(path) == ""
 
 
-def test_change_with_the_old_time(tmp_path: Path) -> None:
-    """Another content of the same size, whose time of modification is put back, is seen."""
-    path, prints = tmp_path / "f", Fingerprints()
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_change_that_hides(tmp_path: Path, *, is_renamed: bool) -> None:
+    """Content of the same size is seen, with its time put back, or in a file renamed to it."""
+    path, other, prints = tmp_path / "f", tmp_path / "g", Fingerprints()
     path.write_text("one")
+    other.write_text("two")
     before = path.stat()
     time.sleep(SETTLED)
     first = prints.digest(str(path))
-    path.write_text("two")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert prints.digest(str(path)) != first
-
-
-def test_replaced_by_another(tmp_path: Path) -> None:
-    path, prints = tmp_path / "f", Fingerprints()
-    path.write_text("one")
-    (tmp_path / "g").write_text("two")
-    time.sleep(SETTLED)
-    first = prints.digest(str(path))
-    (tmp_path / "g").replace(path)
+    if is_renamed:
+        other.replace(path)
+    else:
+        path.write_text("two")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert prints.digest(str(path)) != first
 
 

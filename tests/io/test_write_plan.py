@@ -88,12 +88,6 @@ def test_a_content_that_changed(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_content_of_another_size() -> None:
-    """Bytes of another size than was planned would shift what is behind them."""
-    with pytest.raises(ValueError, match="5 bytes for the 4 of content 0"):
-        FilePlan((content(0, 0, 4),), 4).bound(b"", [b"12345"])
-
-
 def test_neighbours_are_joined() -> None:
     """Ranges that follow each other in both files become one; empty pieces vanish."""
     pieces = [Range(0, 0, 5, 3), Literal(3, b""), Range(3, 0, 8, 2), Range(5, 0, 99, 1)]
@@ -110,7 +104,10 @@ def test_parts_one_behind_the_other() -> None:
     assert b"".join(plan.chunks()) == b"ab\0\x003456\0x\x000\0"
 
 
-def test_an_unbound_plan_is_not_written() -> None:
-    """A plan that still has numbers in the place of files says so."""
+def test_plans_that_are_bound_to_nothing_or_to_other_sizes() -> None:
+    """A plan with numbers in the place of files, or bytes of another size, would be wrong."""
+    plan = FilePlan((content(0, 0, 4),), 4)
     with pytest.raises(TypeError, match="source 0 of this plan is not bound"):
-        list(FilePlan((content(0, 0, 4),), 4).chunks())
+        list(plan.chunks())
+    with pytest.raises(ValueError, match="5 bytes for the 4 of content 0"):
+        plan.bound(b"", [b"12345"])

@@ -6,10 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from offload_tool.errors import FormatError, OffloadError, UnsupportedError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.object_file import (
     HOST_MARKER,
     ObjectEntry,
@@ -221,30 +219,3 @@ def test_host_of_another_format() -> None:
     """A file from which no sections can be removed is refused."""
     with pytest.raises(UsageError, match="the host object is not an object file"):
         plan_host(memoryview(b"text"))
-
-
-@given(
-    flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3),
-    cut=st.integers(0, 2000),
-    base=st.sampled_from(
-        [
-            make_elf(name, {PREFIX.encode() + HOST.encode(): b"\0", b"__CLANG_OFFLOAD": b"x"})
-            for name in CLASSES
-        ]
-        + [make_coff({PREFIX.encode() + HOST.encode(): b"\0"})]
-    ),
-)
-def test_any_damage_gives_entries_or_an_error(
-    flips: list[tuple[int, int]], cut: int, base: bytes
-) -> None:
-    """No damage makes the reader fail in another way or look outside of the file."""
-    data = bytearray(base)
-    for at, value in flips:
-        data[at % len(data)] = value
-    for damaged in (memoryview(data), memoryview(data)[: cut % len(data)]):
-        try:
-            entries = read_object_bundle(damaged)
-        except OffloadError:
-            continue
-        for entry in entries:
-            assert len(damaged[entry.offset : entry.offset + entry.size]) == entry.size
