@@ -119,8 +119,10 @@ class Project:
         path.chmod(0o755)
         return path
 
-    def sconstruct(self, body: str, head: str = SCONSTRUCT) -> None:
+    def sconstruct(self, body: str, head: str = SCONSTRUCT) -> Project:
+        """Write the SConstruct; return the project, to be built."""
         self.write("SConstruct", head + body)
+        return self
 
     def run(self, *arguments: str) -> Run:
         """Run scons, whatever becomes of it."""

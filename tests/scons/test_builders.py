@@ -40,8 +40,7 @@ def test_device_objects(project: Project) -> None:
 @pytest.mark.llvm
 def test_bundle_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadBundle of a source has the bytes of clang-offload-bundler's, with no host code."""
-    project.sconstruct("env.OffloadBundle('k.hip')\n")
-    assert project.build() == passes("k.hip", *BOTH)
+    assert project.sconstruct("env.OffloadBundle('k.hip')\n").build() == passes("k.hip", *BOTH)
     inputs = ["/dev/null", "k.gfx906.co", "k.gfx90a_xnack+.co"]
     subprocess.run(
         [
@@ -71,8 +70,7 @@ def test_bundle_of_nodes_and_files(project: Project) -> None:
         "env.OffloadBundle('mixed', [nodes, 'extra'], OFFLOAD_BUNDLE_ALIGN=1,\n"
         "                  OFFLOAD_TARGETS=['hip-amdgcn-amd-amdhsa--gfx1030'])\n"
         "env.OffloadBundle('nodes', nodes)\n"
-    )
-    project.build()
+    ).build()
     mixed = entries(project.folder / "mixed.hipfb")
     assert list(mixed) == [ENTRIES[1], "hip-amdgcn-amd-amdhsa--gfx1030"]
     assert mixed["hip-amdgcn-amd-amdhsa--gfx1030"] == b"extra content"
@@ -83,11 +81,9 @@ def test_bundle_of_nodes_and_files(project: Project) -> None:
 def test_compressed_bundle(project: Project, method: str) -> None:
     """OFFLOAD_COMPRESS compresses the bundle; what is in it stays the same."""
     body = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     plain = list_images(project.folder / "k.hipfb")
-    project.sconstruct(f"env['OFFLOAD_COMPRESS'] = {method!r}\n" + body)
-    assert project.build() == []
+    assert project.sconstruct(f"env['OFFLOAD_COMPRESS'] = {method!r}\n" + body).build() == []
     assert (project.folder / "k.hipfb").read_bytes().startswith(b"CCOB")
     for name in ("k.hipfb", "prog"):
         images = list_images(project.folder / name)
@@ -104,8 +100,7 @@ def test_unbundle(project: Project) -> None:
         "host = 'host-x86_64-unknown-linux-gnu'\n"
         "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=host)\n"
         "env.OffloadBundle('again', parts)\n"
-    )
-    project.build()
+    ).build()
     for name in ("gfx906", "gfx90a_xnack+"):
         part = (project.folder / f"part.{name}.co").read_bytes()
         assert part == (project.folder / f"k.{name}.co").read_bytes()
@@ -125,8 +120,7 @@ def test_host_object_has_no_device_code(project: Project) -> None:
 def test_program_finds_its_bundle(project: Project) -> None:
     """A linked program starts, and registers the embedded bundle of each of its sources."""
     project.write("sub/k.hip", KERNEL.replace("kernel", "other").replace("host_value", "o"))
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'sub/k.hip', 'runtime.c'])\n")
-    project.build()
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'sub/k.hip', 'runtime.c'])\n").build()
     bundle = "registered __CLANG_OFFLOAD_BUNDLE__"
     assert project.start() == [bundle, "_Z6kernelPi", bundle, "_Z5otherPi"]
     images = list_images(project.folder / "prog")
@@ -141,8 +135,7 @@ def test_one_source_twice_in_a_program(project: Project) -> None:
         "a = env.OffloadObject('a', 'k.hip', CPPDEFINES={'VALUE': 1, 'NAME': 'ka', 'HOST': 'ha'})\n"
         "b = env.OffloadObject('b', 'k.hip', CPPDEFINES={'VALUE': 2, 'NAME': 'kb', 'HOST': 'hb'})\n"
         "env.OffloadProgram('prog', [a, b, 'runtime.c'])\n"
-    )
-    project.build()
+    ).build()
     assert sorted(project.start())[:2] == ["_Z2kaPi", "_Z2kbPi"]
 
 
@@ -152,8 +145,7 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
         "env.OffloadHostObject('x.o', 'k.hip')\n"
         "env.OffloadDeviceObject('y', 'k.hip')\n"
         "env.OffloadBundle('z', 'k.hip')\n"
-    )
-    project.build("-j2")
+    ).build("-j2")
     log = (project.folder / "compiles.log").read_text().splitlines()
     cuids = {word for line in log for word in line.split() if word.startswith("-cuid=")}
     assert len(log) == 5
@@ -163,8 +155,7 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
 def test_clean(project: Project) -> None:
     """Scons -c removes everything that was built, and nothing else."""
     before = {path.name for path in project.folder.iterdir()}
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
-    project.build()
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n").build()
     project.build("-c")
     after = {path.name for path in project.folder.iterdir()}
     assert after - before <= {"SConstruct", ".sconsign.dblite"}
@@ -172,8 +163,7 @@ def test_clean(project: Project) -> None:
 
 def test_dry_run(project: Project) -> None:
     """Scons -n names what would be done and does nothing."""
-    project.sconstruct("env.OffloadBundle('k.hip')\n")
-    run = project.done("-n")
+    run = project.sconstruct("env.OffloadBundle('k.hip')\n").done("-n")
     assert run.compiles == []
     assert "HIP [gfx90a:xnack+] k.hip" in run.output
     assert not list(project.folder.glob("*.co"))
@@ -187,8 +177,7 @@ def test_flags_reach_the_right_passes(project: Project) -> None:
         "env.Append(OFFLOAD_FLAGS=['-DDEV'], OFFLOAD_HOST_FLAGS=['-DHOST'], CPPPATH=['#inc'],\n"
         "           CXXFLAGS=['-std=c++20'], OFFLOAD_ARCH_FLAGS={'gfx90a': '-DONE -DTWO'})\n"
         "env.OffloadObject('k.hip')\n"
-    )
-    project.build()
+    ).build()
     log = (project.folder / "compiles.log").read_text().splitlines()
     by_pass = {
         ("host" if "host-only" in line else line.split("--offload-arch=")[1].split()[0]): line
@@ -236,8 +225,7 @@ def test_parallel_build_is_the_same(project: Project, tmp_path: Path) -> None:
 @pytest.mark.llvm
 def test_objdump_lists_the_program(project: Project, llvm: Callable[[str], str]) -> None:
     """llvm-objdump --offloading lists the program's images with our IDs, and reads ours."""
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
-    project.build()
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n").build()
     command = [llvm("llvm-objdump"), "--offloading", "prog"]
     listed = subprocess.run(
         command, cwd=project.folder, check=True, capture_output=True, text=True

@@ -47,8 +47,7 @@ def bundler(files: Project, llvm: Callable[[str], str]) -> Bundler:
 
 
 def built(project: Project, body: str) -> None:
-    project.sconstruct(body)
-    project.done()
+    project.sconstruct(body).done()
 
 
 # -- file types --------------------------------------------------------------------------
@@ -76,11 +75,9 @@ def test_file_types(files: Project, file_type: str, bundler: Bundler) -> None:
 
 def test_programs_keep_their_layout(files: Project) -> None:
     """OFFLOAD_BUNDLE_TYPE in an environment does not change the fat binaries of programs."""
-    files.sconstruct("env.OffloadObject('k.hip')\n")
-    files.build()
+    files.sconstruct("env.OffloadObject('k.hip')\n").build()
     before = (files.folder / "k.hipfb").read_bytes()
-    files.sconstruct("env['OFFLOAD_BUNDLE_TYPE'] = 'ii'\nenv.OffloadObject('k.hip')\n")
-    files.build()
+    files.sconstruct("env['OFFLOAD_BUNDLE_TYPE'] = 'ii'\nenv.OffloadObject('k.hip')\n").build()
     assert (files.folder / "k.hipfb").read_bytes() == before
     files.assert_up_to_date()
 

@@ -183,8 +183,7 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
     project.sconstruct(
         f"env.Replace(OFFLOAD_ARCH='{targets}', OFFLOAD_LAUNCHER=File('#gate').abspath)\n"
         "env.OffloadDeviceObject('k.hip')\n"
-    )
-    project.build("-j8")
+    ).build("-j8")
     assert len(list(project.folder.glob("*.co"))) == 8
 
 
@@ -199,8 +198,7 @@ PLACES = {
 def test_device_libraries(project: Project, place: str) -> None:
     """Another content of a device library compiles again the targets that it is linked into."""
     folder = device_library_folder(project)
-    project.sconstruct(place + NODES)
-    assert project.build_once() == ALL
+    assert project.sconstruct(place + NODES).build_once() == ALL
     other = project.write(
         "other.c", '__attribute__((visibility("hidden"))) int changed(void) { return 1; }\n'
     )
@@ -216,12 +214,10 @@ def test_device_libraries(project: Project, place: str) -> None:
 
 def test_variables_that_change_nothing(project: Project) -> None:
     """Other variables of the commands' environment compile nothing."""
-    project.sconstruct(NODES)
-    project.build()
+    project.sconstruct(NODES).build()
     project.sconstruct(
         "env['ENV'].update(CCACHE_DIR='/nowhere', HOME='/', LANG='de_DE', OTHER='1')\n" + NODES
-    )
-    project.assert_up_to_date()
+    ).assert_up_to_date()
 
 
 def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> None:
@@ -259,8 +255,7 @@ def test_openmp_device_runtime(project: Project) -> None:
         "            OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[],\n"
         "            OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
         "env.OffloadProgram('prog', 'k.c')\n"
-    )
-    project.build_once()
+    ).build_once()
     shutil.copy(project.folder / "b.bc", project.folder / "runtime.bc")
     run = project.done()
     assert run.compiles == []

@@ -216,8 +216,7 @@ def test_failed_compile_is_repeated(
     files = {"k.hip": VALUED, "value.h": ONE}
     for file, text in files.items():
         project.write(file, text)
-    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES)
-    project.build()
+    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES).build()
     for file, new in broken.items():
         (project.folder / file).unlink()
         if new is not None:
@@ -270,8 +269,7 @@ def test_deciders(project: Project, decider: str) -> None:
     project.write(
         "k.hip", '#ifdef __gfx90a__\n#include "only.h"\n#endif\n#include "value.h"\n' + KERNEL
     )
-    project.sconstruct(f"env.Decider({decider!r})\n" + NODES)
-    assert project.build_once() == ALL
+    assert project.sconstruct(f"env.Decider({decider!r})\n" + NODES).build_once() == ALL
     later = time.time() + 5
     for name, expected in (("value.h", ALL), ("only.h", ONE_TARGET)):
         os.utime(project.write(name, TWO), (later, later))
@@ -300,8 +298,7 @@ def test_newer_gcc(project: Project, head: str, expected: list[str]) -> None:
     install(11, ONE)
     project.write("k.hip", head + BODY)
     toolchain = f"--gcc-toolchain={project.folder.parent / 'gcc'}"
-    project.sconstruct(f"env.Append(CCFLAGS=[{toolchain!r}])\n{NODES}")
-    assert project.build_once() == ALL
+    assert project.sconstruct(f"env.Append(CCFLAGS=[{toolchain!r}])\n{NODES}").build_once() == ALL
     before = (project.folder / "k.gfx906.co").read_bytes()
     install(12, TWO)
     assert project.build_once() == expected

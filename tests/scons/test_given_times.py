@@ -75,8 +75,7 @@ def release(folder: Path, number: int) -> dict[str, bytes]:
     made.write("code.hip", KERNEL.replace("VALUE", f"{number}") + f"// {text}\n" + longer(number))
     made.write("two.hip", f"#define FACTOR {number}\n" + two("hip") + longer(number))
     made.write("plain.c", f'const char* plain(void) {{ return "{text}"; }}\n')
-    made.sconstruct(RELEASE)
-    made.build()
+    made.sconstruct(RELEASE).build()
     found = {name: (folder / name).read_bytes() for name in FROM_RELEASE}
     found["k.h"] = f"#define HERE {number} // {text}\n".encode()
     found["k.hip"] = f'// {text}\n#include "k.h"\n'.encode()
@@ -165,8 +164,7 @@ def test_same_size_by_another_link(project: Project, tmp_path: Path) -> None:
     project.sconstruct(
         f"env.OffloadBundle('b', 'release/given.co', OFFLOAD_TARGETS={ENTRY!r},\n"
         "    OFFLOAD_BUNDLE_ALIGN=1)\n"
-    )
-    project.build_once()
+    ).build_once()
     link.unlink()
     link.symlink_to(tmp_path / "two")
     project.build()

@@ -123,8 +123,7 @@ MEANWHILE = {
 
 
 def by_scons(project: Project, flags: tuple[str, ...]) -> None:
-    project.sconstruct(f"env.Append(CCFLAGS={[*flags]!r})\n" + NODES)
-    project.done("-j1")
+    project.sconstruct(f"env.Append(CCFLAGS={[*flags]!r})\n" + NODES).done("-j1")
 
 
 def by_compile(project: Project, flags: tuple[str, ...]) -> None:

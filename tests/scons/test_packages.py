@@ -43,8 +43,7 @@ def image_bytes(path: Path) -> list[bytes]:
 @pytest.mark.llvm
 def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadPackage of a source has the bytes of llvm-offload-binary's, which reads ours."""
-    project.sconstruct(PACKAGE)
-    run = project.done()
+    run = project.sconstruct(PACKAGE).done()
     assert run.compiles == passes("k.hip", *BOTH)
     assert run.actions[-1] == "PACKAGE k.offload"
     project.assert_up_to_date()
@@ -72,8 +71,7 @@ def test_package_of_nodes_and_files(project: Project) -> None:
         "                   OFFLOAD_TARGETS=['hipv4-amdgcn-amd-amdhsa--gfx1030'])\n"
         "env.OffloadPackage('other.bin', 'x.co',\n"
         "                   OFFLOAD_TARGETS=['openmp-x86_64-pc-linux-gnu-'])\n"
-    )
-    project.build()
+    ).build()
     assert images(project.folder / "mixed.offload") == [("hip", "gfx906"), ("hip", "gfx1030")]
     assert image_bytes(project.folder / "mixed.offload")[1] == b"any image"
     assert images(project.folder / "other.bin") == [("openmp", "")]
@@ -84,8 +82,7 @@ def test_extract(project: Project) -> None:
     """OffloadExtract gives back each code object; packaged again, it is the same package."""
     project.sconstruct(
         EXTRACT + "env.OffloadPackage('again', env.OffloadExtract('part', package))\n"
-    )
-    project.build()
+    ).build()
     for name in FILES:
         part = (project.folder / name.replace("k.", "part.")).read_bytes()
         assert part == (project.folder / name).read_bytes()
@@ -106,8 +103,7 @@ def test_extract_by_listed_ids(project: Project) -> None:
     project.sconstruct(
         f"p = env.OffloadPackage('p', {files}, OFFLOAD_TARGETS={ids})\n"
         f"env.OffloadExtract('part', p, OFFLOAD_TARGETS={ids})\n"
-    )
-    project.build()
+    ).build()
     assert [image.id for image in list_images(project.folder / "p.offload")] == ids
     assert {path.read_text() for path in project.folder.glob("part.*")} == {
         f"image {name}" for name in files
@@ -120,8 +116,7 @@ def test_bundled_packaged_and_back(project: Project) -> None:
         "bundle = env.OffloadBundle('k.hip')\n"
         "package = env.OffloadPackage('p', env.OffloadUnbundle('u', bundle))\n"
         "env.OffloadBundle('again', env.OffloadExtract('e', package))\n"
-    )
-    project.build()
+    ).build()
     assert images(project.folder / "p.offload") == [("hip", target) for target in BOTH]
     again = (project.folder / "again.hipfb").read_bytes()
     assert again == (project.folder / "k.hipfb").read_bytes()
@@ -139,8 +134,7 @@ def test_extract_from_other_files(project: Project, container: str, make: str) -
     """Images come out of objects and archives that hold packages, byte for byte."""
     project.write("r.c", REGION)
     body = make + f"env.OffloadExtract('part', {container!r}, OFFLOAD_ARCH='gfx906')\n"
-    project.sconstruct(OPENMP + body)
-    project.build()
+    project.sconstruct(OPENMP + body).build()
     part = (project.folder / "part.gfx906.co").read_bytes()
     assert part == (project.folder / "r.gfx906.bc").read_bytes()
     project.assert_up_to_date()
@@ -156,8 +150,7 @@ def test_extract_from_other_files(project: Project, container: str, make: str) -
 )
 def test_extract_fails(project: Project, call: str, message: str) -> None:
     """What a package does not have, or cannot have, fails the build by name, with no file left."""
-    project.sconstruct(PACKAGE)
-    project.build()
+    project.sconstruct(PACKAGE).build()
     whole = (project.folder / "k.offload").read_bytes()
     (project.folder / "cut.bin").write_bytes(whole[: len(whole) // 2])
     project.sconstruct(PACKAGE + f"env.OffloadExtract('part', {call})\n")
@@ -168,11 +161,9 @@ def test_extract_fails(project: Project, call: str, message: str) -> None:
 def test_change_of_one_target(project: Project) -> None:
     """Flags of one target compile and package again; what is extracted equal goes no further."""
     body = EXTRACT + "env.Command('copy', 'part.gfx906.co', Copy('$TARGET', '$SOURCE'))\n"
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     flags = "env['OFFLOAD_ARCH_FLAGS'] = {'gfx90a': '-UVALUE -DVALUE=2'}\n"
-    project.sconstruct(flags + body)
-    run = project.run()
+    run = project.sconstruct(flags + body).run()
     assert run.compiles == passes("k.hip", "gfx90a:xnack+")
     assert "PACKAGE k.offload" in run.actions
     assert "EXTRACT part.gfx906.co" in run.actions
@@ -185,8 +176,7 @@ def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]
     """OffloadWrapper's bitcode reads as the module of llvm-offload-wrapper for the same bundle."""
     pytest.importorskip("llvmlite")
     project.environment["OFFLOAD_CLANG"] = llvm("clang")
-    project.sconstruct(WRAPPER + "env.OffloadWrapper('w.bc', bundle)\n")
-    project.build()
+    project.sconstruct(WRAPPER + "env.OffloadWrapper('w.bc', bundle)\n").build()
     ours = disassembled(llvm("llvm-dis"), project.folder / "w.bc")
     triple = next(
         line.split('"')[1] for line in ours.splitlines() if line.startswith("target triple")
@@ -202,8 +192,7 @@ def test_wrapped_bundle_registers(project: Project) -> None:
     """A program with OffloadWrapper's object registers the bundle when it starts."""
     project.sconstruct(
         WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
-    )
-    project.build()
+    ).build()
     assert project.start() == ["registered __CLANG_OFFLOAD_BUNDLE__"]
     assert images(project.folder / "prog")[1:] == [("hipv4", target) for target in BOTH]
     project.assert_up_to_date()
@@ -212,8 +201,7 @@ def test_wrapped_bundle_registers(project: Project) -> None:
 def test_wrapper_follows_its_images(project: Project) -> None:
     """Another code object is wrapped again; equal ones, and a comment, wrap nothing."""
     body = WRAPPER + "env.OffloadWrapper('w.o', bundle)\n"
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     source = project.folder / "k.hip"
     source.write_text(source.read_text() + "// a comment\n")
     assert "WRAP" not in project.run().output
@@ -237,8 +225,7 @@ def test_without_llvmlite(project: Project) -> None:
     root = project.environment["PYTHONPATH"]
     project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
     wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
-    project.sconstruct(WRAPPER + wrappers)
-    run = project.fails("-Q", "-k")
+    run = project.sconstruct(WRAPPER + wrappers).fails("-Q", "-k")
     assert "[w.bc] making a registration module needs llvmlite" in run.errors
     assert "pip install" in run.errors
     assert images(project.folder / "w.o")[1:] == [("hipv4", target) for target in BOTH]

@@ -205,8 +205,7 @@ def test_none_for_plain_sources(project: Project) -> None:
     project.write("first/header.h", "int shared();\n")
     sources = [project.write(f"{name}.cpp", "#include <header.h>\n").name for name in SOURCES]
     build = f"env.Append(CPPPATH=['first'])\nenv.OffloadStaticLibrary('all', {sources!r})"
-    project.sconstruct(f"{ON}\n{build}", SCONSTRUCT)
-    project.done()
+    project.sconstruct(f"{ON}\n{build}", SCONSTRUCT).done()
     assert not (project.folder / PCH_FOLDER).exists()
 
 
