@@ -113,6 +113,9 @@ class Project:
         path.write_text(text)
         return path
 
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
     def script(self, name: str, text: str) -> Path:
         """Write a program, such as a launcher."""
         path = self.write(name, text)

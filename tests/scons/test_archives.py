@@ -77,7 +77,7 @@ def test_first_build(library: Project) -> None:
         assert order.index(earlier) < order.index(later)
     assert len(order) == len(set(order))
     assert member_names(library.folder / "libparts.a") == ["a.o", "b.o"]
-    program = memoryview((library.folder / "prog").read_bytes())
+    program = memoryview(library.read("prog"))
     names = {s.name for s in read_elf_tables(program).named_symbols() if s.defined}
     assert "_Z6host_bv" in names  # k.hip asks for it
     assert "_Z6host_av" not in names  # no one does: the member stays out
@@ -121,7 +121,7 @@ def test_added_and_removed_members(library: Project) -> None:
     more = " + env.OffloadObject('c.hip', OFFLOAD_ARCH='gfx906')"
     library.sconstruct(RELOCATABLE + body % "" + PROGRAM).build()
     first = stamps(library, *DSAS)
-    contents = [(library.folder / name).read_bytes() for name in DSAS]
+    contents = [library.read(name) for name in DSAS]
 
     run = library.sconstruct(RELOCATABLE + body % more + PROGRAM).run()
     assert run.compiles == passes("c.hip", "host", "gfx906")
@@ -135,7 +135,7 @@ def test_added_and_removed_members(library: Project) -> None:
     run = library.sconstruct(RELOCATABLE + body % "" + PROGRAM).done()
     assert run.compiles == []
     assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
-    assert [(library.folder / name).read_bytes() for name in DSAS] == contents
+    assert [library.read(name) for name in DSAS] == contents
     assert stamps(library, DSAS[1]) == [first[1]]
     library.assert_up_to_date()
 
@@ -221,7 +221,7 @@ def test_device_archives_as_link_inputs(library: Project) -> None:
     ).build()
     assert library.start() == REGISTERED
     for name in ("gfx906", "gfx90a_xnack+"):
-        code = [(library.folder / f"{stem}.{name}.co").read_bytes() for stem in ("prog", "both")]
+        code = [library.read(f"{stem}.{name}.co") for stem in ("prog", "both")]
         assert code[0] == code[1]
     library.assert_up_to_date()
 
@@ -237,8 +237,8 @@ def test_archive_is_what_llvm_reads(library: Project, llvm: Callable[[str], str]
     ]
     subprocess.run(command, check=True, cwd=library.folder)
     for number, name in enumerate(DSAS):
-        theirs = (library.folder / f"theirs.{number}").read_bytes()
-        assert (library.folder / name).read_bytes() == theirs
+        theirs = library.read(f"theirs.{number}")
+        assert library.read(name) == theirs
 
 
 def test_library_without_a_target(library: Project) -> None:

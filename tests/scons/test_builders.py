@@ -32,9 +32,7 @@ def test_device_objects(project: Project) -> None:
     project.build()
     names = {path.name for path in project.folder.glob("*.co")}
     assert names == {f"{stem}.{t}.co" for stem in "kn" for t in ("gfx906", "gfx90a_xnack+")}
-    assert (project.folder / "k.gfx906.co").read_bytes() == (
-        project.folder / "n.gfx906.co"
-    ).read_bytes()
+    assert project.read("k.gfx906.co") == (project.folder / "n.gfx906.co").read_bytes()
 
 
 @pytest.mark.llvm
@@ -51,7 +49,7 @@ def test_bundle_is_what_llvm_makes(project: Project, llvm: Callable[[str], str])
         check=True,
         cwd=project.folder,
     )
-    assert (project.folder / "theirs").read_bytes() == (project.folder / "k.hipfb").read_bytes()
+    assert project.read("theirs") == project.read("k.hipfb")
 
 
 def test_bundle_with_the_host_object(project: Project) -> None:
@@ -59,7 +57,7 @@ def test_bundle_with_the_host_object(project: Project) -> None:
     project.sconstruct("env.OffloadBundle('k.hip', OFFLOAD_BUNDLE_HOST=True)\n")
     assert project.build() == passes("k.hip", "host", *BOTH)
     host, *_ = entries(project.folder / "k.hipfb").values()
-    assert host == (project.folder / "k.host.o").read_bytes()
+    assert host == project.read("k.host.o")
 
 
 def test_bundle_of_nodes_and_files(project: Project) -> None:
@@ -84,7 +82,7 @@ def test_compressed_bundle(project: Project, method: str) -> None:
     project.sconstruct(body).build()
     plain = list_images(project.folder / "k.hipfb")
     assert project.sconstruct(f"env['OFFLOAD_COMPRESS'] = {method!r}\n" + body).build() == []
-    assert (project.folder / "k.hipfb").read_bytes().startswith(b"CCOB")
+    assert project.read("k.hipfb").startswith(b"CCOB")
     for name in ("k.hipfb", "prog"):
         images = list_images(project.folder / name)
         assert [(i.id, i.size) for i in images] == [(i.id, i.size) for i in plain]
@@ -102,11 +100,11 @@ def test_unbundle(project: Project) -> None:
         "env.OffloadBundle('again', parts)\n"
     ).build()
     for name in ("gfx906", "gfx90a_xnack+"):
-        part = (project.folder / f"part.{name}.co").read_bytes()
-        assert part == (project.folder / f"k.{name}.co").read_bytes()
-    assert (project.folder / "part.host.co").read_bytes() == b""
-    again = (project.folder / "again.hipfb").read_bytes()
-    assert again == (project.folder / "k.hipfb").read_bytes()
+        part = project.read(f"part.{name}.co")
+        assert part == project.read(f"k.{name}.co")
+    assert project.read("part.host.co") == b""
+    again = project.read("again.hipfb")
+    assert again == project.read("k.hipfb")
     project.assert_up_to_date()
 
 
@@ -114,7 +112,7 @@ def test_host_object_has_no_device_code(project: Project) -> None:
     """OffloadHostObject compiles the host pass alone and needs no target ID."""
     project.sconstruct("env['OFFLOAD_ARCH'] = []\nenv.OffloadHostObject('h.o', 'k.hip')\n")
     assert project.build() == passes("k.hip", "host")
-    assert b".hip_fatbin" not in (project.folder / "h.o").read_bytes()
+    assert b".hip_fatbin" not in project.read("h.o")
 
 
 def test_program_finds_its_bundle(project: Project) -> None:
@@ -212,14 +210,14 @@ def test_parallel_build_is_the_same(project: Project, tmp_path: Path) -> None:
     project.sconstruct("env['OFFLOAD_ARCH'] = 'gfx906 gfx908 gfx90a gfx942 gfx1100'\n" + body)
     project.build("-j1")
     names = sorted(path.name for path in project.folder.glob("k.*") if path.suffix != ".hip")
-    first = {name: (project.folder / name).read_bytes() for name in names}
+    first = {name: project.read(name) for name in names}
     project.build("-c")
     project.folder.rename(tmp_path / "elsewhere")
     project.folder = tmp_path / "elsewhere"
     count = project.folder / "count"
     count.write_text(count.read_text().replace("/project/", "/elsewhere/"))
     assert len(project.build("-j8")) == 6
-    assert {name: (project.folder / name).read_bytes() for name in names} == first
+    assert {name: project.read(name) for name in names} == first
 
 
 @pytest.mark.llvm
@@ -232,5 +230,5 @@ def test_objdump_lists_the_program(project: Project, llvm: Callable[[str], str])
     ).stdout
     for entry in ENTRIES:
         assert f"prog.0.{entry}\n" in listed
-    extracted = (project.folder / f"prog.0.{ENTRIES[1]}").read_bytes()
-    assert extracted == (project.folder / "k.gfx906.co").read_bytes()
+    extracted = project.read(f"prog.0.{ENTRIES[1]}")
+    assert extracted == project.read("k.gfx906.co")

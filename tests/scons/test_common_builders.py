@@ -44,7 +44,7 @@ LIBRARIES = {
 def test_shared_library(project: Project, body: str, name: str) -> None:
     """Shared libraries and modules of offload sources hold their device code."""
     assert project.sconstruct(body).build() == FIRST
-    data = (project.folder / name).read_bytes()
+    data = project.read(name)
     assert b"__CLANG_OFFLOAD_BUNDLE__" in data
     project.assert_up_to_date()
 
@@ -94,7 +94,7 @@ def test_users_own_action(project: Project) -> None:
         "env.Object('k.hip')\n"
     )
     assert project.build() == []
-    assert (project.folder / "k.o").read_bytes() == (project.folder / "k.hip").read_bytes()
+    assert project.read("k.o") == project.read("k.hip")
 
 
 @pytest.mark.parametrize(

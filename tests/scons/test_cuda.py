@@ -97,7 +97,7 @@ def test_real_ptxas(kernels: Project) -> None:
         pytest.skip("no ptxas: no CUDA toolkit, nor NVIDIA's wheel nvidia-cuda-nvcc")
     kernels.sconstruct(PROGRAM, HEAD).build()
     for target in BOTH:
-        cubin = (kernels.folder / f"k.{target}.cubin").read_bytes()
+        cubin = kernels.read(f"k.{target}.cubin")
         assert cubin[18:20] == bytes([190, 0])
         assert b".text._Z6kernelPi\0" in cubin
     assert len(entries(kernels.folder / "k.fatbin")) == 4

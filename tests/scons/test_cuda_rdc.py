@@ -135,11 +135,11 @@ def test_ptx_alone(sources: Project) -> None:
 def test_ptx_is_to_be_linked(sources: Project) -> None:
     """The driver is told to compile the PTX of a source for its own link."""
     sources.build()
-    assert b"--compile-only  \0" in (sources.folder / "one.rdc.fatbin").read_bytes()
+    assert b"--compile-only  \0" in sources.read("one.rdc.fatbin")
     sources.sconstruct("env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n", HEAD)
     sources.write("k.cu", declarations("cuda") + "__global__ void kernel(int* p) { *p = 1; }\n")
     sources.build("k.fatbin")
-    assert b"--compile-only" not in (sources.folder / "k.fatbin").read_bytes()
+    assert b"--compile-only" not in sources.read("k.fatbin")
 
 
 def test_flags_of_the_link(sources: Project) -> None:

@@ -168,7 +168,7 @@ def test_same_size_by_another_link(project: Project, tmp_path: Path) -> None:
     link.unlink()
     link.symlink_to(tmp_path / "two")
     project.build()
-    assert (project.folder / "b.hipfb").read_bytes().endswith(b"two")
+    assert project.read("b.hipfb").endswith(b"two")
 
 
 def test_unchanged_files_are_not_read(project: Project) -> None:

@@ -92,7 +92,7 @@ def test_moved_installation(real: Project) -> None:
     version.write_text(version.read_text().replace("PATCH=1", "PATCH=2"))
     assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
     library = real.folder / "b/amdgcn/bitcode/oclc_isa_version_90a.bc"
-    library.write_bytes((real.folder / "b/amdgcn/bitcode/ocml.bc").read_bytes() + bytes(4))
+    library.write_bytes(real.read("b/amdgcn/bitcode/ocml.bc") + bytes(4))
     assert real.build() == passes("k.hip", "gfx90a:xnack+")
     header = real.folder / "b/include/hip/hip_runtime.h"
     header.write_text(header.read_text() + "#define MORE 1\n")

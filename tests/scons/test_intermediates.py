@@ -57,7 +57,7 @@ def test_programs_that_differ(
     assert listed == [BUNDLED, bundled]
     assert (project.folder / "k.q.host.o").exists() == (more == FIRST)
     if more == FIRST:
-        objects = [(project.folder / f"k.{part}host.o").read_bytes() for part in ("", "q.")]
+        objects = [project.read(f"k.{part}host.o") for part in ("", "q.")]
         cuids = [set(re.findall(rb"__hip_cuid_\w+", data)) for data in objects]
         assert len(cuids[0]) == len(cuids[1]) == 1
         assert cuids[0] != cuids[1]
@@ -71,7 +71,7 @@ def test_a_third_program(project: Project) -> None:
         + "    env.OffloadProgram(n, sources, CPPDEFINES={'VALUE': 2}, OFFLOAD_COMPRESS='zstd')\n"
     ).build() == sorted(FIRST * 2)
     assert not list(project.folder.glob("k.r.*"))
-    assert (project.folder / "q").read_bytes() == (project.folder / "r").read_bytes()
+    assert project.read("q") == project.read("r")
 
 
 def test_two_libraries_in_one_program(project: Project) -> None:

@@ -248,7 +248,7 @@ def test_what_is_made_again(kpacked: Project) -> None:
         f"env.OffloadProgram('prog', {PARTS},"
         " OFFLOAD_KPACK_COMPRESS=ARGUMENTS.get('C', 'none'))\n"
     ).build()
-    before = (kpacked.folder / "prog").read_bytes()
+    before = kpacked.read("prog")
     assert actions(kpacked) == {}
     assert actions(kpacked, "F=-O1") == {"HIP": 2, "KPACK": 1}
     assert actions(kpacked, "F=-O1", "ARCH=gfx942,gfx906") == {}
@@ -258,7 +258,7 @@ def test_what_is_made_again(kpacked: Project) -> None:
     one = kpacked.folder / "one.hip"
     one.write_text(one.read_text().replace("VALUE", "2 * VALUE"))
     assert actions(kpacked, "F=-O1") == {"HIP": 3, "KPACK": 2}
-    assert (kpacked.folder / "prog").read_bytes() == before
+    assert kpacked.read("prog") == before
     (kpacked.folder / ".kpack/demo_gfx906.kpack").unlink()
     assert actions(kpacked, "F=-O1", "prog") == {"KPACK": 1}
 
@@ -303,7 +303,7 @@ def test_archives_do_not_depend_on_order(kpacked: Project) -> None:
     for parts, arch in ((PARTS, "gfx906,gfx942"), (turned, "gfx942,gfx906")):
         kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {parts}, OFFLOAD_ARCH='{arch}')\n")
         kpacked.build()
-        made.append((kpacked.folder / ".kpack/demo_gfx942.kpack").read_bytes())
+        made.append(kpacked.read(".kpack/demo_gfx942.kpack"))
         kpacked.build("-c")
     assert made[0] == made[1]
     found = read_kpack(memoryview(made[0]))

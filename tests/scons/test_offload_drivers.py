@@ -250,7 +250,7 @@ def test_flag_of_the_user_chooses_the_driver(sources: Project) -> None:
     sources.sconstruct(
         RELOCATABLE + "env.Append(CCFLAGS=['--offload-new-driver'])\n" + MAKES["archive"]
     ).build()
-    found = read_elf_tables(memoryview((sources.folder / "two.o").read_bytes()))
+    found = read_elf_tables(memoryview(sources.read("two.o")))
     assert {b".llvm.offloading", b"llvm_offload_entries"} <= set(found.names)
 
 
@@ -264,7 +264,7 @@ def test_source_of_its_own_with_the_new_driver(sources: Project, place: str) -> 
     sources.build()
     lines = sources.start()
     assert lines == [OF_THE_PROGRAM[0], "kernel _Z6kernelPi", OF_THE_PROGRAM[1]]
-    code = (sources.folder / "k.gfx906.co").read_bytes()
+    code = sources.read("k.gfx906.co")
     assert code.startswith(b"\x7fELF")
     sources.assert_up_to_date()
 

@@ -226,14 +226,14 @@ def test_source_replaced_during_the_build(regions: Project) -> None:
 def test_stale_host_ir(regions: Project) -> None:
     """The host IR of another state of the source, in a restored folder, is made again."""
     regions.build()
-    old = (regions.folder / "work.host.bc").read_bytes()
+    old = regions.read("work.host.bc")
     replace(regions.folder / "work.c")
     regions.build()
-    new = (regions.folder / "work.gfx906.bc").read_bytes()
+    new = regions.read("work.gfx906.bc")
     (regions.folder / "work.host.bc").write_bytes(old)
     (regions.folder / "work.gfx906.bc").unlink()
     assert regions.build("work.gfx906.bc") == passes("work.c", "gfx906", "host-ir")
-    assert (regions.folder / "work.gfx906.bc").read_bytes() == new
+    assert regions.read("work.gfx906.bc") == new
 
 
 def test_generated_source(regions: Project) -> None:

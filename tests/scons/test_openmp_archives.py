@@ -56,8 +56,8 @@ def test_archives_are_what_llvm_makes(library: Project, llvm: Callable[[str], st
     library.sconstruct(LIBRARY + "env.OffloadDeviceArchive(library)\n", HEAD).done()
     unbundle_with_llvm(library, llvm("clang-offload-bundler"), "libparts.a")
     for number, name in enumerate(DSAS):
-        made = (library.folder / name).read_bytes()
-        assert made == (library.folder / f"theirs.{number}").read_bytes()
+        made = library.read(name)
+        assert made == library.read(f"theirs.{number}")
         extensions = {
             member.name[member.name.rfind(".") :]
             for member in ArchiveReader(memoryview(made), path=name)

@@ -53,13 +53,11 @@ def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]
     ]
     tool = llvm("llvm-offload-binary")
     subprocess.run([tool, "-o", "theirs", *described], cwd=project.folder, check=True)
-    ours = (project.folder / "k.offload").read_bytes()
-    assert (project.folder / "theirs").read_bytes() == ours
+    ours = project.read("k.offload")
+    assert project.read("theirs") == ours
     wanted = "--image=file=out.co,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
     subprocess.run([tool, "k.offload", wanted], cwd=project.folder, check=True)
-    assert (project.folder / "out.co").read_bytes().rstrip(b"\0") == (
-        (project.folder / FILES[0]).read_bytes().rstrip(b"\0")
-    )
+    assert project.read("out.co").rstrip(b"\0") == (project.read(FILES[0]).rstrip(b"\0"))
 
 
 def test_package_of_nodes_and_files(project: Project) -> None:
@@ -85,9 +83,9 @@ def test_extract(project: Project) -> None:
     ).build()
     for name in FILES:
         part = (project.folder / name.replace("k.", "part.")).read_bytes()
-        assert part == (project.folder / name).read_bytes()
-    again = (project.folder / "again.offload").read_bytes()
-    assert again == (project.folder / "k.offload").read_bytes()
+        assert part == project.read(name)
+    again = project.read("again.offload")
+    assert again == project.read("k.offload")
     project.assert_up_to_date()
 
 
@@ -118,8 +116,8 @@ def test_bundled_packaged_and_back(project: Project) -> None:
         "env.OffloadBundle('again', env.OffloadExtract('e', package))\n"
     ).build()
     assert images(project.folder / "p.offload") == [("hip", target) for target in BOTH]
-    again = (project.folder / "again.hipfb").read_bytes()
-    assert again == (project.folder / "k.hipfb").read_bytes()
+    again = project.read("again.hipfb")
+    assert again == project.read("k.hipfb")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +133,8 @@ def test_extract_from_other_files(project: Project, container: str, make: str) -
     project.write("r.c", REGION)
     body = make + f"env.OffloadExtract('part', {container!r}, OFFLOAD_ARCH='gfx906')\n"
     project.sconstruct(OPENMP + body).build()
-    part = (project.folder / "part.gfx906.co").read_bytes()
-    assert part == (project.folder / "r.gfx906.bc").read_bytes()
+    part = project.read("part.gfx906.co")
+    assert part == project.read("r.gfx906.bc")
     project.assert_up_to_date()
 
 
@@ -151,7 +149,7 @@ def test_extract_from_other_files(project: Project, container: str, make: str) -
 def test_extract_fails(project: Project, call: str, message: str) -> None:
     """What a package does not have, or cannot have, fails the build by name, with no file left."""
     project.sconstruct(PACKAGE).build()
-    whole = (project.folder / "k.offload").read_bytes()
+    whole = project.read("k.offload")
     (project.folder / "cut.bin").write_bytes(whole[: len(whole) // 2])
     project.sconstruct(PACKAGE + f"env.OffloadExtract('part', {call})\n")
     assert message in project.fails("-Q").errors

@@ -41,7 +41,7 @@ def test_comparison(project: Project) -> None:
     ).build("k.hipfb")
     kept = project.folder / "kept builds" / "old.hipfb"
     kept.parent.mkdir()
-    kept.write_bytes((project.folder / "k.hipfb").read_bytes())
+    kept.write_bytes(project.read("k.hipfb"))
     project.run()
     page = project.folder / "page.html"
     assert "<p>Nothing changed.</p>" in page.read_text()
@@ -51,7 +51,7 @@ def test_comparison(project: Project) -> None:
     )
     assert "REPORT page.html" in project.run().output
     assert 'id="changed-targets"' in page.read_text()
-    kept.write_bytes((project.folder / "k.hipfb").read_bytes())
+    kept.write_bytes(project.read("k.hipfb"))
     assert "REPORT page.html" in project.run().output
     assert "<p>Nothing changed.</p>" in page.read_text()
 

@@ -82,7 +82,7 @@ def test_file_given_for_two_targets(project: Project) -> None:
         "env.OffloadBundle('b.hipfb', ['a.co', 'a.co'], OFFLOAD_TARGETS=[\n"
         "    'hip-amdgcn-amd-amdhsa--gfx906', 'hip-amdgcn-amd-amdhsa--gfx908'])\n"
     ).build()
-    assert (project.folder / "b.hipfb").read_bytes().count(b"code") == 2
+    assert project.read("b.hipfb").count(b"code") == 2
 
 
 def test_sources_of_one_name(project: Project) -> None:

@@ -93,7 +93,7 @@ def clean(
     for path in project.folder.glob(".*.manifest"):
         path.unlink()
     good, _ = builder(project, case, flags)
-    made = {name: (project.folder / name).read_bytes() for name in OUTPUTS} if good else {}
+    made = {name: project.read(name) for name in OUTPUTS} if good else {}
     shutil.rmtree(project.folder)
     aside.rename(project.folder)
     return good, made
