@@ -26,7 +26,7 @@ SECOND = {  # variables of a second program, what is compiled for it, and the ta
         ["gfx1100", *BUNDLED],
     ),
     "flags-of-one-target": (
-        "OFFLOAD_ARCH_FLAGS={'gfx906': '-DMORE'}",
+        "OFFLOAD_ARCH_FLAGS={'gfx906': '-UVALUE -DVALUE=3'}",
         passes("k.hip", "gfx906"),
         BUNDLED,
     ),
