@@ -39,6 +39,11 @@ env = Environment(
 )
 """
 
+BOTH = ("gfx906", "gfx90a:xnack+")
+NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+BODY = KERNEL.replace("VALUE", "HERE")
+ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
+
 # A stand-in for the HIP runtime, so that programs link and run.
 RUNTIME = """\
 #include <stdio.h>
@@ -244,6 +249,9 @@ def checkout(project: Project, folder: Path, copy: Callable[..., object] = shuti
     made.environment = dict(project.environment)
     shutil.copytree(project.folder, folder, True, others, copy, dirs_exist_ok=True)
     return made
+
+
+ALL = passes("k.hip", "host", *BOTH)
 
 
 def empty_project(folder: Path) -> Project:

@@ -10,9 +10,8 @@ import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.scons.conftest import Project, passes
+from tests.scons.conftest import BOTH, Project, passes
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 DSAS = ("libparts.gfx906.a", "libparts.gfx90a_xnack+.a")
 RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 LIBRARY = "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'])\n"

@@ -10,9 +10,8 @@ import pytest
 
 from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import KERNEL, Project, passes
+from tests.scons.conftest import BOTH, KERNEL, Project, passes
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 ENTRIES = [
     "host-x86_64-unknown-linux-gnu-",
     "hipv4-amdgcn-amd-amdhsa--gfx906",

@@ -14,7 +14,10 @@ from offload_tool.scons import actions
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import (
+    ALL,
+    BOTH,
     KERNEL,
+    NODES,
     Project,
     checkout,
     contents,
@@ -23,9 +26,6 @@ from tests.scons.conftest import (
 )
 from tests.scons.judging import own_clang
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 
 

@@ -9,16 +9,23 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes
+from tests.scons.conftest import (
+    ALL,
+    BODY,
+    BOTH,
+    KERNEL,
+    NODES,
+    ONE,
+    SCONSTRUCT,
+    THREE,
+    TWO,
+    Project,
+    passes,
+)
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
 ONE_TARGET = passes("k.hip", "gfx90a:xnack+")
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 FOLDERS = "env['CPPPATH'] = ['first', 'second']\n"
-BODY = KERNEL.replace("VALUE", "HERE")
 VALUED = "#include <value.h>\n" + BODY
-ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 COPY = "env.Command('{0}', '{1}', Copy('$TARGET', '$SOURCE'))\n".format
 ASKED = f"#if __has_include(<optional.h>)\n{TWO}#else\n{ONE}#endif\n"
 

@@ -7,11 +7,10 @@ import re
 import pytest
 
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import KERNEL, Project, passes
+from tests.scons.conftest import ALL, KERNEL, Project, passes
 
 SOURCES = "sources = ['k.hip', 'runtime.c']\n"
 PLAIN = SOURCES + "env.OffloadProgram('p', sources)\n"
-FIRST = passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
 
 
 BUNDLED = ["gfx906", "gfx90a:xnack+"]
@@ -30,14 +29,14 @@ SECOND = {  # variables of a second program, what is compiled for it, and the ta
         passes("k.hip", "gfx906"),
         BUNDLED,
     ),
-    "defines": ("CPPDEFINES={'VALUE': 2}", FIRST, BUNDLED),
-    "flags": ("CCFLAGS='-O1'", FIRST, BUNDLED),
+    "defines": ("CPPDEFINES={'VALUE': 2}", ALL, BUNDLED),
+    "flags": ("CCFLAGS='-O1'", ALL, BUNDLED),
     "host-flags": (
         "OFFLOAD_HOST_FLAGS=env['OFFLOAD_HOST_FLAGS'] + ['-O1']",
-        FIRST,
+        ALL,
         BUNDLED,
     ),
-    "relocatable": ("OFFLOAD_RDC=True", FIRST, BUNDLED),
+    "relocatable": ("OFFLOAD_RDC=True", ALL, BUNDLED),
 }
 
 
@@ -47,7 +46,7 @@ def test_programs_that_differ(
 ) -> None:
     """Two programs of one source share all that is compiled alike; host objects have CUIDs."""
     project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
-    assert project.build_once() == sorted(FIRST + more)
+    assert project.build_once() == sorted(ALL + more)
     assert "registered __CLANG_OFFLOAD_BUNDLE__" in project.start("p")
     project.start("q")
     name = "q.hipfb" if "RDC" in settings else "k.q.hipfb"
@@ -55,8 +54,8 @@ def test_programs_that_differ(
     assert first.read_bytes() != second.read_bytes()
     listed = [[image.target_id for image in list_images(each)][1:] for each in (first, second)]
     assert listed == [BUNDLED, bundled]
-    assert (project.folder / "k.q.host.o").exists() == (more == FIRST)
-    if more == FIRST:
+    assert (project.folder / "k.q.host.o").exists() == (more == ALL)
+    if more == ALL:
         objects = [project.read(f"k.{part}host.o") for part in ("", "q.")]
         cuids = [set(re.findall(rb"__hip_cuid_\w+", data)) for data in objects]
         assert len(cuids[0]) == len(cuids[1]) == 1
@@ -69,7 +68,7 @@ def test_a_third_program(project: Project) -> None:
         PLAIN
         + "for n in ('q', 'r'):\n"
         + "    env.OffloadProgram(n, sources, CPPDEFINES={'VALUE': 2}, OFFLOAD_COMPRESS='zstd')\n"
-    ).build() == sorted(FIRST * 2)
+    ).build() == sorted(ALL * 2)
     assert not list(project.folder.glob("k.r.*"))
     assert project.read("q") == project.read("r")
 
@@ -98,7 +97,7 @@ def test_two_libraries_in_one_program(project: Project) -> None:
         "    for n in (1, 2)\n"
         "]\n"
         "env.OffloadProgram('p', ['runtime.c', *libraries])\n"
-    ).build() == sorted(FIRST * 2)
+    ).build() == sorted(ALL * 2)
     printed = project.start("p")
     assert printed.count("registered __CLANG_OFFLOAD_BUNDLE__") == 2
     assert {"_Z2k1Pi", "_Z2k2Pi"} <= set(printed)
@@ -110,7 +109,7 @@ def test_relocatable_programs(project: Project) -> None:
         "env['OFFLOAD_RDC'] = True\n"
         + PLAIN
         + "env.OffloadProgram('q', sources, CPPDEFINES={'VALUE': 2})\n"
-    ).build() == sorted(FIRST * 2)
+    ).build() == sorted(ALL * 2)
     one, two = (project.folder / f"{name}.gfx906.co" for name in "pq")
     assert one.read_bytes() != two.read_bytes()
     project.assert_up_to_date()
@@ -134,7 +133,7 @@ def test_same_name_in_two_folders(project: Project) -> None:
         PLAIN
         + "for n in (2, 3):\n"
         + "    env.OffloadProgram(f'd{n}/q', sources, CPPDEFINES={'VALUE': n})\n"
-    ).build() == sorted(FIRST * 3)
+    ).build() == sorted(ALL * 3)
     assert len(list(project.folder.glob("k.q*.gfx906.co"))) == 2
     project.assert_up_to_date()
 

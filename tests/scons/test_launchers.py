@@ -13,11 +13,17 @@ import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import program
-from tests.scons.conftest import KERNEL, Project, checkout, contents, device_library_folder
+from tests.scons.conftest import (
+    BOTH,
+    KERNEL,
+    NODES,
+    Project,
+    checkout,
+    contents,
+    device_library_folder,
+)
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 HEADER = '#include "value.h"\n'
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 DEVICES = ["k.gfx906.co", "k.gfx90a_xnack+.co"]
 REGION = """\
 int main(void) {

@@ -14,14 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents, passes
+from tests.scons.conftest import BOTH, KERNEL, ONE, TWO, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 BODY = '#include "value.h"\n' + KERNEL.replace("VALUE", "HERE")
 BODY = BODY.replace("return 1", "return HERE")
-ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o", "k.hipfb", "k.fatbin.o", "prog"]
 
 

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents, passes
+from tests.scons.conftest import ALL, BODY, BOTH, KERNEL, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, own_clang
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
-BODY = KERNEL.replace("VALUE", "HERE")
 
 
 def test_words_after_the_compiler(project: Project) -> None:

@@ -9,10 +9,8 @@ import re
 import subprocess
 import sys
 
-from tests.scons.conftest import KERNEL, Project
+from tests.scons.conftest import BOTH, KERNEL, NODES, Project
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 SPECIAL = '#ifdef __gfx90a__\n#include "special.h"\n#endif\n' + KERNEL
 
 

@@ -11,9 +11,8 @@ import pytest
 from offload_tool.formats.offload_binary import iter_offload_binaries
 from offload_tool.operations.list_images import list_images
 from tests.formats.registration_modules import disassembled
-from tests.scons.conftest import Project, passes
+from tests.scons.conftest import BOTH, Project, passes
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
 PACKAGE = "package = env.OffloadPackage('k.hip')\n"
 EXTRACT = PACKAGE + "env.OffloadExtract('part', package)\n"

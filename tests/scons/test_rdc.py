@@ -14,7 +14,6 @@ from offload_tool.passes.device_link import level_arguments
 from tests.scons.conftest import Project
 from tests.scons.relocatable import RELOCATABLE, one, two
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 PROGRAM = "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'runtime.c'])\n"
 TWO = two("hip")
 

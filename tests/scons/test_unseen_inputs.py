@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.conftest import identity
-from tests.scons.conftest import Project
+from tests.scons.conftest import NODES, Project
 from tests.scons.unseen_cases import CASES, Case
 
 OUTPUTS = ("k.gfx906.co", "k.host.o")
 QUIET = ("-nogpuinc", "-nogpulib")
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 
 
 @dataclass

@@ -8,10 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.scons.conftest import KERNEL
+from tests.scons.conftest import BODY, ONE, TWO
 
-BODY = KERNEL.replace("VALUE", "HERE")
-ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n'
 ASSEMBLED_ALSO = 'asm(".section .table,\\"a\\"\\n.include \\"data\\"\\n.text");\n'
 
