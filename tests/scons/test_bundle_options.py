@@ -159,10 +159,7 @@ def test_checked_archive(files: Project, llvm: Callable[[str], str], bundler: Bu
     """OFFLOAD_CHECK_INPUT_ARCHIVE refuses members that no bundle may have, as LLVM does."""
     built(files, MEMBERS)
     ids = ("hip-amdgcn-amd-amdhsa--gfx90a", "hip-amdgcn-amd-amdhsa--gfx908:xnack+")
-    built(
-        files,
-        f"env.OffloadBundle('bad.o', ['a.in', 'b.in'], OFFLOAD_TARGETS={list(ids)})\n",
-    )
+    built(files, f"env.OffloadBundle('bad.o', ['a.in', 'b.in'], OFFLOAD_TARGETS={list(ids)})\n")
     bad = files.folder / "bad.o"
     bad.write_bytes(bad.read_bytes().replace(b"gfx908:", b"gfx90a:"))
     subprocess.run([llvm("llvm-ar"), "rcsD", "bad.a", "bad.o"], cwd=files.folder, check=True)

@@ -56,8 +56,7 @@ def test_checkouts_share_a_cache(
 ) -> None:
     """A checkout elsewhere takes all from the CacheDir, the same bytes, and is up to date."""
     project.write(
-        "k.cu",
-        KERNEL.replace("hipLaunchKernel", "cudaLaunchKernel").replace("VALUE", "1"),
+        "k.cu", KERNEL.replace("hipLaunchKernel", "cudaLaunchKernel").replace("VALUE", "1")
     )
     cached(project, body)
     assert len(project.build()) == 3

@@ -90,11 +90,7 @@ def test_thinned(sources: Project) -> None:
 
 @pytest.mark.parametrize(
     ("clang", "archive_format"),
-    [
-        ("clang-19", ""),
-        ("clang-22", "fat-binary"),
-        ("clang-19", "offload-binary"),
-    ],
+    [("clang-19", ""), ("clang-22", "fat-binary"), ("clang-19", "offload-binary")],
 )
 def test_every_compiler_and_driver(sources: Project, clang: str, archive_format: str) -> None:
     """Host code of either driver registers the same, a static variable as device code calls it."""

@@ -128,8 +128,7 @@ def test_output_that_is_not_what_was_made(built: Project, damage: Callable[[Path
 
 
 @pytest.mark.parametrize(
-    "flags",
-    ["'-ffast-math'", "'-ffp-contract=fast'", "'-O0'", "'-O2', '-ftime-trace'"],
+    "flags", ["'-ffast-math'", "'-ffp-contract=fast'", "'-O0'", "'-O2', '-ftime-trace'"]
 )
 def test_flags_that_need_one_stage(built: Project, flags: str) -> None:
     """Where two stages would give other bytes or files, there is one."""

@@ -82,7 +82,7 @@ CASES = {
     "a header for which nothing asks": Case(
         {
             "k.hip": '// __has_include("optional.h")\n#if 0\n#if __has_include("optional.h")\n'
-            f'#endif\n#endif\nconst char* t = "__has_include(\\"optional.h\\")";\n{KERNEL}',
+            f'#endif\n#endif\nconst char* t = "__has_include(\\"optional.h\\")";\n{KERNEL}'
         },
         [({"optional.h": ""}, [])],
     ),
@@ -170,12 +170,7 @@ CASES = {
         "env.Append(CCFLAGS=['@flags'])\n",
     ),
     "a file of flags in a file of flags": Case(  # and a folder that it brings
-        {
-            "k.hip": VALUED,
-            "second/value.h": ONE,
-            "flags": "@more\n",
-            "more": "-Ifirst -Isecond\n",
-        },
+        {"k.hip": VALUED, "second/value.h": ONE, "flags": "@more\n", "more": "-Ifirst -Isecond\n"},
         [({"first/value.h": TWO}, ALL), ({"more": "-Isecond\n"}, ALL)],
         "env.Append(CCFLAGS=['@flags'])\n",
     ),

@@ -31,11 +31,7 @@ SECOND = {  # variables of a second program, what is compiled for it, and the ta
     ),
     "defines": ("CPPDEFINES={'VALUE': 2}", ALL, BUNDLED),
     "flags": ("CCFLAGS='-O1'", ALL, BUNDLED),
-    "host-flags": (
-        "OFFLOAD_HOST_FLAGS=env['OFFLOAD_HOST_FLAGS'] + ['-O1']",
-        ALL,
-        BUNDLED,
-    ),
+    "host-flags": ("OFFLOAD_HOST_FLAGS=env['OFFLOAD_HOST_FLAGS'] + ['-O1']", ALL, BUNDLED),
     "relocatable": ("OFFLOAD_RDC=True", ALL, BUNDLED),
 }
 

@@ -7,17 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import (
-    ALL,
-    BODY,
-    ONE,
-    THREE,
-    TWO,
-    Project,
-    checkout,
-    contents,
-    passes,
-)
+from tests.scons.conftest import ALL, BODY, ONE, THREE, TWO, Project, checkout, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"

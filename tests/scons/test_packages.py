@@ -121,10 +121,7 @@ def test_bundled_packaged_and_back(project: Project) -> None:
 
 @pytest.mark.parametrize(
     ("container", "make"),
-    [
-        ("r.o", "env.OffloadObject('r.c')\n"),
-        ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n"),
-    ],
+    [("r.o", "env.OffloadObject('r.c')\n"), ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n")],
     ids=["object", "library"],
 )
 def test_extract_from_other_files(project: Project, container: str, make: str) -> None:

@@ -55,10 +55,7 @@ def test_static_variable_that_device_code_uses_first(sources: Project) -> None:
         assert variable in symbols(sources, "prog.gfx906.co")
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["OFFLOAD_LINK_FLAGS=['--build-id=0x12']", "LINKFLAGS=['-O3']"],
-)
+@pytest.mark.parametrize("given", ["OFFLOAD_LINK_FLAGS=['--build-id=0x12']", "LINKFLAGS=['-O3']"])
 def test_flags_of_the_link(sources: Project, given: str) -> None:
     """OFFLOAD_LINK_FLAGS, and an -O of the program's link, reach the device links alone."""
     sources.sconstruct(RELOCATABLE + PROGRAM).build()

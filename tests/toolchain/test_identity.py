@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.toolchain.identity import (
-    command_identity,
-    configuration_identity,
-    identity_text,
-)
+from offload_tool.toolchain.identity import command_identity, configuration_identity, identity_text
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import found_toolchain, missing
 from tests.scripts import script
