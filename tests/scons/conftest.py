@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, found_toolchain
 from tests.toolchain.installed import write_device_libraries
 from tests.zygote import run_scons
 
@@ -268,10 +267,7 @@ def empty_project(folder: Path) -> Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """Return a project of one kernel whose compiles are counted."""
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found_toolchain()
     made = empty_project(tmp_path / "project")
     made.write("k.hip", KERNEL)
     made.write("runtime.c", RUNTIME)

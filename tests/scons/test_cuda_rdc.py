@@ -15,7 +15,7 @@ from offload_tool.formats.cuda.fatbin import read_cuda_fatbin
 from offload_tool.operations.list_images import list_images
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import thin_file
-from tests.conftest import missing
+from tests.conftest import program
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools
 from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, two
@@ -94,9 +94,7 @@ def test_thinned(sources: Project) -> None:
 )
 def test_every_compiler_and_driver(sources: Project, clang: str, archive_format: str) -> None:
     """Host code of either driver registers the same, a static variable as device code calls it."""
-    if shutil.which(clang) is None:
-        missing(clang)
-    given = f"env['OFFLOAD_CLANG'] = '{clang}'\n"
+    given = f"env['OFFLOAD_CLANG'] = '{program(clang)}'\n"
     given += f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
     sources.sconstruct(RELOCATABLE + given + PROGRAM, HEAD).build()
     lines = sources.start()

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain
 from tests.scons.conftest import KERNEL, RUNTIME, Project, empty_project
 from tests.scons.relocatable import one, two
 
@@ -103,10 +101,7 @@ def put(project: Project, files: dict[str, bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found_toolchain()
     folder = tmp_path_factory.mktemp("releases")
     return [release(folder / f"{number}", number) for number in (1, 2)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing
+from tests.conftest import program
 from tests.scons.conftest import Project, Run, passes
 from tests.toolchain.installed import write_device_libraries, write_rocm
 
@@ -27,10 +27,7 @@ KERNEL = "#include <hip/hip_runtime.h>\n__global__ void kernel(int* p) { *p = 1;
 @pytest.fixture
 def real(project: Project) -> Project:
     """Return a project that includes HIP's header, in an environment that says where ROCm is."""
-    clang = shutil.which("clang-22")
-    if clang is None:
-        missing("clang-22")
-        raise AssertionError  # missing() does not return
+    clang = program("clang-22")
     project.write("k.hip", KERNEL)
     project.environment["OFFLOAD_CLANG"] = clang
     project.environment["ROCM_PATH"] = str(write_rocm(project.folder / "a"))
@@ -236,14 +233,12 @@ def test_host_flags_reach_the_link(project: Project) -> None:
 
 def test_openmp_without_device_runtime(project: Project) -> None:
     """OpenMP for a GPU whose compiler has no device runtime stops with what is missing."""
-    clang = shutil.which("clang-19")
-    if clang is None:
-        missing("clang-19")
+    clang = program("clang-19")
     if list(Path("/usr/lib/llvm-19/lib").glob("*/libompdevice.a")) or list(
         Path("/usr/lib/llvm-19/lib").glob("libomptarget-amdgpu*")
     ):
         pytest.skip("clang 19 has a device runtime here")
-    project.environment["OFFLOAD_CLANG"] = str(clang)
+    project.environment["OFFLOAD_CLANG"] = clang
     project.write("o.c", "int main(void) {\n#pragma omp target\n{}\nreturn 0; }\n")
     project.sconstruct("env.OffloadProgram('prog', ['o.c'], OFFLOAD_KIND='openmp')\n", HEAD)
     run = project.fails("-Q")

@@ -16,7 +16,7 @@ from offload_tool.pch.include_prefix import Candidate
 from offload_tool.pch.pch import SMALL, refusal_of
 from offload_tool.scons.pch import PCH_FOLDER, shared_headers
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
-from tests.conftest import missing
+from tests.conftest import program
 from tests.scons.conftest import SCONSTRUCT, Project, Run, checkout
 
 BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
@@ -405,9 +405,7 @@ def test_check(project: Project) -> None:
     assert len(project.build()) == 6 + 2
     project.build("-c")
     # A compiler that goes wrong with a precompiled header.
-    clang = shutil.which("clang-22") or shutil.which("clang")
-    if clang is None:
-        missing("a clang that a script may stand before")
+    clang = program("clang-22")
     wrong = project.write(
         "clang",
         f'#!/bin/sh\ncase "$*" in *-include-pch*) set -- -DOWN=9 -w "$@";; esac\n'
