@@ -104,10 +104,7 @@ def test_removed_words_of_a_response_file(tmp_path: Path) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("words", [["-MJ", "report"], ["--serialize-diagnostics", "report"]])
 def test_question(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    llvm: Callable[[str], str],
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
 ) -> None:
     """A question lets a report be."""
     monkeypatch.chdir(tmp_path)

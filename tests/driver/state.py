@@ -121,11 +121,7 @@ class State:
         if self.layout.startswith("variant"):
             copies = self.layout == "variant1"
             call = f"SConscript('src/SConscript', 'env', variant_dir='out', duplicate={copies})\n"
-            return {
-                **files,
-                "SConstruct": head + call,
-                "src/SConscript": "Import('env')\n" + body,
-            }
+            return {**files, "SConstruct": head + call, "src/SConscript": "Import('env')\n" + body}
         return {**files, "SConstruct": head + body}
 
     def _body(self) -> str:

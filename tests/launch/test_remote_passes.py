@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload_tool.errors import CompilerError, UsageError
+from offload_tool.errors import OffloadError
 from offload_tool.launch import remote_passes
 from offload_tool.launch.split_compile import run_split
 from offload_tool.sccache_dist import cluster
@@ -150,15 +150,16 @@ def test_other_result(split: Split) -> None:
     assert not Path("s.o").exists()
 
 
-def test_another_compiler(split: Split) -> None:
-    """A compiler that was not packed is refused by name."""
-    with pytest.raises(CompilerError, match="holds /bin/true, but this compile runs"):
-        split("exit 0", packed="/bin/true")
-    assert not Path("s.o").exists()
-
-
-def test_beside_a_launcher(split: Split) -> None:
-    """OFFLOAD_LAUNCHER and OFFLOAD_DIST together are an error."""
-    with pytest.raises(UsageError, match="unset OFFLOAD_LAUNCHER"):
-        split("exit 0", OFFLOAD_LAUNCHER="ccache")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"packed": "/bin/true"}, "holds /bin/true, but this compile runs"),
+        ({"OFFLOAD_LAUNCHER": "ccache"}, "unset OFFLOAD_LAUNCHER"),
+    ],
+    ids=["compiler that was not packed", "launcher"],
+)
+def test_refused(split: Split, given: dict[str, str], message: str) -> None:
+    """A compiler that was not packed, and a launcher beside OFFLOAD_DIST, are errors by name."""
+    with pytest.raises(OffloadError, match=message):
+        split("exit 0", **given)
     assert not Path("s.o").exists()

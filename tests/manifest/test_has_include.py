@@ -15,10 +15,7 @@ KNOWN = {
     "told": ("#if defined(__has_include) || defined __has_embed\n#ifdef __has_include\n", NONE),
     "in a macro": ("#define ASK __has_include(<x.h>)\n#if ASK\n", ["x.h"]),
     "macro": ("#define NAME <x.h>\n#if __has_include(NAME)\n", ["x.h"]),
-    "macro of a macro": (
-        '#define A "x.h"\n#define B A\n#if __has_include(B)\n',
-        ["x.h"],
-    ),
+    "macro of a macro": ('#define A "x.h"\n#define B A\n#if __has_include(B)\n', ["x.h"]),
     "two definitions": (
         "#define NAME <x.h>\n#define NAME <y.h>\n#if __has_include(NAME)\n",
         ["x.h", "y.h"],

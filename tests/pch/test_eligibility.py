@@ -44,11 +44,7 @@ def reason(stage: str, words: str, kind: str = "hip") -> str:
         ("host", "-O2 -fsanitize=address", "sanitizers"),
         ("host", "-O2 -fprofile-instr-generate", "profiles"),
         ("host", "-O2 -fmodules", "modules"),
-        (
-            "host",
-            "-O2 -Xclang -include-pch -Xclang x",
-            "a precompiled header in its flags",
-        ),
+        ("host", "-O2 -Xclang -include-pch -Xclang x", "a precompiled header in its flags"),
         ("host", "-O2 -save-temps", "several jobs"),
         ("host", "-O2 -fmacro-prefix-map=a=b", "other names of files (-fmacro-prefix-map)"),
         ("device", "-O2 -ffile-prefix-map=a=b", "other names of files (-fmacro-prefix-map)"),

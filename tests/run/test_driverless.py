@@ -131,9 +131,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 @pytest.mark.llvm
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_same_files_and_messages(
-    sources: Path,
-    asked: list[object],
-    options: tuple[str, ...],
+    sources: Path, asked: list[object], options: tuple[str, ...]
 ) -> None:
     """Code object, depfile, what is beside them, and messages are the driver's, for any name."""
     if options and options[0].startswith("-DA"):

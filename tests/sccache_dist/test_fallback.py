@@ -30,54 +30,44 @@ def _run_in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("ending", "status"),
-    [
-        ("exit 254", 254),
-        ("exit 233", 233),
-        ("exit 245", 245),
-        ("exit 1", 1),
-        ("kill -9 $$", 137),
-        ("kill $$", 143),
-    ],
-)
-def test_engine_failures_run_again(tmp_path: Path, ending: str, status: int) -> None:
-    """A lost node or a killed compile runs again here, once, and its messages are put aside."""
-    launcher = script(tmp_path / "launcher", f"echo node lost >&2; {ending}")
-    compiler = script(tmp_path / "compiler", "echo ran >>runs; echo compiled >&2")
-    finished, message = run_with_launcher([launcher], [compiler], HERE)
-    assert (finished.status, finished.output) == (0, b"compiled\n")
-    failed = f"offload: {launcher} failed (status {status}: node lost)"
-    assert message == f"{failed}; compiled again on this machine"
-    assert (tmp_path / "runs").read_text() == "ran\n"
+RAN = "echo ran >>runs; echo compiled >&2"
+WRONG = "echo ran >>runs; echo wrong >&2; exit 3"
+KILLED = "echo ran >>runs; kill -9 $$"
+RUNS = [  # how a launcher ends, the compiler, and what comes of both; a failed status
+    ("exit 254", RAN, (0, b"compiled\n"), 1, 254),
+    ("exit 233", RAN, (0, b"compiled\n"), 1, 233),
+    ("exit 245", RAN, (0, b"compiled\n"), 1, 245),
+    ("exit 1", RAN, (0, b"compiled\n"), 1, 1),
+    ("kill -9 $$", RAN, (0, b"compiled\n"), 1, 137),
+    ("kill $$", RAN, (0, b"compiled\n"), 1, 143),
+    ("exit 254", WRONG, (3, b"wrong\n"), 1, None),  # what fails here too is the compiler's
+    ("echo error: wrong >&2; exit 0", RAN, (0, b"node lost\nerror: wrong\n"), 0, None),
+    ("echo error: wrong >&2; exit 1", RAN, (1, b"node lost\nerror: wrong\n"), 0, None),
+    (None, KILLED, (137, b""), 1, None),  # without a launcher
+]
 
 
-def test_compiler_has_the_last_word(tmp_path: Path) -> None:
-    """What fails here too is the compiler's error, shown once and alone."""
-    launcher = script(tmp_path / "launcher", "echo node lost >&2; exit 254")
-    compiler = script(tmp_path / "compiler", "echo wrong >&2; exit 3")
-    finished, message = run_with_launcher([launcher], [compiler], HERE)
-    assert (finished.status, finished.output, message) == (3, b"wrong\n", "")
+@pytest.mark.parametrize(("ending", "compiler", "outcome", "runs", "failed"), RUNS)
+def test_who_compiles(
+    tmp_path: Path,
+    ending: str | None,
+    compiler: str,
+    outcome: tuple[int, bytes],
+    runs: int,
+    failed: int | None,
+) -> None:
+    """What a lost node or a killed launcher fails runs again here, once; all else stays as it is.
 
-
-@pytest.mark.parametrize("status", [0, 1])
-def test_everything_else_is_the_compilers(tmp_path: Path, status: int) -> None:
-    """Success, and status 1 with a compiler's error, are passed on as they are."""
-    ending = f"exit {status}"
-    launcher = script(tmp_path / "launcher", f"echo error: wrong >&2; {ending}")
-    compiler = script(tmp_path / "compiler", "echo ran >runs")
-    finished, message = run_with_launcher([launcher], [compiler], HERE)
-    assert (finished.status, finished.output) == (status, b"error: wrong\n")
-    assert message == ""
-    assert not (tmp_path / "runs").exists()
-
-
-def test_without_a_launcher(tmp_path: Path) -> None:
-    """A compiler that is killed with no launcher before it does not run again."""
-    compiler = script(tmp_path / "compiler", "echo ran >>runs; kill -9 $$")
-    finished, message = run_with_launcher([], [compiler], HERE)
-    assert (finished.status, message) == (137, "")
-    assert (tmp_path / "runs").read_text() == "ran\n"
+    The launcher's messages are put aside then, and a message of ours says so.
+    """
+    launcher = [script(tmp_path / "launcher", f"echo node lost >&2; {ending}")] * bool(ending)
+    command = [script(tmp_path / "compiler", compiler)]
+    finished, message = run_with_launcher(launcher, command, HERE)
+    assert (finished.status, finished.output) == outcome
+    ran = tmp_path / "runs"
+    assert (ran.read_text() if ran.exists() else "") == "ran\n" * runs
+    said = f"offload: {''.join(launcher)} failed (status {failed}: node lost)"
+    assert message == (f"{said}; compiled again on this machine" if failed is not None else "")
 
 
 SOURCE_ERROR = b"k.hip:1:1: error: unknown type\n1 error generated.\n"

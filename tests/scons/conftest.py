@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, found_toolchain
 from tests.toolchain.installed import write_device_libraries
 from tests.zygote import run_scons
 
@@ -38,6 +37,11 @@ env = Environment(
     OFFLOAD_ARCH=["gfx906", "gfx90a:xnack+"],
 )
 """
+
+BOTH = ("gfx906", "gfx90a:xnack+")
+NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
+BODY = KERNEL.replace("VALUE", "HERE")
+ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 
 # A stand-in for the HIP runtime, so that programs link and run.
 RUNTIME = """\
@@ -113,14 +117,19 @@ class Project:
         path.write_text(text)
         return path
 
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
     def script(self, name: str, text: str) -> Path:
         """Write a program, such as a launcher."""
         path = self.write(name, text)
         path.chmod(0o755)
         return path
 
-    def sconstruct(self, body: str, head: str = SCONSTRUCT) -> None:
+    def sconstruct(self, body: str, head: str = SCONSTRUCT) -> Project:
+        """Write the SConstruct; return the project, to be built."""
         self.write("SConstruct", head + body)
+        return self
 
     def run(self, *arguments: str) -> Run:
         """Run scons, whatever becomes of it."""
@@ -241,6 +250,9 @@ def checkout(project: Project, folder: Path, copy: Callable[..., object] = shuti
     return made
 
 
+ALL = passes("k.hip", "host", *BOTH)
+
+
 def empty_project(folder: Path) -> Project:
     """Return a project in a new folder; its launcher ``count`` counts compiles."""
     folder.mkdir(parents=True)
@@ -255,10 +267,7 @@ def empty_project(folder: Path) -> Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """Return a project of one kernel whose compiles are counted."""
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found_toolchain()
     made = empty_project(tmp_path / "project")
     made.write("k.hip", KERNEL)
     made.write("runtime.c", RUNTIME)

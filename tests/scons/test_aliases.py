@@ -56,8 +56,7 @@ def test_what_a_name_builds(
     """A target ID in any spelling builds its device code alone; a name of the user's is that."""
     project.write("src/a.txt", "")
     project.write("sub/gfx906", "")
-    project.sconstruct(body)
-    assert project.build(*asked) == compiled
+    assert project.sconstruct(body).build(*asked) == compiled
     assert (project.folder / made).exists()
 
 
@@ -101,8 +100,7 @@ def test_chains(project: Project) -> None:
 
 def test_target_that_is_not_built(project: Project) -> None:
     """A target ID that no SConscript builds is not a target; what is built is told."""
-    project.sconstruct(BUNDLE)
-    run = project.fails("gfx1100")
+    run = project.sconstruct(BUNDLE).fails("gfx1100")
     assert "nothing is built for gfx1100, but for gfx906, gfx90a, gfx90a:xnack+" in run.errors
     assert "Do not know how to make File target `gfx1100'" in run.errors
     errors = project.run("offload:gfx90b").errors
@@ -143,8 +141,7 @@ USES = {
 @pytest.mark.parametrize(("body", "made"), USES.values(), ids=USES.keys())
 def test_names_in_sconscripts(project: Project, body: str, made: str) -> None:
     """A name in a SConscript is that of a file, where a target ID is called so as well."""
-    project.sconstruct("env.OffloadDeviceObject('o', 'k.hip')\n" + body)
-    project.build()
+    project.sconstruct("env.OffloadDeviceObject('o', 'k.hip')\n" + body).build()
     assert (project.folder / made).is_file()
     project.assert_up_to_date()
 
@@ -166,8 +163,7 @@ def test_called_in_a_folder(project: Project) -> None:
 
 def test_clean_one_target(project: Project) -> None:
     """``scons -c gfx906`` removes that target's device code alone."""
-    project.sconstruct(BUNDLE)
-    project.build()
+    project.sconstruct(BUNDLE).build()
     project.build("-c", "gfx906")
     assert not (project.folder / "k.gfx906.co").exists()
     assert (project.folder / "k.gfx90a_xnack+.co").exists()
@@ -175,11 +171,10 @@ def test_clean_one_target(project: Project) -> None:
 
 def test_unknown_target(project: Project) -> None:
     """A target ID that this version does not know is a name where it is built."""
-    project.sconstruct(
+    run = project.sconstruct(
         "node = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx9999:xnack+:sramecc-',\n"
         "    OFFLOAD_ALLOW_UNKNOWN_ARCH=True)\n",
         SCONSTRUCT,
-    )
-    run = project.run("-n", "gfx9999")
+    ).run("-n", "gfx9999")
     assert run.status == 0
     assert "HIP [gfx9999:sramecc-:xnack+] k.hip" in run.output

@@ -10,9 +10,8 @@ import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.scons.conftest import Project, passes
+from tests.scons.conftest import BOTH, Project, passes
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 DSAS = ("libparts.gfx906.a", "libparts.gfx90a_xnack+.a")
 RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 LIBRARY = "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'])\n"
@@ -62,8 +61,7 @@ def test_first_build(library: Project) -> None:
 
     The host linker takes it as any static library.
     """
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
-    run = library.done()
+    run = library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).done()
     compiles = [passes(name, "host", *BOTH) for name in ("a.hip", "b.hip", "k.hip")]
     assert run.compiles == [line for lines in compiles for line in lines]
     order = [line for line in run.actions if not line.startswith("HIP")]
@@ -78,7 +76,7 @@ def test_first_build(library: Project) -> None:
         assert order.index(earlier) < order.index(later)
     assert len(order) == len(set(order))
     assert member_names(library.folder / "libparts.a") == ["a.o", "b.o"]
-    program = memoryview((library.folder / "prog").read_bytes())
+    program = memoryview(library.read("prog"))
     names = {s.name for s in read_elf_tables(program).named_symbols() if s.defined}
     assert "_Z6host_bv" in names  # k.hip asks for it
     assert "_Z6host_av" not in names  # no one does: the member stays out
@@ -93,11 +91,9 @@ def test_one_target_of_one_member(library: Project) -> None:
         "a = env.OffloadObject('a.hip', OFFLOAD_ARCH_FLAGS=flags)\n"
         "library = env.OffloadArchive('parts', [a, 'b.hip'])\n"
     )
-    library.sconstruct(RELOCATABLE + body % 2 + PROGRAM)
-    library.build()
+    library.sconstruct(RELOCATABLE + body % 2 + PROGRAM).build()
     before = stamps(library, *DSAS, "prog.gfx90a_xnack+.co")
-    library.sconstruct(RELOCATABLE + body % 3 + PROGRAM)
-    run = library.run()
+    run = library.sconstruct(RELOCATABLE + body % 3 + PROGRAM).run()
     assert run.compiles == passes("a.hip", "gfx906")
     assert [line for line in run.actions if "gfx90a" not in line] == [
         "HIP [gfx906] a.hip",
@@ -122,13 +118,11 @@ def test_added_and_removed_members(library: Project) -> None:
     """A member with code for one target reaches that target's archive only, in and out."""
     body = "parts = ['a.hip', 'b.hip']%s\nlibrary = env.OffloadArchive('parts', parts)\n"
     more = " + env.OffloadObject('c.hip', OFFLOAD_ARCH='gfx906')"
-    library.sconstruct(RELOCATABLE + body % "" + PROGRAM)
-    library.build()
+    library.sconstruct(RELOCATABLE + body % "" + PROGRAM).build()
     first = stamps(library, *DSAS)
-    contents = [(library.folder / name).read_bytes() for name in DSAS]
+    contents = [library.read(name) for name in DSAS]
 
-    library.sconstruct(RELOCATABLE + body % more + PROGRAM)
-    run = library.run()
+    run = library.sconstruct(RELOCATABLE + body % more + PROGRAM).run()
     assert run.compiles == passes("c.hip", "host", "gfx906")
     assert "LINK [gfx906] prog.gfx906.co" in run.actions
     assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
@@ -137,11 +131,10 @@ def test_added_and_removed_members(library: Project) -> None:
     assert len(member_names(library.folder / DSAS[0])) == 3
     library.assert_up_to_date()
 
-    library.sconstruct(RELOCATABLE + body % "" + PROGRAM)
-    run = library.done()
+    run = library.sconstruct(RELOCATABLE + body % "" + PROGRAM).done()
     assert run.compiles == []
     assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
-    assert [(library.folder / name).read_bytes() for name in DSAS] == contents
+    assert [library.read(name) for name in DSAS] == contents
     assert stamps(library, DSAS[1]) == [first[1]]
     library.assert_up_to_date()
 
@@ -149,16 +142,14 @@ def test_added_and_removed_members(library: Project) -> None:
 def test_changed_targets(library: Project) -> None:
     """A new target is compiled, archived and linked; without one, nothing of the others is."""
     names = (*DSAS, "prog.gfx906.co", "prog.gfx90a_xnack+.co")
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
-    library.build()
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).build()
     before = stamps(library, *names)
     for targets, compiled, linked in (
         ([*BOTH, "gfx942"], [f"{name}.hip gfx942" for name in "abk"], ["gfx942"]),
         (["gfx906"], [], []),
     ):
         body = f"env['OFFLOAD_ARCH'] = {targets}\n" + LIBRARY + PROGRAM
-        library.sconstruct(RELOCATABLE + body)
-        run = library.done()
+        run = library.sconstruct(RELOCATABLE + body).done()
         assert run.compiles == compiled
         links = [line for line in run.actions if line.startswith("LINK")]
         assert links == [f"LINK [{name}] prog.{name}.co" for name in linked]
@@ -169,8 +160,7 @@ def test_changed_targets(library: Project) -> None:
 
 def test_comment_in_a_member(library: Project) -> None:
     """After a comment in a member nothing behind its compiles runs."""
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
-    library.build()
+    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).build()
     library.write("b.hip", PART.replace("NAME", "b") + "// a comment\n")
     run = library.done()
     assert run.compiles == passes("b.hip", "host", *BOTH)
@@ -181,13 +171,12 @@ def test_comment_in_a_member(library: Project) -> None:
 def test_two_programs_share_a_library(library: Project) -> None:
     """Two programs of one library share its compiles and its archives per target."""
     library.write("m.hip", KERNEL.replace("kernel", "other"))
-    library.sconstruct(
+    run = library.sconstruct(
         RELOCATABLE
         + LIBRARY
         + PROGRAM
         + "env.OffloadProgram('second', ['m.hip', 'runtime.c', library])\n"
-    )
-    run = library.done("-j2")
+    ).done("-j2")
     assert len(run.compiles) == 12
     assert sum(line.startswith("ARCHIVE [") for line in run.actions) == 2
     assert sum(line.startswith("LINK") for line in run.actions) == 4
@@ -209,8 +198,7 @@ def test_library_of_bundles_in_another_folder(library: Project) -> None:
     library.sconstruct(
         RELOCATABLE + "library = SConscript('lib/SConscript', variant_dir='out',\n"
         "                     duplicate=False, exports='env')\n" + PROGRAM
-    )
-    library.build()
+    ).build()
     assert (library.folder / "out" / DSAS[1]).exists()
     library.assert_up_to_date()
     library.write("lib/b.hip", PART.replace("NAME", "b").replace("7", "8"))
@@ -229,11 +217,10 @@ def test_device_archives_as_link_inputs(library: Project) -> None:
         RELOCATABLE + LIBRARY + "archives = env.OffloadDeviceArchive(library)\n"
         "env.OffloadProgram('prog', ['k.hip', 'runtime.c', archives])\n"
         "env.OffloadProgram('both', ['k.hip', 'runtime.c', library, archives])\n"
-    )
-    library.build()
+    ).build()
     assert library.start() == REGISTERED
     for name in ("gfx906", "gfx90a_xnack+"):
-        code = [(library.folder / f"{stem}.{name}.co").read_bytes() for stem in ("prog", "both")]
+        code = [library.read(f"{stem}.{name}.co") for stem in ("prog", "both")]
         assert code[0] == code[1]
     library.assert_up_to_date()
 
@@ -241,8 +228,7 @@ def test_device_archives_as_link_inputs(library: Project) -> None:
 @pytest.mark.llvm
 def test_archive_is_what_llvm_reads(library: Project, llvm: Callable[[str], str]) -> None:
     """clang-offload-bundler takes the same archives per target out of a library."""
-    library.sconstruct(RELOCATABLE + LIBRARY + "env.OffloadDeviceArchive(library)\n")
-    library.build()
+    library.sconstruct(RELOCATABLE + LIBRARY + "env.OffloadDeviceArchive(library)\n").build()
     command = [
         *(llvm("clang-offload-bundler"), "-type=a", "-unbundle", "-input=libparts.a"),
         f"-targets={','.join(f'hip-amdgcn-amd-amdhsa--{name}' for name in BOTH)}",
@@ -250,17 +236,16 @@ def test_archive_is_what_llvm_reads(library: Project, llvm: Callable[[str], str]
     ]
     subprocess.run(command, check=True, cwd=library.folder)
     for number, name in enumerate(DSAS):
-        theirs = (library.folder / f"theirs.{number}").read_bytes()
-        assert (library.folder / name).read_bytes() == theirs
+        theirs = library.read(f"theirs.{number}")
+        assert library.read(name) == theirs
 
 
 def test_library_without_a_target(library: Project) -> None:
     """A library that lacks a target of the program fails the build by name."""
-    library.sconstruct(
+    run = library.sconstruct(
         RELOCATABLE + "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'],\n"
         "                             OFFLOAD_ARCH='gfx906')\n" + PROGRAM
-    )
-    run = library.fails("-Q")
+    ).fails("-Q")
     assert "[libparts.gfx90a_xnack+.a]" in run.errors
     assert "hip-amdgcn-amd-amdhsa--gfx90a:xnack+" in run.errors
     assert "libparts.a" in run.errors
@@ -273,8 +258,7 @@ def test_clean_and_aliases(library: Project) -> None:
     -c leaves nothing; -n does nothing.
     """
     before = {path.name for path in library.folder.iterdir()}
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM)
-    run = library.done("-n")
+    run = library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).done("-n")
     assert run.compiles == []
     assert "LINK [gfx906] prog.gfx906.co" in run.actions
     assert library.run("gfx906").actions == [f"HIP [gfx906] {name}.hip" for name in "abk"]

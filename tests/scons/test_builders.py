@@ -10,9 +10,8 @@ import pytest
 
 from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import KERNEL, Project, passes
+from tests.scons.conftest import BOTH, KERNEL, Project, passes
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 ENTRIES = [
     "host-x86_64-unknown-linux-gnu-",
     "hipv4-amdgcn-amd-amdhsa--gfx906",
@@ -32,16 +31,13 @@ def test_device_objects(project: Project) -> None:
     project.build()
     names = {path.name for path in project.folder.glob("*.co")}
     assert names == {f"{stem}.{t}.co" for stem in "kn" for t in ("gfx906", "gfx90a_xnack+")}
-    assert (project.folder / "k.gfx906.co").read_bytes() == (
-        project.folder / "n.gfx906.co"
-    ).read_bytes()
+    assert project.read("k.gfx906.co") == (project.folder / "n.gfx906.co").read_bytes()
 
 
 @pytest.mark.llvm
 def test_bundle_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadBundle of a source has the bytes of clang-offload-bundler's, with no host code."""
-    project.sconstruct("env.OffloadBundle('k.hip')\n")
-    assert project.build() == passes("k.hip", *BOTH)
+    assert project.sconstruct("env.OffloadBundle('k.hip')\n").build() == passes("k.hip", *BOTH)
     inputs = ["/dev/null", "k.gfx906.co", "k.gfx90a_xnack+.co"]
     subprocess.run(
         [
@@ -52,7 +48,7 @@ def test_bundle_is_what_llvm_makes(project: Project, llvm: Callable[[str], str])
         check=True,
         cwd=project.folder,
     )
-    assert (project.folder / "theirs").read_bytes() == (project.folder / "k.hipfb").read_bytes()
+    assert project.read("theirs") == project.read("k.hipfb")
 
 
 def test_bundle_with_the_host_object(project: Project) -> None:
@@ -60,7 +56,7 @@ def test_bundle_with_the_host_object(project: Project) -> None:
     project.sconstruct("env.OffloadBundle('k.hip', OFFLOAD_BUNDLE_HOST=True)\n")
     assert project.build() == passes("k.hip", "host", *BOTH)
     host, *_ = entries(project.folder / "k.hipfb").values()
-    assert host == (project.folder / "k.host.o").read_bytes()
+    assert host == project.read("k.host.o")
 
 
 def test_bundle_of_nodes_and_files(project: Project) -> None:
@@ -71,8 +67,7 @@ def test_bundle_of_nodes_and_files(project: Project) -> None:
         "env.OffloadBundle('mixed', [nodes, 'extra'], OFFLOAD_BUNDLE_ALIGN=1,\n"
         "                  OFFLOAD_TARGETS=['hip-amdgcn-amd-amdhsa--gfx1030'])\n"
         "env.OffloadBundle('nodes', nodes)\n"
-    )
-    project.build()
+    ).build()
     mixed = entries(project.folder / "mixed.hipfb")
     assert list(mixed) == [ENTRIES[1], "hip-amdgcn-amd-amdhsa--gfx1030"]
     assert mixed["hip-amdgcn-amd-amdhsa--gfx1030"] == b"extra content"
@@ -83,12 +78,10 @@ def test_bundle_of_nodes_and_files(project: Project) -> None:
 def test_compressed_bundle(project: Project, method: str) -> None:
     """OFFLOAD_COMPRESS compresses the bundle; what is in it stays the same."""
     body = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     plain = list_images(project.folder / "k.hipfb")
-    project.sconstruct(f"env['OFFLOAD_COMPRESS'] = {method!r}\n" + body)
-    assert project.build() == []
-    assert (project.folder / "k.hipfb").read_bytes().startswith(b"CCOB")
+    assert project.sconstruct(f"env['OFFLOAD_COMPRESS'] = {method!r}\n" + body).build() == []
+    assert project.read("k.hipfb").startswith(b"CCOB")
     for name in ("k.hipfb", "prog"):
         images = list_images(project.folder / name)
         assert [(i.id, i.size) for i in images] == [(i.id, i.size) for i in plain]
@@ -104,14 +97,13 @@ def test_unbundle(project: Project) -> None:
         "host = 'host-x86_64-unknown-linux-gnu'\n"
         "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=host)\n"
         "env.OffloadBundle('again', parts)\n"
-    )
-    project.build()
+    ).build()
     for name in ("gfx906", "gfx90a_xnack+"):
-        part = (project.folder / f"part.{name}.co").read_bytes()
-        assert part == (project.folder / f"k.{name}.co").read_bytes()
-    assert (project.folder / "part.host.co").read_bytes() == b""
-    again = (project.folder / "again.hipfb").read_bytes()
-    assert again == (project.folder / "k.hipfb").read_bytes()
+        part = project.read(f"part.{name}.co")
+        assert part == project.read(f"k.{name}.co")
+    assert project.read("part.host.co") == b""
+    again = project.read("again.hipfb")
+    assert again == project.read("k.hipfb")
     project.assert_up_to_date()
 
 
@@ -119,14 +111,13 @@ def test_host_object_has_no_device_code(project: Project) -> None:
     """OffloadHostObject compiles the host pass alone and needs no target ID."""
     project.sconstruct("env['OFFLOAD_ARCH'] = []\nenv.OffloadHostObject('h.o', 'k.hip')\n")
     assert project.build() == passes("k.hip", "host")
-    assert b".hip_fatbin" not in (project.folder / "h.o").read_bytes()
+    assert b".hip_fatbin" not in project.read("h.o")
 
 
 def test_program_finds_its_bundle(project: Project) -> None:
     """A linked program starts, and registers the embedded bundle of each of its sources."""
     project.write("sub/k.hip", KERNEL.replace("kernel", "other").replace("host_value", "o"))
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'sub/k.hip', 'runtime.c'])\n")
-    project.build()
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'sub/k.hip', 'runtime.c'])\n").build()
     bundle = "registered __CLANG_OFFLOAD_BUNDLE__"
     assert project.start() == [bundle, "_Z6kernelPi", bundle, "_Z5otherPi"]
     images = list_images(project.folder / "prog")
@@ -141,8 +132,7 @@ def test_one_source_twice_in_a_program(project: Project) -> None:
         "a = env.OffloadObject('a', 'k.hip', CPPDEFINES={'VALUE': 1, 'NAME': 'ka', 'HOST': 'ha'})\n"
         "b = env.OffloadObject('b', 'k.hip', CPPDEFINES={'VALUE': 2, 'NAME': 'kb', 'HOST': 'hb'})\n"
         "env.OffloadProgram('prog', [a, b, 'runtime.c'])\n"
-    )
-    project.build()
+    ).build()
     assert sorted(project.start())[:2] == ["_Z2kaPi", "_Z2kbPi"]
 
 
@@ -152,8 +142,7 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
         "env.OffloadHostObject('x.o', 'k.hip')\n"
         "env.OffloadDeviceObject('y', 'k.hip')\n"
         "env.OffloadBundle('z', 'k.hip')\n"
-    )
-    project.build("-j2")
+    ).build("-j2")
     log = (project.folder / "compiles.log").read_text().splitlines()
     cuids = {word for line in log for word in line.split() if word.startswith("-cuid=")}
     assert len(log) == 5
@@ -163,8 +152,7 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
 def test_clean(project: Project) -> None:
     """Scons -c removes everything that was built, and nothing else."""
     before = {path.name for path in project.folder.iterdir()}
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
-    project.build()
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n").build()
     project.build("-c")
     after = {path.name for path in project.folder.iterdir()}
     assert after - before <= {"SConstruct", ".sconsign.dblite"}
@@ -172,8 +160,7 @@ def test_clean(project: Project) -> None:
 
 def test_dry_run(project: Project) -> None:
     """Scons -n names what would be done and does nothing."""
-    project.sconstruct("env.OffloadBundle('k.hip')\n")
-    run = project.done("-n")
+    run = project.sconstruct("env.OffloadBundle('k.hip')\n").done("-n")
     assert run.compiles == []
     assert "HIP [gfx90a:xnack+] k.hip" in run.output
     assert not list(project.folder.glob("*.co"))
@@ -187,8 +174,7 @@ def test_flags_reach_the_right_passes(project: Project) -> None:
         "env.Append(OFFLOAD_FLAGS=['-DDEV'], OFFLOAD_HOST_FLAGS=['-DHOST'], CPPPATH=['#inc'],\n"
         "           CXXFLAGS=['-std=c++20'], OFFLOAD_ARCH_FLAGS={'gfx90a': '-DONE -DTWO'})\n"
         "env.OffloadObject('k.hip')\n"
-    )
-    project.build()
+    ).build()
     log = (project.folder / "compiles.log").read_text().splitlines()
     by_pass = {
         ("host" if "host-only" in line else line.split("--offload-arch=")[1].split()[0]): line
@@ -223,26 +209,25 @@ def test_parallel_build_is_the_same(project: Project, tmp_path: Path) -> None:
     project.sconstruct("env['OFFLOAD_ARCH'] = 'gfx906 gfx908 gfx90a gfx942 gfx1100'\n" + body)
     project.build("-j1")
     names = sorted(path.name for path in project.folder.glob("k.*") if path.suffix != ".hip")
-    first = {name: (project.folder / name).read_bytes() for name in names}
+    first = {name: project.read(name) for name in names}
     project.build("-c")
     project.folder.rename(tmp_path / "elsewhere")
     project.folder = tmp_path / "elsewhere"
     count = project.folder / "count"
     count.write_text(count.read_text().replace("/project/", "/elsewhere/"))
     assert len(project.build("-j8")) == 6
-    assert {name: (project.folder / name).read_bytes() for name in names} == first
+    assert {name: project.read(name) for name in names} == first
 
 
 @pytest.mark.llvm
 def test_objdump_lists_the_program(project: Project, llvm: Callable[[str], str]) -> None:
     """llvm-objdump --offloading lists the program's images with our IDs, and reads ours."""
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
-    project.build()
+    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n").build()
     command = [llvm("llvm-objdump"), "--offloading", "prog"]
     listed = subprocess.run(
         command, cwd=project.folder, check=True, capture_output=True, text=True
     ).stdout
     for entry in ENTRIES:
         assert f"prog.0.{entry}\n" in listed
-    extracted = (project.folder / f"prog.0.{ENTRIES[1]}").read_bytes()
-    assert extracted == (project.folder / "k.gfx906.co").read_bytes()
+    extracted = project.read(f"prog.0.{ENTRIES[1]}")
+    assert extracted == project.read("k.gfx906.co")

@@ -77,8 +77,7 @@ def test_variables(project: Project) -> None:
     }
     for name in ("k.c", "k.cu"):
         (project.folder / name).touch()
-    project.sconstruct(RECORD + CALLS)
-    project.done("-Q")
+    project.sconstruct(RECORD + CALLS).done("-Q")
     known = {name.removeprefix("OFFLOAD_") for name in VARIABLES}
     read = json.loads((project.folder / "read.json").read_text())
     seen = {name: {*names} & known for name, names in read.items()}

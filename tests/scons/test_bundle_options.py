@@ -41,14 +41,13 @@ def bundler(files: Project, llvm: Callable[[str], str]) -> Bundler:
         )
         assert done.returncode == bool(fails_with), done.stderr
         assert fails_with in done.stderr
-        return b"" if fails_with or not output else (files.folder / output).read_bytes()
+        return b"" if fails_with or not output else files.read(output)
 
     return run
 
 
 def built(project: Project, body: str) -> None:
-    project.sconstruct(body)
-    project.done()
+    project.sconstruct(body).done()
 
 
 # -- file types --------------------------------------------------------------------------
@@ -67,7 +66,7 @@ def test_file_types(files: Project, file_type: str, bundler: Bundler) -> None:
         "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=ids)\n",
     )
     options = [f"-type={file_type}", f"-targets={GFX906},{GFX908}", "-input=a.in", "-input=b.in"]
-    assert (files.folder / f"ours.{file_type}").read_bytes() == bundler(*options)
+    assert files.read(f"ours.{file_type}") == bundler(*options)
     for name, target in (("a", "gfx906"), ("b", "gfx908")):
         part = (files.folder / f"part.{target}.{file_type}").read_text()
         assert part == f"content of {name}\n"
@@ -76,12 +75,10 @@ def test_file_types(files: Project, file_type: str, bundler: Bundler) -> None:
 
 def test_programs_keep_their_layout(files: Project) -> None:
     """OFFLOAD_BUNDLE_TYPE in an environment does not change the fat binaries of programs."""
-    files.sconstruct("env.OffloadObject('k.hip')\n")
-    files.build()
-    before = (files.folder / "k.hipfb").read_bytes()
-    files.sconstruct("env['OFFLOAD_BUNDLE_TYPE'] = 'ii'\nenv.OffloadObject('k.hip')\n")
-    files.build()
-    assert (files.folder / "k.hipfb").read_bytes() == before
+    files.sconstruct("env.OffloadObject('k.hip')\n").build()
+    before = files.read("k.hipfb")
+    files.sconstruct("env['OFFLOAD_BUNDLE_TYPE'] = 'ii'\nenv.OffloadObject('k.hip')\n").build()
+    assert files.read("k.hipfb") == before
     files.assert_up_to_date()
 
 
@@ -116,8 +113,8 @@ def test_archive_targets(files: Project, by_type: bool, bundler: Bundler) -> Non
     names = ["libparts.hip-gfx906.a", "libparts.openmp-gfx906.a", "libparts.sm_80.a"]
     extensions = []
     for number, name in enumerate(names):
-        ours = (files.folder / name).read_bytes()
-        assert ours == (files.folder / f"theirs.{number}").read_bytes()
+        ours = files.read(name)
+        assert ours == files.read(f"theirs.{number}")
         members = ArchiveReader(memoryview(ours), path=name)
         extensions.append([member.name.rpartition(".")[2] for member in members])
     assert extensions == [["bc", "bc"], ["bc"], ["cubin"]]
@@ -134,7 +131,7 @@ def test_hip_for_openmp(files: Project, bundler: Bundler) -> None:
         + "                         OFFLOAD_HIP_OPENMP_COMPATIBLE=True)\n",
     )
     options = ["-type=a", "-unbundle", "-input=libparts.a", f"-targets={OPENMP}"]
-    ours = (files.folder / "libparts.gfx906.a").read_bytes()
+    ours = files.read("libparts.gfx906.a")
     assert ours == bundler(*options, "-hip-openmp-compatible")
     assert len(list(ArchiveReader(memoryview(ours), path="ours"))) == 3
 
@@ -162,10 +159,7 @@ def test_checked_archive(files: Project, llvm: Callable[[str], str], bundler: Bu
     """OFFLOAD_CHECK_INPUT_ARCHIVE refuses members that no bundle may have, as LLVM does."""
     built(files, MEMBERS)
     ids = ("hip-amdgcn-amd-amdhsa--gfx90a", "hip-amdgcn-amd-amdhsa--gfx908:xnack+")
-    built(
-        files,
-        f"env.OffloadBundle('bad.o', ['a.in', 'b.in'], OFFLOAD_TARGETS={list(ids)})\n",
-    )
+    built(files, f"env.OffloadBundle('bad.o', ['a.in', 'b.in'], OFFLOAD_TARGETS={list(ids)})\n")
     bad = files.folder / "bad.o"
     bad.write_bytes(bad.read_bytes().replace(b"gfx908:", b"gfx90a:"))
     subprocess.run([llvm("llvm-ar"), "rcsD", "bad.a", "bad.o"], cwd=files.folder, check=True)
@@ -175,14 +169,14 @@ def test_checked_archive(files: Project, llvm: Callable[[str], str], bundler: Bu
     options = ["-type=a", "-unbundle", "-input=bad.a", f"-targets={ids[0]}"]
     bundler(*options, "-check-input-archive", fails_with="onflicting TargetIDs")
     built(files, call % "")
-    assert (files.folder / "x.gfx90a.a").read_bytes() == bundler(*options)
+    assert files.read("x.gfx90a.a") == bundler(*options)
 
 
 # -- the version of compressed bundles ----------------------------------------------------
 
 
 def version(project: Project, name: str = "x.hipfb") -> int:
-    header = (project.folder / name).read_bytes()[:6]
+    header = project.read(name)[:6]
     assert header[:4] == b"CCOB"
     return int.from_bytes(header[4:], "little")
 

@@ -14,7 +14,10 @@ from offload_tool.scons import actions
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import (
+    ALL,
+    BOTH,
     KERNEL,
+    NODES,
     Project,
     checkout,
     contents,
@@ -23,9 +26,6 @@ from tests.scons.conftest import (
 )
 from tests.scons.judging import own_clang
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 
 
@@ -56,8 +56,7 @@ def test_checkouts_share_a_cache(
 ) -> None:
     """A checkout elsewhere takes all from the CacheDir, the same bytes, and is up to date."""
     project.write(
-        "k.cu",
-        KERNEL.replace("hipLaunchKernel", "cudaLaunchKernel").replace("VALUE", "1"),
+        "k.cu", KERNEL.replace("hipLaunchKernel", "cudaLaunchKernel").replace("VALUE", "1")
     )
     cached(project, body)
     assert len(project.build()) == 3
@@ -183,8 +182,7 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
     project.sconstruct(
         f"env.Replace(OFFLOAD_ARCH='{targets}', OFFLOAD_LAUNCHER=File('#gate').abspath)\n"
         "env.OffloadDeviceObject('k.hip')\n"
-    )
-    project.build("-j8")
+    ).build("-j8")
     assert len(list(project.folder.glob("*.co"))) == 8
 
 
@@ -199,8 +197,7 @@ PLACES = {
 def test_device_libraries(project: Project, place: str) -> None:
     """Another content of a device library compiles again the targets that it is linked into."""
     folder = device_library_folder(project)
-    project.sconstruct(place + NODES)
-    assert project.build_once() == ALL
+    assert project.sconstruct(place + NODES).build_once() == ALL
     other = project.write(
         "other.c", '__attribute__((visibility("hidden"))) int changed(void) { return 1; }\n'
     )
@@ -216,12 +213,10 @@ def test_device_libraries(project: Project, place: str) -> None:
 
 def test_variables_that_change_nothing(project: Project) -> None:
     """Other variables of the commands' environment compile nothing."""
-    project.sconstruct(NODES)
-    project.build()
+    project.sconstruct(NODES).build()
     project.sconstruct(
         "env['ENV'].update(CCACHE_DIR='/nowhere', HOME='/', LANG='de_DE', OTHER='1')\n" + NODES
-    )
-    project.assert_up_to_date()
+    ).assert_up_to_date()
 
 
 def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> None:
@@ -259,8 +254,7 @@ def test_openmp_device_runtime(project: Project) -> None:
         "            OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[],\n"
         "            OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
         "env.OffloadProgram('prog', 'k.c')\n"
-    )
-    project.build_once()
+    ).build_once()
     shutil.copy(project.folder / "b.bc", project.folder / "runtime.bc")
     run = project.done()
     assert run.compiles == []

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain
 from tests.scons.conftest import KERNEL, RUNTIME, Project, empty_project
 
 BODY = """\
@@ -58,10 +56,7 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return a project that is built, with a HIP, CUDA, OpenMP, kpack and relocatable part."""
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found_toolchain()
     made = empty_project(tmp_path_factory.mktemp("all") / "project")
     for name, text in {
         "k.hip": KERNEL,

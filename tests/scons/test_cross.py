@@ -47,8 +47,7 @@ def machine(path: Path) -> int:
 
 def test_every_builder(cross: Project, llvm: Callable[[str], str]) -> None:
     """Host entries, embedded bundles and registration are for the machine of the host objects."""
-    cross.sconstruct(PARTS, HEAD.format(clang=llvm("clang++")))
-    cross.done("-Q")
+    cross.sconstruct(PARTS, HEAD.format(clang=llvm("clang++"))).done("-Q")
     ids = list_entry_ids(cross.folder / "with_host.hipfb")
     assert ids == [f"host-{AARCH64}-", "hipv4-amdgcn-amd-amdhsa--gfx906"]
     assert {machine(cross.folder / name) for name in ("one.o", "w.o")} == {EM_AARCH64}
@@ -60,8 +59,7 @@ def test_program(cross: Project, llvm: Callable[[str], str]) -> None:
     cross.sconstruct(
         "env.OffloadProgram('prog', ['saxpy.hip', 'standin_hip_runtime.cpp'])\n",
         HEAD.format(clang=llvm("clang++")),
-    )
-    cross.done("-Q")
+    ).done("-Q")
     assert machine(cross.folder / "prog") == EM_AARCH64
     words = ["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"]
     section = "--dump-section=.hip_fatbin=driver.hipfb"

@@ -94,10 +94,9 @@ def test_real_ptxas(kernels: Project) -> None:
     ptxas = find_ptxas()
     if ptxas is None:
         pytest.skip("no ptxas: no CUDA toolkit, nor NVIDIA's wheel nvidia-cuda-nvcc")
-    kernels.sconstruct(PROGRAM, HEAD)
-    kernels.build()
+    kernels.sconstruct(PROGRAM, HEAD).build()
     for target in BOTH:
-        cubin = (kernels.folder / f"k.{target}.cubin").read_bytes()
+        cubin = kernels.read(f"k.{target}.cubin")
         assert cubin[18:20] == bytes([190, 0])
         assert b".text._Z6kernelPi\0" in cubin
     assert len(entries(kernels.folder / "k.fatbin")) == 4
@@ -107,8 +106,7 @@ def test_real_ptxas(kernels: Project) -> None:
 
 def test_processor_that_ptxas_does_not_know(assembled: Project) -> None:
     """It is refused before anything is compiled, with what can be done."""
-    assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80', 'sm_87']\n" + PROGRAM, HEAD)
-    run = assembled.fails()
+    run = assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80', 'sm_87']\n" + PROGRAM, HEAD).fails()
     assert run.compiles == []
     assert (
         "makes no code for it, but for sm_70, sm_80, sm_86, sm_90, sm_90a; name one of"
@@ -135,8 +133,7 @@ def test_lists_of_cmake(assembled: Project, given: str, expected: list[str]) -> 
 def test_with_and_without_ptxas(assembled: Project) -> None:
     """A ptxas that appears, goes, or is another version assembles; nothing is compiled."""
     assembled.build()
-    assembled.sconstruct(PTX_ONLY + PROGRAM, HEAD)
-    assert assembled.done().compiles == []
+    assert assembled.sconstruct(PTX_ONLY + PROGRAM, HEAD).done().compiles == []
     assert entries(assembled.folder / "k.fatbin") == [("ptx", "compute_80"), ("ptx", "compute_90a")]
     assembled.sconstruct(PROGRAM, HEAD)
     ptxas = assembled.folder / "bin/ptxas"
@@ -152,8 +149,7 @@ def test_named_ptxas(assembled: Project) -> None:
     assembled.build()
     other = shutil.copy(assembled.folder / "bin/ptxas", assembled.folder / "other")
     head = HEAD + f"env['OFFLOAD_PTXAS'] = {shlex.quote(str(other))!r}\n"
-    assembled.sconstruct(PROGRAM, head)
-    assembled.assert_up_to_date()
+    assembled.sconstruct(PROGRAM, head).assert_up_to_date()
     assembled.sconstruct("env['OFFLOAD_PTXAS_FLAGS'] = ['-O1']\n" + PROGRAM, head)
     assert assembled.done().compiles == []
     assert "-O1" in (assembled.folder / "ptxas.log").read_text().splitlines()[-1]
@@ -212,8 +208,7 @@ def test_forms_of_programs(kernels: Project, program: str) -> None:
         "calls.c", "int _Z10host_valuev(void);\n" + MAIN.replace("0", "!_Z10host_valuev()")
     )
     kernels.write("k2.cu", KERNEL.replace("host_value", "other").replace("kernel(", "kernel2("))
-    kernels.sconstruct(PTX_ONLY + program, HEAD)
-    kernels.build()
+    kernels.sconstruct(PTX_ONLY + program, HEAD).build()
     lines = kernels.start()
     assert any(line.startswith("_Z") and "kernel" in line for line in lines)
     assert lines.count("end") == sum(line.startswith("registered ") for line in lines) >= 1
@@ -233,22 +228,20 @@ def test_source_without_kernels(kernels: Project) -> None:
     kernels.write("plain.cu", "int answer() { return 42; }\n")
     kernels.sconstruct(
         PTX_ONLY + "env.OffloadProgram('prog', ['plain.cu', 'k.cu', 'runtime.c', 'main.c'])\n", HEAD
-    )
-    kernels.build()
+    ).build()
     assert "_Z6kernelPi" in kernels.start()
     kernels.assert_up_to_date()
 
 
 def test_package_and_registration(kernels: Project) -> None:
     """OffloadPackage holds each PTX; OffloadWrapper registers a fat binary by itself."""
-    kernels.sconstruct(
+    assert kernels.sconstruct(
         PTX_ONLY + "env.OffloadPackage('k.cu')\n"
         "env.OffloadObject('k.cu')\n"
         "registration = env.OffloadWrapper('r.o', 'k.fatbin', OFFLOAD_KIND='cuda')\n"
         "env.OffloadProgram('prog', [registration, 'runtime.c', 'main.c'])\n",
         HEAD,
-    )
-    assert kernels.build() == passes("k.cu", "host", *BOTH)
+    ).build() == passes("k.cu", "host", *BOTH)
     packaged = list_images(kernels.folder / "k.offload")
     assert [(i.kind, i.target_id) for i in packaged] == [("cuda", target) for target in BOTH]
     assert kernels.start() == ["registered compute_80 compute_90", "end", "unregistered"]

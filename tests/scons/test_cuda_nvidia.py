@@ -20,7 +20,7 @@ from elftools.elf.elffile import ELFFile
 
 from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.unarchive_cuda import taken_for
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, program
 from tests.scons.relocatable import one, two
 from tests.zygote import run_scons
 
@@ -67,10 +67,7 @@ def toolkit(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def clang() -> str:
-    found = shutil.which("clang-22")
-    if found is None:
-        missing("clang-22")
-    return str(found)
+    return program("clang-22")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 from offload_tool.operations.list_images import list_images
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import thin_file
-from tests.conftest import missing
+from tests.conftest import program
 from tests.formats.cuda_images import images_of
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import RUNTIME, write_tools
@@ -90,20 +90,13 @@ def test_thinned(sources: Project) -> None:
 
 @pytest.mark.parametrize(
     ("clang", "archive_format"),
-    [
-        ("clang-19", ""),
-        ("clang-22", "fat-binary"),
-        ("clang-19", "offload-binary"),
-    ],
+    [("clang-19", ""), ("clang-22", "fat-binary"), ("clang-19", "offload-binary")],
 )
 def test_every_compiler_and_driver(sources: Project, clang: str, archive_format: str) -> None:
     """Host code of either driver registers the same, a static variable as device code calls it."""
-    if shutil.which(clang) is None:
-        missing(clang)
-    given = f"env['OFFLOAD_CLANG'] = '{clang}'\n"
+    given = f"env['OFFLOAD_CLANG'] = '{program(clang)}'\n"
     given += f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
-    sources.sconstruct(RELOCATABLE + given + PROGRAM, HEAD)
-    sources.build()
+    sources.sconstruct(RELOCATABLE + given + PROGRAM, HEAD).build()
     lines = sources.start()
     check_registration(lines, sources=2)
     (name,) = (line for line in lines if "counter" in line)
@@ -113,10 +106,9 @@ def test_every_compiler_and_driver(sources: Project, clang: str, archive_format:
 
 def test_old_driver_of_every_compiler(sources: Project) -> None:
     """It registers the same; where (clang 23) it tells no source from another, it is refused."""
-    sources.sconstruct(
+    run = sources.sconstruct(
         RELOCATABLE + "env['OFFLOAD_ARCHIVE_FORMAT'] = 'fat-binary'\n" + PROGRAM, HEAD
-    )
-    run = sources.run("-Q")
+    ).run("-Q")
     if run.status:
         assert "old offload driver (clang 23) cannot distinguish" in run.errors
         assert "Traceback" not in run.errors
@@ -137,11 +129,11 @@ def test_ptx_alone(sources: Project) -> None:
 def test_ptx_is_to_be_linked(sources: Project) -> None:
     """The driver is told to compile the PTX of a source for its own link."""
     sources.build()
-    assert b"--compile-only  \0" in (sources.folder / "one.rdc.fatbin").read_bytes()
+    assert b"--compile-only  \0" in sources.read("one.rdc.fatbin")
     sources.sconstruct("env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n", HEAD)
     sources.write("k.cu", declarations("cuda") + "__global__ void kernel(int* p) { *p = 1; }\n")
     sources.build("k.fatbin")
-    assert b"--compile-only" not in (sources.folder / "k.fatbin").read_bytes()
+    assert b"--compile-only" not in sources.read("k.fatbin")
 
 
 def test_flags_of_the_link(sources: Project) -> None:
@@ -163,8 +155,7 @@ def test_another_device_linker(sources: Project) -> None:
     sources.sconstruct(f"env['OFFLOAD_NVLINK'] = {str(other)!r}\n" + RELOCATABLE + PROGRAM, HEAD)
     sources.assert_up_to_date()
     tool.write_text(tool.read_text().replace("version 1", "version 2"))
-    sources.sconstruct(RELOCATABLE + PROGRAM, HEAD)
-    run = sources.run()
+    run = sources.sconstruct(RELOCATABLE + PROGRAM, HEAD).run()
     assert run.compiles == []
     assert [line for line in run.actions if line.startswith("LINK")] == [
         f"LINK [{target}] prog.{target}.cubin" for target in BOTH
@@ -215,8 +206,7 @@ def test_libraries_of_the_build(sources: Project, archive_format: str) -> None:
         + program % ("archive", "env.OffloadArchive('more', ['two.cu'])")
         + program % ("object", "env.OffloadObject('two.cu')"),
         HEAD,
-    )
-    sources.build_once()
+    ).build_once()
     for name in ("library", "archive", "object"):
         lines = sources.start(name)
         if archive_format == "offload-binary":
@@ -241,16 +231,13 @@ def test_change_of_one_target_in_a_library(sources: Project, archive_format: str
     flags = (
         "env.OffloadStaticLibrary('code', 'two.cu', OFFLOAD_ARCH_FLAGS={'sm_80': '-DFACTOR=%d'})\n"
     )
-    other.sconstruct(RELOCATABLE + body + flags % 1, HEAD)
-    other.build()
+    other.sconstruct(RELOCATABLE + body + flags % 1, HEAD).build()
     sources.sconstruct(
         RELOCATABLE
         + "env.OffloadProgram('prog', ['one.cu', 'runtime.c', 'main.c', 'made/libcode.a'])\n",
         HEAD,
-    )
-    sources.build_once()
-    other.sconstruct(RELOCATABLE + body + flags % 2, HEAD)
-    other.build()
+    ).build_once()
+    other.sconstruct(RELOCATABLE + body + flags % 2, HEAD).build()
     run = sources.done()
     assert run.compiles == []
     links = [line for line in run.actions if line.startswith("LINK")]
@@ -261,14 +248,12 @@ def test_library_without_code_for_a_target(sources: Project) -> None:
     """A library that has nothing for a target is refused by name, when it is read."""
     sources.sconstruct(
         RELOCATABLE + "env.OffloadStaticLibrary('code', 'two.cu', OFFLOAD_ARCH='sm_90a')\n", HEAD
-    )
-    sources.build()
-    sources.sconstruct(
+    ).build()
+    run = sources.sconstruct(
         RELOCATABLE + "env.OffloadProgram('prog', ['one.cu', 'runtime.c', 'main.c'],\n"
         "OFFLOAD_LIBS=['libcode.a'])\n",
         HEAD,
-    )
-    run = sources.fails("-Q")
+    ).fails("-Q")
     assert "'libcode.a': no member has relocatable CUDA code for sm_80" in run.errors
     assert not (sources.folder / "libcode.sm_80.a").exists()
 
@@ -279,7 +264,6 @@ def test_shared_library(sources: Project) -> None:
     sources.sconstruct(
         RELOCATABLE + "env.OffloadSharedLibrary('gpu', ['one.cu', 'two.cu', 'runtime_only.c'])\n",
         HEAD,
-    )
-    sources.build()
+    ).build()
     check_registration(loaded(sources.folder / "libgpu.so"), sources=2)
     sources.assert_up_to_date()

@@ -79,7 +79,7 @@ def assert_as_without(project: Project) -> None:
     edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
     clean.build()
     for name in (OUTPUT, "k.hipfb"):
-        assert (project.folder / name).read_bytes() == (clean.folder / name).read_bytes(), name
+        assert project.read(name) == clean.read(name), name
     shutil.rmtree(clean.folder)
 
 
@@ -128,8 +128,7 @@ def test_output_that_is_not_what_was_made(built: Project, damage: Callable[[Path
 
 
 @pytest.mark.parametrize(
-    "flags",
-    ["'-ffast-math'", "'-ffp-contract=fast'", "'-O0'", "'-O2', '-ftime-trace'"],
+    "flags", ["'-ffast-math'", "'-ffp-contract=fast'", "'-O0'", "'-O2', '-ftime-trace'"]
 )
 def test_flags_that_need_one_stage(built: Project, flags: str) -> None:
     """Where two stages would give other bytes or files, there is one."""
@@ -168,7 +167,7 @@ def test_files_of_the_assembler(built: Project) -> None:
     assert outcome(built) == "compiled"
     built.write("data.bin", "other")
     assert outcome(built) == "compiled"
-    assert b"other" in (built.folder / OUTPUT).read_bytes()
+    assert b"other" in built.read(OUTPUT)
     assert_as_without(built)
 
 

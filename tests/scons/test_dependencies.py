@@ -9,16 +9,23 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, passes
+from tests.scons.conftest import (
+    ALL,
+    BODY,
+    BOTH,
+    KERNEL,
+    NODES,
+    ONE,
+    SCONSTRUCT,
+    THREE,
+    TWO,
+    Project,
+    passes,
+)
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
 ONE_TARGET = passes("k.hip", "gfx90a:xnack+")
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 FOLDERS = "env['CPPPATH'] = ['first', 'second']\n"
-BODY = KERNEL.replace("VALUE", "HERE")
 VALUED = "#include <value.h>\n" + BODY
-ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 COPY = "env.Command('{0}', '{1}', Copy('$TARGET', '$SOURCE'))\n".format
 ASKED = f"#if __has_include(<optional.h>)\n{TWO}#else\n{ONE}#endif\n"
 
@@ -75,7 +82,7 @@ CASES = {
     "a header for which nothing asks": Case(
         {
             "k.hip": '// __has_include("optional.h")\n#if 0\n#if __has_include("optional.h")\n'
-            f'#endif\n#endif\nconst char* t = "__has_include(\\"optional.h\\")";\n{KERNEL}',
+            f'#endif\n#endif\nconst char* t = "__has_include(\\"optional.h\\")";\n{KERNEL}'
         },
         [({"optional.h": ""}, [])],
     ),
@@ -163,12 +170,7 @@ CASES = {
         "env.Append(CCFLAGS=['@flags'])\n",
     ),
     "a file of flags in a file of flags": Case(  # and a folder that it brings
-        {
-            "k.hip": VALUED,
-            "second/value.h": ONE,
-            "flags": "@more\n",
-            "more": "-Ifirst -Isecond\n",
-        },
+        {"k.hip": VALUED, "second/value.h": ONE, "flags": "@more\n", "more": "-Ifirst -Isecond\n"},
         [({"first/value.h": TWO}, ALL), ({"more": "-Isecond\n"}, ALL)],
         "env.Append(CCFLAGS=['@flags'])\n",
     ),
@@ -216,8 +218,7 @@ def test_failed_compile_is_repeated(
     files = {"k.hip": VALUED, "value.h": ONE}
     for file, text in files.items():
         project.write(file, text)
-    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES)
-    project.build()
+    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES).build()
     for file, new in broken.items():
         (project.folder / file).unlink()
         if new is not None:
@@ -270,8 +271,7 @@ def test_deciders(project: Project, decider: str) -> None:
     project.write(
         "k.hip", '#ifdef __gfx90a__\n#include "only.h"\n#endif\n#include "value.h"\n' + KERNEL
     )
-    project.sconstruct(f"env.Decider({decider!r})\n" + NODES)
-    assert project.build_once() == ALL
+    assert project.sconstruct(f"env.Decider({decider!r})\n" + NODES).build_once() == ALL
     later = time.time() + 5
     for name, expected in (("value.h", ALL), ("only.h", ONE_TARGET)):
         os.utime(project.write(name, TWO), (later, later))
@@ -300,12 +300,11 @@ def test_newer_gcc(project: Project, head: str, expected: list[str]) -> None:
     install(11, ONE)
     project.write("k.hip", head + BODY)
     toolchain = f"--gcc-toolchain={project.folder.parent / 'gcc'}"
-    project.sconstruct(f"env.Append(CCFLAGS=[{toolchain!r}])\n{NODES}")
-    assert project.build_once() == ALL
-    before = (project.folder / "k.gfx906.co").read_bytes()
+    assert project.sconstruct(f"env.Append(CCFLAGS=[{toolchain!r}])\n{NODES}").build_once() == ALL
+    before = project.read("k.gfx906.co")
     install(12, TWO)
     assert project.build_once() == expected
-    assert ((project.folder / "k.gfx906.co").read_bytes() != before) == bool(expected)
+    assert (project.read("k.gfx906.co") != before) == bool(expected)
     project.write("../gcc/include/c++/12/other.h", "")
     project.assert_up_to_date()
 

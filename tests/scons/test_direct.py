@@ -63,13 +63,11 @@ def test_precompiled_headers(sources: Project) -> None:
         before = "\n".join(["#include <regex>", "#include <map>", *["// different"] * number])
         sources.write(f"{name}.hip", f"{before}\n{KERNEL.replace('kernel', name)}")
     optimized = f"env.Append(OFFLOAD_FLAGS=['-O2'])\n{BODY}"
-    sources.sconstruct(f"env['OFFLOAD_DIRECT'] = False\n{optimized}", HEAD)
-    sources.build()
+    sources.sconstruct(f"env['OFFLOAD_DIRECT'] = False\n{optimized}", HEAD).build()
     by_driver = contents(sources.folder, OUTPUTS)
     sources.build("-c")
     asked = "env.Replace(OFFLOAD_PCH=True, OFFLOAD_SUMMARY=True)\n"
-    sources.sconstruct(COUNTED + asked + optimized, HEAD)
-    run = sources.done()
+    run = sources.sconstruct(COUNTED + asked + optimized, HEAD).done()
     assert f"precompiled headers: {len(OUTPUTS)} compiles with, 0 without" in run.output
     assert run.output.count("direct job\n") == 2 * len(OUTPUTS)
     assert contents(sources.folder, OUTPUTS) == by_driver

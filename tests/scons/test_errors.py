@@ -285,8 +285,7 @@ def test_wrong_sconscript(told: dict[str, str], message: str) -> None:
 
 def test_place_of_a_mistake(project: Project) -> None:
     """SCons shows the mistake with the SConscript's line and no traceback, and builds nothing."""
-    project.sconstruct(hip("OFFLOAD_ARCH='gfx90b gfx906'"))
-    run = project.fails("-Q")
+    run = project.sconstruct(hip("OFFLOAD_ARCH='gfx90b gfx906'")).fails("-Q")
     assert run.compiles == []
     _, place = run.errors[run.errors.index("scons: *** ") :].splitlines()[:2]
     assert re.fullmatch(r'File ".*/SConstruct", line \d+, in <module>', place)
@@ -297,8 +296,7 @@ def test_variable_that_is_referred_to(project: Project) -> None:
     project.sconstruct(
         "env.OffloadDeviceObject('k.hip', HIPFLAGS=['-DMORE=1'], OFFLOAD_ARCH='gfx906',\n"
         "    OFFLOAD_FLAGS='$HIPFLAGS -nogpulib -nogpuinc')\n"
-    )
-    project.build()
+    ).build()
 
 
 @pytest.mark.parametrize(
@@ -306,8 +304,7 @@ def test_variable_that_is_referred_to(project: Project) -> None:
 )
 def test_flags_of_an_environment(project: Project, also: str) -> None:
     """A warning names another tool's flags that reach no compile."""
-    project.sconstruct("env['NVCCFLAGS'] = ['-DMORE=1']\n" + also + BUNDLE)
-    run = project.run()
+    run = project.sconstruct("env['NVCCFLAGS'] = ['-DMORE=1']\n" + also + BUNDLE).run()
     told = "offload: warning: NVCCFLAGS means nothing to this tool; write OFFLOAD_FLAGS"
     assert run.status == 0
     assert run.errors.count(told) == (not also)
@@ -340,8 +337,7 @@ FAILING = {
 def test_no_cycle_where_something_failed(project: Project, body: str) -> None:
     """With -k, a failure is not told as a dependency cycle."""
     project.write("bad.c", "int main(void) {\n#pragma omp target\n  nonsense();\n}\n")
-    project.sconstruct(body)
-    run = project.fails("-k")
+    run = project.sconstruct(body).fails("-k")
     assert "cycle" not in run.errors
     assert len(re.findall(r"^scons: \*\*\*", run.errors, re.MULTILINE)) == 1
 
@@ -372,8 +368,7 @@ def test_symbols_of_another_source(project: Project) -> None:
         "__attribute__((device)) int other(int);\n"
         + KERNEL.replace("*p = VALUE", "*p = other(VALUE)"),
     )
-    project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='')\n" + BUNDLE)
-    run = project.fails("-Q")
+    run = project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='')\n" + BUNDLE).fails("-Q")
     assert "undefined" in run.errors
     error, _, advice = run.errors.partition("offload: k.hip: device code calls")
     assert "other(int)" in error

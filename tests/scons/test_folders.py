@@ -112,8 +112,7 @@ def test_header_that_becomes_a_folder(project: Project) -> None:
         "env.Replace(CPPPATH=['one', 'two'], OFFLOAD_LINK_FLAGS=['-Lone'])\n"
         "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_RDC=True)\n"
         "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
-    )
-    project.build()
+    ).build()
     (project.folder / "one/v").unlink()
     (project.folder / "one/v").mkdir()
     assert project.build() == passes("k.hip", "gfx906", "host")
@@ -124,11 +123,10 @@ def test_variants_are_told_apart(project: Project, duplicate: int) -> None:
     """Messages name a source by its variant folder, so that two variants have different lines."""
     project.write("lib/SConscript", "Import('env')\nenv.OffloadDeviceObject('k.hip')\n")
     (project.folder / "k.hip").rename(project.folder / "lib/k.hip")
-    project.sconstruct(
+    run = project.sconstruct(
         "for name in ('debug', 'release'):\n"
         "    SConscript('lib/SConscript', variant_dir=f'build/{name}/lib',\n"
         f"        duplicate={duplicate}, exports={{'env': env.Clone(OFFLOAD_ARCH='gfx906')}})\n"
-    )
-    run = project.done("-Q")
+    ).done("-Q")
     lines = [line for line in run.output.splitlines() if line.startswith("HIP ")]
     assert lines == [f"HIP [gfx906] build/{name}/lib/k.hip" for name in ("debug", "release")]

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain
 from tests.scons.conftest import KERNEL, RUNTIME, Project, empty_project
 from tests.scons.relocatable import one, two
 
@@ -75,8 +73,7 @@ def release(folder: Path, number: int) -> dict[str, bytes]:
     made.write("code.hip", KERNEL.replace("VALUE", f"{number}") + f"// {text}\n" + longer(number))
     made.write("two.hip", f"#define FACTOR {number}\n" + two("hip") + longer(number))
     made.write("plain.c", f'const char* plain(void) {{ return "{text}"; }}\n')
-    made.sconstruct(RELEASE)
-    made.build()
+    made.sconstruct(RELEASE).build()
     found = {name: (folder / name).read_bytes() for name in FROM_RELEASE}
     found["k.h"] = f"#define HERE {number} // {text}\n".encode()
     found["k.hip"] = f'// {text}\n#include "k.h"\n'.encode()
@@ -104,10 +101,7 @@ def put(project: Project, files: dict[str, bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
+    found_toolchain()
     folder = tmp_path_factory.mktemp("releases")
     return [release(folder / f"{number}", number) for number in (1, 2)]
 
@@ -165,12 +159,11 @@ def test_same_size_by_another_link(project: Project, tmp_path: Path) -> None:
     project.sconstruct(
         f"env.OffloadBundle('b', 'release/given.co', OFFLOAD_TARGETS={ENTRY!r},\n"
         "    OFFLOAD_BUNDLE_ALIGN=1)\n"
-    )
-    project.build_once()
+    ).build_once()
     link.unlink()
     link.symlink_to(tmp_path / "two")
     project.build()
-    assert (project.folder / "b.hipfb").read_bytes().endswith(b"two")
+    assert project.read("b.hipfb").endswith(b"two")
 
 
 def test_unchanged_files_are_not_read(project: Project) -> None:

@@ -62,8 +62,7 @@ def sources_of(kind: str, project: Project) -> str:
 @pytest.mark.parametrize("linker", LINKERS)
 def test_images_lie_behind_bss(kernels: Project, linker: str, kind: str) -> None:
     """Each linker keeps its own layout for everything but the images."""
-    kernels.sconstruct(sources_of(kind, kernels), head="")
-    kernels.build(LINKERS[linker])
+    kernels.sconstruct(sources_of(kind, kernels), head="").build(LINKERS[linker])
     at = places(kernels.folder / "prog")
     assert at[SECTIONS[kind]] > at[".bss"] > at[".data"] > at[".text"]
     kernels.assert_up_to_date(LINKERS[linker])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing
+from tests.conftest import program
 from tests.scons.conftest import Project, Run, passes
 from tests.toolchain.installed import write_device_libraries, write_rocm
 
@@ -27,10 +27,7 @@ KERNEL = "#include <hip/hip_runtime.h>\n__global__ void kernel(int* p) { *p = 1;
 @pytest.fixture
 def real(project: Project) -> Project:
     """Return a project that includes HIP's header, in an environment that says where ROCm is."""
-    clang = shutil.which("clang-22")
-    if clang is None:
-        missing("clang-22")
-        raise AssertionError  # missing() does not return
+    clang = program("clang-22")
     project.write("k.hip", KERNEL)
     project.environment["OFFLOAD_CLANG"] = clang
     project.environment["ROCM_PATH"] = str(write_rocm(project.folder / "a"))
@@ -44,8 +41,10 @@ def test_flags_that_mend(real: Project, variable: str) -> None:
     header = Path(real.environment["ROCM_PATH"], "include/hip/hip_runtime.h")
     header.write_text(f"#ifndef MENDED\n#error lacking\n#endif\n{header.read_text()}")
     given = "'MENDED'" if variable == "CPPDEFINES" else "'-DMENDED'"
-    real.sconstruct(f"env.Append({variable}=[{given}])\n{BUNDLE}", HEAD)
-    assert real.build_once() == passes("k.hip", "gfx906", "gfx90a:xnack+")
+    run = real.sconstruct(f"env.Append({variable}=[{given}])\n{BUNDLE}", HEAD).done()
+    assert run.compiles == passes("k.hip", "gfx906", "gfx90a:xnack+")
+    assert "warning" not in run.output + run.errors
+    real.assert_up_to_date()
 
 
 def test_named_compiler_is_used_all_the_same(real: Project) -> None:
@@ -53,8 +52,7 @@ def test_named_compiler_is_used_all_the_same(real: Project) -> None:
     header = Path(real.environment["ROCM_PATH"], "include/hip/hip_runtime.h")
     header.write_text(f"#ifndef MENDED\n#error lacking\n#endif\n{header.read_text()}")
     real.write("k.hip", f"#define MENDED\n{KERNEL}")
-    real.sconstruct(BUNDLE, HEAD)
-    run = real.done()
+    run = real.sconstruct(BUNDLE, HEAD).done()
     assert "offload: warning: clang 22" in run.output
     assert "lacking" in run.output
 
@@ -65,16 +63,14 @@ def test_toolkit_that_lacks_something(real: Project) -> None:
     real.write("cuda/nvvm/libdevice/libdevice.10.bc", "")
     (real.folder / "cuda/bin").mkdir()
     asks = "env.Replace(OFFLOAD_FLAGS=[], OFFLOAD_ARCH='sm_80', OFFLOAD_CUDA_PATH='cuda')\n"
-    real.sconstruct(f"{asks}print('toolkit', env.OffloadCudaToolkit())\n", HEAD)
-    run = real.done("-Q")
+    run = real.sconstruct(f"{asks}print('toolkit', env.OffloadCudaToolkit())\n", HEAD).done("-Q")
     assert "toolkit None\n" in run.output
     assert "used all the same" not in run.output
 
 
 def test_rocm_of_the_shell(real: Project) -> None:
     """With ROCM_PATH alone a source with real headers builds; one line says what is used."""
-    real.sconstruct(BUNDLE, HEAD)
-    run = real.done("-Q")
+    run = real.sconstruct(BUNDLE, HEAD).done("-Q")
     assert run.compiles == passes("k.hip", "gfx906", "gfx90a:xnack+")
     line = run.output.splitlines()[0]
     assert line.startswith("offload: using clang 22")
@@ -85,8 +81,7 @@ def test_rocm_of_the_shell(real: Project) -> None:
 
 def test_moved_installation(real: Project) -> None:
     """Headers of an installation are read at their place; all else counts by its content."""
-    real.sconstruct(BUNDLE, HEAD)
-    real.build()
+    real.sconstruct(BUNDLE, HEAD).build()
     shutil.copytree(real.folder / "a", real.folder / "b")
     real.environment["ROCM_PATH"] = str(real.folder / "b")
     assert real.build_once() == passes("k.hip", "gfx906", "gfx90a:xnack+")
@@ -94,7 +89,7 @@ def test_moved_installation(real: Project) -> None:
     version.write_text(version.read_text().replace("PATCH=1", "PATCH=2"))
     assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
     library = real.folder / "b/amdgcn/bitcode/oclc_isa_version_90a.bc"
-    library.write_bytes((real.folder / "b/amdgcn/bitcode/ocml.bc").read_bytes() + bytes(4))
+    library.write_bytes(real.read("b/amdgcn/bitcode/ocml.bc") + bytes(4))
     assert real.build() == passes("k.hip", "gfx90a:xnack+")
     header = real.folder / "b/include/hip/hip_runtime.h"
     header.write_text(header.read_text() + "#define MORE 1\n")
@@ -105,8 +100,7 @@ def test_construction_variables(real: Project) -> None:
     """OFFLOAD_ROCM_PATH and OFFLOAD_DEVICE_LIB_PATH go before the shell's variables."""
     shutil.copytree(real.folder / "a", real.folder / "b")
     named = "OFFLOAD_ROCM_PATH='b', OFFLOAD_DEVICE_LIB_PATH='b/amdgcn/bitcode'"
-    real.sconstruct(f"env.Replace({named})\n{BUNDLE}", HEAD)
-    run = real.done("-Q")
+    run = real.sconstruct(f"env.Replace({named})\n{BUNDLE}", HEAD).done("-Q")
     assert f"HIP 6.4.1 (OFFLOAD_ROCM_PATH: {real.folder}/b)" in run.output
     assert f"device libraries in {real.folder}/b/amdgcn/bitcode" in run.output
 
@@ -117,8 +111,7 @@ def test_two_installations(real: Project) -> None:
     write_device_libraries(real.folder / "b/amdgcn/bitcode", real.environment["OFFLOAD_CLANG"])
     body = "other = env.Clone(OFFLOAD_ROCM_PATH='b')\nother.OffloadBundle('o.hipfb', 'o.hip')\n"
     real.write("o.hip", KERNEL)
-    real.sconstruct(BUNDLE + body, HEAD)
-    run = real.done("-Q")
+    run = real.sconstruct(BUNDLE + body, HEAD).done("-Q")
     assert "HIP 6.4.1" in run.output
     assert "HIP 7.0.0" in run.output
 
@@ -165,8 +158,7 @@ def test_relative_places(real: Project, spelled: tuple[str, str, str]) -> None:
     for name in ("x", "y"):
         head = OWN.format(value=own.format(name=name)) if own else "Import('env')\n"
         real.write(f"{name}/SConscript", head + BUNDLE)
-    real.sconstruct(NAMED + begin + IN_EACH.format(options=options), HEAD)
-    run = real.run("-Q", "-n")
+    run = real.sconstruct(NAMED + begin + IN_EACH.format(options=options), HEAD).run("-Q", "-n")
     found = [(v, real.folder / n / "rocm") for n, v in (("x", "6.4.1"), ("y", "7.0.0"))]
     assert said_to_be_used(run) == [f"{v} (OFFLOAD_ROCM_PATH: {place})" for v, place in found]
 
@@ -234,22 +226,19 @@ def test_host_flags_reach_the_link(project: Project) -> None:
     bare = "env.Append(OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'], CPPDEFINES='VALUE=1')\n"
     flags = "env.Append(OFFLOAD_HOST_FLAGS=['-nogpuinc', '-fopenmp'], CCFLAGS='-pthread -O1')\n"
     program = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], LINKFLAGS='-pthread')\n"
-    project.sconstruct(bare + flags + program, HEAD)
-    run = project.done("-Q", "-n")
+    run = project.sconstruct(bare + flags + program, HEAD).done("-Q", "-n")
     (link,) = (line.split() for line in run.output.splitlines() if " -o prog " in line)
     assert (link.count("-fopenmp"), link.count("-pthread"), link.count("-O1")) == (1, 1, 0)
 
 
 def test_openmp_without_device_runtime(project: Project) -> None:
     """OpenMP for a GPU whose compiler has no device runtime stops with what is missing."""
-    clang = shutil.which("clang-19")
-    if clang is None:
-        missing("clang-19")
+    clang = program("clang-19")
     if list(Path("/usr/lib/llvm-19/lib").glob("*/libompdevice.a")) or list(
         Path("/usr/lib/llvm-19/lib").glob("libomptarget-amdgpu*")
     ):
         pytest.skip("clang 19 has a device runtime here")
-    project.environment["OFFLOAD_CLANG"] = str(clang)
+    project.environment["OFFLOAD_CLANG"] = clang
     project.write("o.c", "int main(void) {\n#pragma omp target\n{}\nreturn 0; }\n")
     project.sconstruct("env.OffloadProgram('prog', ['o.c'], OFFLOAD_KIND='openmp')\n", HEAD)
     run = project.fails("-Q")
@@ -269,8 +258,7 @@ def test_ptx_of_the_toolkit(project: Project) -> None:
     bare = "env.Append(OFFLOAD_FLAGS=['-nocudainc', '-nocudalib'], OFFLOAD_ARCH='sm_80')\n"
     bare = bare.replace("env.Append", "env.Replace")
     body = "env.OffloadDeviceObject('k.cu')\n"
-    project.sconstruct(bare + body, HEAD)
-    project.build()
+    project.sconstruct(bare + body, HEAD).build()
     assert ".version 7.0" in (project.folder / "k.sm_80.ptx").read_text()
     project.sconstruct(bare + "env['OFFLOAD_CUDA_PATH'] = 'cuda'\n" + body, HEAD)
     assert "CUDA 12.8 (OFFLOAD_CUDA_PATH: " in project.done("-Q").output

@@ -74,10 +74,7 @@ CHANGES = {
     "touched": (["touch two/value.h k.hip"], [[]]),
     "source": (["echo 'int x;' >>k.hip"], [ONCE]),
     "header": (["echo '#define HEADER 2' >two/value.h"], [ONCE]),
-    "shadowed, and not": (
-        ["echo '#define HEADER 2' >one/value.h", "rm one/value.h"],
-        [ONCE, ONCE],
-    ),
+    "shadowed, and not": (["echo '#define HEADER 2' >one/value.h", "rm one/value.h"], [ONCE, ONCE]),
     "beside-the-source": (["echo '#define HEADER 2' >value.h"], [ONCE]),
     "new-include": (["sed -i '1i #include \"other.h\"' k.hip"], [ONCE]),
     "asked-for": (["echo '#define MORE' >two/extra.h"], [ONCE]),

@@ -138,8 +138,7 @@ BODIES = {
 def test_every_kernel_gets_its_own_code(kpacked: Project, name: str) -> None:
     """However a program is put together, each kernel gets its own source's and target's code."""
     kpacked.write("other.cpp", "int main() {}\n")
-    kpacked.sconstruct(HEAD + BODIES[name])
-    kpacked.build()
+    kpacked.sconstruct(HEAD + BODIES[name]).build()
     assert_own_code(kpacked)
     kpacked.assert_up_to_date()
 
@@ -151,8 +150,7 @@ def test_lto(kpacked: Project, flag: str, rdc: bool) -> None:
     kpacked.sconstruct(
         f"{HEAD}env.OffloadProgram('prog', {PARTS}, CCFLAGS='{flag}', OFFLOAD_RDC={rdc},"
         " LINKFLAGS='-fuse-ld=lld')\n"
-    )
-    kpacked.build()
+    ).build()
     assert_own_code(kpacked, stems=("prog", "prog") if rdc else ("one", "two"))
     assert {i.container for i in list_images(kpacked.folder / "prog")} == {"kpack-marker"}
 
@@ -172,8 +170,7 @@ def test_drivers(kpacked: Project, tmp_path: Path, name: str, driver: str, rdc: 
     """Code of both offload drivers is found apart; relocatable code is linked per target."""
     clang = flagged_clang(tmp_path, driver)
     head = f"{HEAD}env.Replace(OFFLOAD_RDC={rdc}, OFFLOAD_CLANG='{clang}')\n"
-    kpacked.sconstruct(head + BODIES[name])
-    kpacked.build_once()
+    kpacked.sconstruct(head + BODIES[name]).build_once()
     assert_own_code(kpacked, stems=("prog", "prog") if rdc else ("one", "two"))
 
 
@@ -182,8 +179,7 @@ def test_sources_with_different_targets(kpacked: Project) -> None:
     kpacked.sconstruct(
         HEAD + "one = env.OffloadObject('one.hip', OFFLOAD_ARCH='gfx906')\n"
         "env.OffloadProgram('prog', [one, 'two.hip', 'main.cpp', 'runtime.c'])\n"
-    )
-    kpacked.build()
+    ).build()
     found = loaded(kpacked, "prog", "gfx90a:xnack+")
     assert found["_Z3onePi"][1] == "nothing"
     assert found["_Z3twoPi"][1] == "two.gfx90a_xnack+.co"
@@ -203,8 +199,7 @@ def test_installed_tree(kpacked: Project, tmp_path: Path) -> None:
         HEAD + "env.Replace(OFFLOAD_KPACK_PATHS='../lib/demo/@GFXARCH@.kpack')\n"
         f"prog = env.OffloadProgram('build/bin/prog', {PARTS})\n"
         "Install('out/bin', prog)\nInstall('out/lib/demo', env.OffloadKpack(prog))\n"
-    )
-    kpacked.build()
+    ).build()
     (kpacked.folder / "out").rename(tmp_path / "moved")
     names = sorted(p.name for p in (tmp_path / "moved/lib/demo").iterdir())
     assert names == ["gfx906.kpack", "gfx90a:xnack+.kpack"]
@@ -218,8 +213,7 @@ def test_variant_folders_and_cache(kpacked: Project) -> None:
         HEAD + "CacheDir('cache')\n"
         "for v in (1, 2): SConscript('SConscript', variant_dir=f'v{v}', duplicate=False,"
         " exports={'env': env.Clone(CPPDEFINES={'VALUE': v})})\n"
-    )
-    kpacked.build("-j2")
+    ).build("-j2")
     for variant in ("v1", "v2"):
         assert_own_code(kpacked, f"{variant}/prog")
     before = {p: p.read_bytes() for p in sorted(kpacked.folder.rglob("demo_*.kpack"))}
@@ -253,9 +247,8 @@ def test_what_is_made_again(kpacked: Project) -> None:
         "env['OFFLOAD_ARCH_FLAGS'] = {'gfx942': ARGUMENTS.get('F', '').split()}\n"
         f"env.OffloadProgram('prog', {PARTS},"
         " OFFLOAD_KPACK_COMPRESS=ARGUMENTS.get('C', 'none'))\n"
-    )
-    kpacked.build()
-    before = (kpacked.folder / "prog").read_bytes()
+    ).build()
+    before = kpacked.read("prog")
     assert actions(kpacked) == {}
     assert actions(kpacked, "F=-O1") == {"HIP": 2, "KPACK": 1}
     assert actions(kpacked, "F=-O1", "ARCH=gfx942,gfx906") == {}
@@ -265,7 +258,7 @@ def test_what_is_made_again(kpacked: Project) -> None:
     one = kpacked.folder / "one.hip"
     one.write_text(one.read_text().replace("VALUE", "2 * VALUE"))
     assert actions(kpacked, "F=-O1") == {"HIP": 3, "KPACK": 2}
-    assert (kpacked.folder / "prog").read_bytes() == before
+    assert kpacked.read("prog") == before
     (kpacked.folder / ".kpack/demo_gfx906.kpack").unlink()
     assert actions(kpacked, "F=-O1", "prog") == {"KPACK": 1}
 
@@ -300,8 +293,7 @@ def test_archives_of_removed_targets(kpacked: Project) -> None:
     kpacked.sconstruct(HEAD + fewer + body + "raise ValueError\n")
     assert told not in kpacked.run("-Q").errors
     (kpacked.folder / ".kpack/demo_gfx90a:xnack+.kpack").unlink()
-    kpacked.sconstruct(HEAD + fewer + body)
-    assert kpacked.run("-Q").errors == ""
+    assert kpacked.sconstruct(HEAD + fewer + body).run("-Q").errors == ""
 
 
 def test_archives_do_not_depend_on_order(kpacked: Project) -> None:
@@ -311,7 +303,7 @@ def test_archives_do_not_depend_on_order(kpacked: Project) -> None:
     for parts, arch in ((PARTS, "gfx906,gfx942"), (turned, "gfx942,gfx906")):
         kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {parts}, OFFLOAD_ARCH='{arch}')\n")
         kpacked.build()
-        made.append((kpacked.folder / ".kpack/demo_gfx942.kpack").read_bytes())
+        made.append(kpacked.read(".kpack/demo_gfx942.kpack"))
         kpacked.build("-c")
     assert made[0] == made[1]
     found = read_kpack(memoryview(made[0]))
@@ -355,8 +347,7 @@ def test_kernels_of_other_arguments(kpacked: Project) -> None:
 
 def test_what_is_read(kpacked: Project) -> None:
     """`list` shows what each device would get from the archives, `check` what is missing."""
-    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")
-    kpacked.build()
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n").build()
     images = list_images(kpacked.folder / "prog")
     assert [image.target_id for image in images] == [*TARGETS, *TARGETS]
     archives = [i for i in iter_images(kpacked.folder / ".kpack") if i.target_id == TARGETS[0]]
@@ -369,8 +360,7 @@ def test_what_is_read(kpacked: Project) -> None:
 def test_amds_reader_of_markers(kpacked: Project) -> None:
     """The section of markers has read-only maps, one behind the other, and no bundle is there."""
     readelf = shutil.which("llvm-readelf-22") or missing("llvm-readelf-22")
-    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")
-    kpacked.build()
+    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n").build()
     done = subprocess.run(
         [readelf, "-SW", kpacked.folder / "prog"], check=True, capture_output=True, text=True
     )
@@ -384,8 +374,7 @@ def test_amds_reader_of_markers(kpacked: Project) -> None:
 )
 def test_marker_for_tools(kpacked: Project, name: str) -> None:
     """A program has one map, and no more, in the section in which AMD's tools look for it."""
-    kpacked.sconstruct(HEAD + BODIES[name])
-    kpacked.build()
+    kpacked.sconstruct(HEAD + BODIES[name]).build()
     with InputFile(kpacked.folder / "prog") as source:
         tables = read_elf_tables(source.data)
         [number] = [at for at, name in enumerate(tables.names) if name == b".rocm_kpack_ref"]

@@ -34,8 +34,7 @@ def test_names_of_the_compiler(project: Project, name: str) -> None:
     link = project.folder.parent / name
     link.symlink_to(own_clang().resolve())
     for clang in (own_clang(), link):
-        project.sconstruct(BUILD.format(clang=str(clang)))
-        project.build()
+        project.sconstruct(BUILD.format(clang=str(clang))).build()
         found.append(contents(project.folder, MADE))
         project.build("-c")
     assert found[0] == found[1]

@@ -128,7 +128,7 @@ def test_compile_command(
         if not launcher:
             (project.folder / "k.o").unlink()
         subprocess.run(command, cwd=project.folder, env=environment, check=True)
-        made.append(1 if not made else (project.folder / "k.o").read_bytes())
+        made.append(1 if not made else project.read("k.o"))
     assert made[1] == made[2]
 
 

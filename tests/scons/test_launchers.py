@@ -13,11 +13,17 @@ import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import program
-from tests.scons.conftest import KERNEL, Project, checkout, contents, device_library_folder
+from tests.scons.conftest import (
+    BOTH,
+    KERNEL,
+    NODES,
+    Project,
+    checkout,
+    contents,
+    device_library_folder,
+)
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 HEADER = '#include "value.h"\n'
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 DEVICES = ["k.gfx906.co", "k.gfx90a_xnack+.co"]
 REGION = """\
 int main(void) {
@@ -93,8 +99,7 @@ def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) ->
     """Another checkout takes its device objects from the compiler cache, with dependencies."""
     project.write("k.hip", HEADER + KERNEL.replace("VALUE", "HERE"))
     project.write("value.h", "#define HERE 1\n")
-    project.sconstruct(cache.settings() + NODES)
-    project.build_once()
+    project.sconstruct(cache.settings() + NODES).build_once()
     assert cache.hits() == 0
     other = checkout(project, tmp_path / "elsewhere")
     other.build()
@@ -114,8 +119,7 @@ def test_two_objects_of_one_source(project: Project, cache: Cache) -> None:
     """One source compiled for two objects has two CUIDs, also with a compiler cache."""
     project.sconstruct(
         cache.settings() + "env.OffloadObject('one', 'k.hip')\nenv.OffloadObject('two', 'k.hip')\n"
-    )
-    project.build()
+    ).build()
     one, two = (contents(project.folder, [f"{name}.gfx906.co"]) for name in ("one", "two"))
     assert list(one.values()) != list(two.values())
     project.assert_up_to_date()
@@ -137,8 +141,7 @@ def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
     project.sconstruct(
         cache.settings() + "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '--rocm-path=rocm']\n"
         "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
-    )
-    project.build()
+    ).build()
     first = contents(project.folder, ["k.gfx906.co"])
     shutil.copy(project.folder / "b.bc", folder / "ocml.bc")
     project.build()
@@ -294,8 +297,7 @@ def test_stale_depfile(project: Project) -> None:
     project.sconstruct(
         "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
         "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
-    )
-    project.build()
+    ).build()
     project.write("old.h", "#define HERE 2\n")
     project.assert_up_to_date()
     project.write("new.h", "#define HERE 2\n")

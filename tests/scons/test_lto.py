@@ -30,8 +30,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(("flag", "body"), PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_program(project: Project, flag: str, body: str) -> None:
     """A program of HIP sources that are compiled for link-time optimisation registers them."""
-    project.sconstruct(FLAGS.format(flag) + body)
-    project.build()
+    project.sconstruct(FLAGS.format(flag) + body).build()
     assert project.start("p")[0].startswith("registered")
     project.assert_up_to_date()
 
@@ -42,11 +41,10 @@ def test_wrong_output_of_lto(project: Project) -> None:
         "clang", '#!/bin/sh\nexec clang-22 $(echo "$@" | sed s/-cuid=[0-9a-f]*/-cuid=1/g)\n'
     )
     clang.chmod(0o755)
-    project.sconstruct(
+    run = project.sconstruct(
         "env.Replace(OFFLOAD_CLANG=File('#clang').abspath, OFFLOAD_LAUNCHER='', CCFLAGS='-flto')\n"
         "env.OffloadHostObject('k.hip')\n"
-    )
-    run = project.fails()
+    ).fails()
     assert "expected the undefined symbol __hip_fatbin_" in run.errors
     assert "launcher" not in run.errors
 
@@ -77,7 +75,6 @@ WRONG = {
 def test_what_cannot_be_lto(project: Project, body: str, message: str) -> None:
     """Where an object is needed, bitcode is refused by name, and no launcher is blamed."""
     project.write("r.c", "int main(void) {\n#pragma omp target\n;\nreturn 0; }\n")
-    project.sconstruct("env['OFFLOAD_LAUNCHER'] = ''\n" + body)
-    run = project.fails()
+    run = project.sconstruct("env['OFFLOAD_LAUNCHER'] = ''\n" + body).fails()
     assert message in run.errors
     assert "launcher" not in run.errors

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, checkout, contents, passes
+from tests.scons.conftest import ALL, BODY, ONE, THREE, TWO, Project, checkout, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
-BODY = KERNEL.replace("VALUE", "HERE")
-ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 
 FOUND = {
     "CCFLAGS=-I": ("#include <value.h>\n", "env['CCFLAGS'] = ['-Ii']\n"),

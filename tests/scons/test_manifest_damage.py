@@ -14,14 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents, passes
+from tests.scons.conftest import BOTH, KERNEL, ONE, TWO, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 BODY = '#include "value.h"\n' + KERNEL.replace("VALUE", "HERE")
 BODY = BODY.replace("return 1", "return HERE")
-ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o", "k.hipfb", "k.fatbin.o", "prog"]
 
 
@@ -29,8 +27,7 @@ OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o", "k.hipfb", "k.fatbin
 def built(project: Project) -> Project:
     project.write("value.h", ONE)
     project.write("k.hip", BODY)
-    project.sconstruct(PROGRAM)
-    project.build()
+    project.sconstruct(PROGRAM).build()
     return project
 
 
@@ -81,8 +78,7 @@ OF_OTHERS = {
 def test_damaged_outputs_of_other_code(project: Project, body: str, names: list[str]) -> None:
     """Damaged bitcode, host IR, device links and host objects are made again."""
     project.write("o.c", REGION)
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     before = contents(project.folder, names)
     for name in names:
         _cut(project.folder / name)
@@ -161,8 +157,7 @@ def test_killed_scons_and_an_edit_undone(built: Project) -> None:
 def test_killed_scons_and_what_was_linked(built: Project) -> None:
     """A program and a C object that a killed run has made are made again when edits are undone."""
     built.write("z.hip", KERNEL.replace("kernel", "last").replace("host_value", "other"))
-    built.sconstruct(PROGRAM + "env.OffloadDeviceObject('z.hip')\n")
-    built.build("-j1")
+    built.sconstruct(PROGRAM + "env.OffloadDeviceObject('z.hip')\n").build("-j1")
     outputs = [*OUTPUTS, "runtime.o"]
     before = contents(built.folder, outputs)
     texts = {name: (built.folder / name).read_text() for name in ("value.h", "runtime.c", "z.hip")}
@@ -225,11 +220,10 @@ BESIDE = {
 def test_file_beside_the_output(project: Project, case: Beside) -> None:
     """What a compile writes beside its output is made again where it is gone or damaged."""
     project.write("flags", "-g -gsplit-dwarf\n")
-    project.sconstruct(
+    assert project.sconstruct(
         f"env.Append(CCFLAGS={case.flags!r})\n"
         "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
-    )
-    assert project.build_once() == passes("k.hip", "host", *BOTH)
+    ).build_once() == passes("k.hip", "host", *BOTH)
     file = project.folder / case.file
     file.unlink()
     assert project.build() == passes("k.hip", case.compiled)
@@ -243,11 +237,10 @@ def test_file_beside_the_output(project: Project, case: Beside) -> None:
 
 def test_one_file_beside_two_outputs(project: Project) -> None:
     """A file that two compiles write is of neither: nothing is compiled for ever."""
-    project.sconstruct(
+    assert project.sconstruct(
         "env.Append(CCFLAGS=['-foptimization-record-file=record'])\n"
         "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
-    )
-    assert project.build("-j1") == passes("k.hip", "host", *BOTH)
+    ).build("-j1") == passes("k.hip", "host", *BOTH)
     project.assert_up_to_date()
 
 

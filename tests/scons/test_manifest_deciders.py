@@ -30,8 +30,7 @@ def test_device_archives_after_a_host_edit(project: Project, use: str, decider: 
     project.sconstruct(
         f"rdc = env.Clone(OFFLOAD_RDC=True)\nrdc.Decider({decider!r})\n"
         "library = rdc.OffloadArchive('device', 'k.hip')\n" + use
-    )
-    project.build_once()
+    ).build_once()
     later = time.time() + 2
     host.write_text("#define HOST 2\n")
     if decider != "timestamp-newer":
@@ -57,8 +56,7 @@ def test_builds_in_one_second(project: Project, use: str, decider: str) -> None:
         f"made = env.Offload{use}('prog', ['main.hip', 'runtime.c'])\n"
         "for node in [*made, *made[0].sources]:\n"
         "    env.AddPostAction(node, Action(at_once, None))\n"
-    )
-    project.build()
+    ).build()
     (linked,) = [p for p in project.folder.iterdir() if p.name in ("prog", "libprog.so")]
     before = linked.read_bytes()
     project.write("main.hip", KERNEL.replace("VALUE", "2"))

@@ -40,8 +40,7 @@ def test_two_environments(project: Project, setting: str) -> None:
             f"CLANG_{name}": compiler_script(project, name, after=after)
             for name, after in more.items()
         }
-    project.sconstruct("import os\n" + TWICE.format(setting=setting))
-    run = project.run()
+    run = project.sconstruct("import os\n" + TWICE.format(setting=setting)).run()
     if run.status == 0:
         bundles = contents(project.folder, ["i.hipfb", "j.hipfb"])
         assert bundles["i.hipfb"] != bundles["j.hipfb"]
@@ -52,8 +51,7 @@ def test_two_environments(project: Project, setting: str) -> None:
 
 def test_equal_declarations(project: Project) -> None:
     """One node that two equal environments declare is one node, compiled once."""
-    project.sconstruct(TWICE.format(setting='local["CPPPATH"] = ["i"]'))
-    assert len(project.build()) == 2
+    assert len(project.sconstruct(TWICE.format(setting='local["CPPPATH"] = ["i"]')).build()) == 2
     bundles = contents(project.folder, ["i.hipfb", "j.hipfb"])
     assert bundles["i.hipfb"] == bundles["j.hipfb"]
     project.assert_up_to_date()

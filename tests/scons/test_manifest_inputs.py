@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents, passes
+from tests.scons.conftest import ALL, BODY, BOTH, KERNEL, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, own_clang
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-ALL = passes("k.hip", "host", *BOTH)
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
-BODY = KERNEL.replace("VALUE", "HERE")
 
 
 def test_words_after_the_compiler(project: Project) -> None:
@@ -37,8 +34,7 @@ def test_marked_file_of_flags(project: Project) -> None:
     project.write("k.hip", BODY)
     (project.folder / "flags").write_bytes("'@in\\.rsp'".encode("utf-16"))
     project.write("in.rsp", "-DHERE=11")
-    project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES)
-    assert project.build() == ALL
+    assert project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES).build() == ALL
     project.write("in.rsp", "-DHERE=22")
     assert project.build_once() == ALL
     project.write("in.rsp", "@flags")
@@ -64,8 +60,7 @@ def test_builtin_bitcode(project: Project) -> None:
     given = '__attribute__((device)) extern "C" int given(void);\n'
     project.write("k.hip", given + KERNEL.replace("VALUE", "given()"))
     words = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", "given.bitcode"]
-    project.sconstruct(f"env.Append(OFFLOAD_FLAGS={words!r})\n" + NODES)
-    assert project.build() == ALL
+    assert project.sconstruct(f"env.Append(OFFLOAD_FLAGS={words!r})\n" + NODES).build() == ALL
     before = contents(project.folder, ["k.gfx906.co"])
     project.assert_up_to_date()
     shutil.copy(project.folder / "2.bitcode", project.folder / "given.bitcode")
@@ -104,8 +99,7 @@ def test_other_linker(project: Project, way: str, nodes: str, output: str) -> No
     """Another lld under the same clang links the device code again."""
     tools, clang = linker(project, 1), own_clang()
     head = f"tools = {str(tools)!r}\nenv['OFFLOAD_CLANG'] = {str(clang)!r}\n"
-    project.sconstruct(head + way + nodes)
-    assert project.build_once() == ALL
+    assert project.sconstruct(head + way + nodes).build_once() == ALL
     before = contents(project.folder, [output])
     linker(project, 2)
     expected = (ALL, passes("k.hip", *BOTH)) if nodes is NODES else (ALL, [])
@@ -119,8 +113,7 @@ def test_library_of_the_compiler(project: Project) -> None:
     clang = clang_in_parts(folder, real, 1)
     project.write("k.hip", BODY)
     head = f"env.Replace(OFFLOAD_CLANG={str(clang)!r})\n"
-    project.sconstruct(head + NODES)
-    assert project.build() == ALL
+    assert project.sconstruct(head + NODES).build() == ALL
     before = contents(project.folder, OUTPUTS)
     project.assert_up_to_date()
     write_library(folder / "lib", real, 2)
@@ -129,8 +122,7 @@ def test_library_of_the_compiler(project: Project) -> None:
     project.assert_up_to_date()
     write_library(folder / "other", real, 3)
     path = f"env['ENV']['LD_LIBRARY_PATH'] = {str(folder / 'other')!r}\n"
-    project.sconstruct(head + path + NODES)
-    assert project.build_once() == ALL
+    assert project.sconstruct(head + path + NODES).build_once() == ALL
 
 
 VARIABLES = {
@@ -153,11 +145,9 @@ def test_variables(project: Project, name: str) -> None:
     clang = f"{own_clang()} --config-user-dir={project.folder.parent}/configuration"
     head = f"env.Replace(OFFLOAD_CLANG={clang!r}, OFFLOAD_RDC={relocatable})\n"
     nodes = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
-    project.sconstruct(head + nodes)
-    assert project.build() == ALL
+    assert project.sconstruct(head + nodes).build() == ALL
     before = contents(project.folder, outputs)
-    project.sconstruct(head + f"env['ENV'][{name!r}] = {value!r}\n" + nodes)
-    assert project.build() == ALL
+    assert project.sconstruct(head + f"env['ENV'][{name!r}] = {value!r}\n" + nodes).build() == ALL
     after = contents(project.folder, outputs)
     assert [output for output in outputs if after[output] == before[output]] == []
     project.assert_up_to_date()
@@ -174,12 +164,10 @@ def test_variables_of_openmp(project: Project, name: str) -> None:
         "    OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
     )
     program = "env.OffloadProgram('prog', 'o.c')\n"
-    project.sconstruct(head + program)
-    project.build()
+    project.sconstruct(head + program).build()
     before = contents(project.folder, [name])
     more = "env['ENV'].update(LLD_VERSION='another', CCC_OVERRIDE_OPTIONS='# +-O2')\n"
-    project.sconstruct(head + more + program)
-    project.build()
+    project.sconstruct(head + more + program).build()
     assert contents(project.folder, [name]) != before
     project.assert_up_to_date()
 

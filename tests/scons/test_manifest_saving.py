@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.scons.conftest import KERNEL, Project, contents
+from tests.scons.conftest import KERNEL, ONE, TWO, Project, contents
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
@@ -60,7 +60,6 @@ class Meanwhile:
     head: str = "#include <value.h>\n"
 
 
-ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 SECOND = {"second/value.h": ONE, "first/no": "", "new": TWO}
 ONCE = "#pragma once\n#ifdef V\n#define W\n#endif\n#define V\n"
 COUNTED = "#ifdef W\n" + TWO + "#else\n" + ONE + "#endif\n"
@@ -123,8 +122,7 @@ MEANWHILE = {
 
 
 def by_scons(project: Project, flags: tuple[str, ...]) -> None:
-    project.sconstruct(f"env.Append(CCFLAGS={[*flags]!r})\n" + NODES)
-    project.done("-j1")
+    project.sconstruct(f"env.Append(CCFLAGS={[*flags]!r})\n" + NODES).done("-j1")
 
 
 def by_compile(project: Project, flags: tuple[str, ...]) -> None:

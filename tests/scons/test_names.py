@@ -179,6 +179,5 @@ package = env.OffloadPackage("../k.hip")
 assert package == [File("#k.offload")], package[0].path
 """,
     )
-    project.sconstruct("SConscript('sub/SConscript', exports='env')\n")
-    project.build("sub")
+    project.sconstruct("SConscript('sub/SConscript', exports='env')\n").build("sub")
     assert (project.folder / "sub/made.hipfb").exists()

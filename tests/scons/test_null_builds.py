@@ -27,8 +27,7 @@ def test_expands_no_command_line_of_each_node(project: Project) -> None:
             project.write(name, "__attribute__((global)) void k(int* p) { *p = 1; }\n")
         project.sconstruct(
             f"{COUNTED}env.OffloadDeviceObject({names!r}, OFFLOAD_ARCH=['gfx906', 'gfx90a'])\n"
-        )
-        project.build_once()
+        ).build_once()
         found = re.search(r"^expanded lists: (\d+)$", project.run().output, re.MULTILINE)
         assert found is not None
         counts.append(int(found[1]))

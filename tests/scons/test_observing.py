@@ -9,10 +9,8 @@ import re
 import subprocess
 import sys
 
-from tests.scons.conftest import KERNEL, Project
+from tests.scons.conftest import BOTH, KERNEL, NODES, Project
 
-BOTH = ("gfx906", "gfx90a:xnack+")
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 SPECIAL = '#ifdef __gfx90a__\n#include "special.h"\n#endif\n' + KERNEL
 
 
@@ -26,8 +24,7 @@ def test_explain_names_the_changed_header(project: Project) -> None:
     """``--debug=explain`` gives the changed input of each target's node, and no other."""
     project.write("k.hip", SPECIAL)
     project.write("special.h", "")
-    project.sconstruct(NODES)
-    project.build()
+    project.sconstruct(NODES).build()
     project.write("special.h", "// changed\n")
     run = project.run("--debug=explain")
     assert reasons(run.output) == {"k.gfx90a_xnack+.co": "'special.h' changed"}
@@ -39,8 +36,7 @@ def test_explain_names_the_changed_header(project: Project) -> None:
 
 def test_explain_names_the_changed_flags(project: Project) -> None:
     """``--debug=explain`` shows a target's changed command."""
-    project.sconstruct(NODES)
-    project.build()
+    project.sconstruct(NODES).build()
     project.sconstruct("env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-O1'}\n" + NODES)
     run = project.run("--debug=explain")
     assert list(reasons(run.output)) == ["k.gfx906.co"]
@@ -51,8 +47,7 @@ def test_explain_names_what_appeared(project: Project) -> None:
     """``--debug=explain`` says which file appeared where an include looks for one."""
     project.write("k.hip", "#include <value.h>\n" + KERNEL)
     project.write("second/value.h", "")
-    project.sconstruct("env['CPPPATH'] = ['first', 'second']\n" + NODES)
-    project.build()
+    project.sconstruct("env['CPPPATH'] = ['first', 'second']\n" + NODES).build()
     project.write("first/value.h", "")
     run = project.run("--debug=explain")
     reason = "'first/value.h' may be read now"
@@ -61,8 +56,7 @@ def test_explain_names_what_appeared(project: Project) -> None:
 
 def test_explain_names_the_compiler(project: Project) -> None:
     """``--debug=explain`` names the compiler that was replaced, and the new one."""
-    project.sconstruct(NODES)
-    project.build()
+    project.sconstruct(NODES).build()
     fake = project.write("clang-next", '#!/bin/sh\nexec clang-22 "$@"\n')
     real = project.run("-Q", "--version").output  # scons's own version: a run that builds nothing
     assert "SCons" in real
@@ -98,8 +92,7 @@ def test_compile_commands(project: Project) -> None:
     project.sconstruct(
         "env.OffloadCompilationDatabase()\n"
         "env.OffloadProgram('prog', ['two.hip', 'k.hip', 'runtime.c'])\n"
-    )
-    project.build("compile_commands.json")
+    ).build("compile_commands.json")
     entries = json.loads((project.folder / "compile_commands.json").read_text())
     found = [(entry["file"], entry["output"]) for entry in entries]
     suffixes = ("host.o", "gfx906.co", "gfx90a_xnack+.co")
@@ -115,8 +108,7 @@ def test_compile_commands(project: Project) -> None:
     project.sconstruct(
         "env.OffloadCompilationDatabase()\nenv['CPPDEFINES']['VALUE'] = 2\n"
         "env.OffloadDeviceObject('k.hip')\n"
-    )
-    project.build("compile_commands.json")
+    ).build("compile_commands.json")
     entries = json.loads((project.folder / "compile_commands.json").read_text())
     assert len(entries) == 2
     assert all("-DVALUE=2" in entry["arguments"] for entry in entries)
@@ -176,8 +168,7 @@ def test_summary_of_a_failed_build(project: Project) -> None:
 def test_summary_as_json(project: Project) -> None:
     """A file for CI: what became of each pass, why, and which were the slowest."""
     project.write("k.hip", '#ifdef __gfx90a__\n#error "not for this"\n#endif\n' + KERNEL)
-    project.sconstruct("env['OFFLOAD_SUMMARY'] = '#out/summary.json'\n" + NODES)
-    project.run("-n")
+    project.sconstruct("env['OFFLOAD_SUMMARY'] = '#out/summary.json'\n" + NODES).run("-n")
     summary_file = project.folder / "out/summary.json"
     assert not summary_file.exists()
     (project.folder / "out").mkdir()

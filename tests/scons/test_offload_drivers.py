@@ -141,8 +141,7 @@ def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -
     sources.sconstruct(
         RELOCATABLE
         + "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'only.hip', 'runtime.c'])\n"
-    )
-    sources.build()
+    ).build()
     lines = sources.start()
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM
     assert registered(lines) == theirs(sources, driver)
@@ -190,8 +189,7 @@ def test_library_of_clangs_own_driver(
 ) -> None:
     """A library of either driver takes part in both links of a program of either driver."""
     given_library(sources, made_by)
-    sources.sconstruct(RELOCATABLE + GIVEN[given])
-    sources.build()
+    sources.sconstruct(RELOCATABLE + GIVEN[given]).build()
     lines = sources.start()
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM  # one bundle, loaded once, for both
     assert {"kernel _Z5firstPi", "kernel _Z6secondPi"} <= registered(lines)
@@ -206,14 +204,12 @@ def test_library_that_the_build_makes_must_be_named(sources: Project) -> None:
     made = "library = env.Command('made.a', 'given.in', Copy('$TARGET', '$SOURCE'))\n"
     plain = "env.Program('prog', ['runtime.c', 'main.c', library])\n".replace("Pr", "OffloadPr")
     sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
-    sources.sconstruct(made + plain)
-    run = sources.fails("-Q")
+    run = sources.sconstruct(made + plain).fails("-Q")
     assert "'made.a' has relocatable device code, which 'prog' is linked without" in run.errors
     assert not (sources.folder / "prog").exists()
     sources.sconstruct(
         made + "env.OffloadProgram('prog', ['runtime.c', 'main.c'], OFFLOAD_LIBS=library)\n"
-    )
-    sources.build()
+    ).build()
     assert "kernel _Z6secondPi" in sources.start()
 
 
@@ -238,8 +234,7 @@ def test_clang_links_what_we_archive(
         linked_by = "old" if driver == "new" else "new"
         wanted = {"old": "object-bundle", "new": "offload-binary"}[linked_by]
         text = f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{wanted}'\n{text}"
-    sources.sconstruct(text)
-    sources.build()
+    sources.sconstruct(text).build()
     expected = theirs(sources, linked_by)
     files = ["two.o", "only.o"] if makes == "object" else ["libgiven.a"]
     words = ["one.theirs.o", "runtime.theirs.o", *files, "-o", "linked"]
@@ -254,9 +249,8 @@ def test_flag_of_the_user_chooses_the_driver(sources: Project) -> None:
     """--offload-new-driver among a user's flags makes what that driver's links take."""
     sources.sconstruct(
         RELOCATABLE + "env.Append(CCFLAGS=['--offload-new-driver'])\n" + MAKES["archive"]
-    )
-    sources.build()
-    found = read_elf_tables(memoryview((sources.folder / "two.o").read_bytes()))
+    ).build()
+    found = read_elf_tables(memoryview(sources.read("two.o")))
     assert {b".llvm.offloading", b"llvm_offload_entries"} <= set(found.names)
 
 
@@ -270,22 +264,20 @@ def test_source_of_its_own_with_the_new_driver(sources: Project, place: str) -> 
     sources.build()
     lines = sources.start()
     assert lines == [OF_THE_PROGRAM[0], "kernel _Z6kernelPi", OF_THE_PROGRAM[1]]
-    code = (sources.folder / "k.gfx906.co").read_bytes()
+    code = sources.read("k.gfx906.co")
     assert code.startswith(b"\x7fELF")
     sources.assert_up_to_date()
 
 
 def test_library_outside_of_the_project(sources: Project, tmp_path: Path) -> None:
     """What is taken out of a library from elsewhere goes beside the program."""
-    sources.sconstruct(RELOCATABLE + MAKES["archive"])
-    sources.build()
+    sources.sconstruct(RELOCATABLE + MAKES["archive"]).build()
     library = tmp_path / "outside" / "libgiven.a"
     library.parent.mkdir()
     (sources.folder / "libgiven.a").rename(library)
     sources.sconstruct(
         RELOCATABLE + f"env.OffloadProgram('prog', ['one.hip', 'runtime.c', '{library}'])\n"
-    )
-    sources.build()
+    ).build()
     assert [path.name for path in library.parent.iterdir()] == ["libgiven.a"]
     assert "kernel _Z6secondPi" in sources.start()
     sources.assert_up_to_date()

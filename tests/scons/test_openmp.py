@@ -178,12 +178,10 @@ def test_nodes_of_a_source(regions: Project) -> None:
 def test_host_machine_among_the_flags(regions: Project) -> None:
     """A host's ``-target`` in CCFLAGS leaves each device its own."""
     devices = f"env.OffloadDeviceObject('work.c', OFFLOAD_ARCH=['gfx906', 'sm_80', '{CPU}'])\n"
-    regions.sconstruct(devices, HEAD)
-    regions.build()
+    regions.sconstruct(devices, HEAD).build()
     paths = [*modules(regions), regions.folder / "work.sm_80.bc"]
     made = [path.read_bytes() for path in paths]
-    regions.sconstruct(f"env.Append(CCFLAGS=['-target', '{CPU}'])\n" + devices, HEAD)
-    regions.build()
+    regions.sconstruct(f"env.Append(CCFLAGS=['-target', '{CPU}'])\n" + devices, HEAD).build()
     assert made == [path.read_bytes() for path in paths]
 
 
@@ -228,14 +226,14 @@ def test_source_replaced_during_the_build(regions: Project) -> None:
 def test_stale_host_ir(regions: Project) -> None:
     """The host IR of another state of the source, in a restored folder, is made again."""
     regions.build()
-    old = (regions.folder / "work.host.bc").read_bytes()
+    old = regions.read("work.host.bc")
     replace(regions.folder / "work.c")
     regions.build()
-    new = (regions.folder / "work.gfx906.bc").read_bytes()
+    new = regions.read("work.gfx906.bc")
     (regions.folder / "work.host.bc").write_bytes(old)
     (regions.folder / "work.gfx906.bc").unlink()
     assert regions.build("work.gfx906.bc") == passes("work.c", "gfx906", "host-ir")
-    assert (regions.folder / "work.gfx906.bc").read_bytes() == new
+    assert regions.read("work.gfx906.bc") == new
 
 
 def test_generated_source(regions: Project) -> None:
@@ -260,8 +258,7 @@ def test_nvidia_gpus_without_a_device_runtime(regions: Project) -> None:
     """What is missing for an NVIDIA GPU is an error that names it, before any compile."""
     write_tools(regions)
     head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {str(regions.folder / 'bin/ptxas')!r}\n"
-    regions.sconstruct(PROGRAM, head)
-    run = regions.fails("-Q")
+    run = regions.sconstruct(PROGRAM, head).fails("-Q")
     assert run.compiles == []
     assert "comes without OpenMP's device runtime ('" in run.errors
     assert 'SConstruct", line ' in run.errors
@@ -283,8 +280,7 @@ def test_nvidia_gpus(regions: Project, llvm: Callable[[str], str], *, archived: 
         subprocess.run([llvm("llvm-ar"), "rcs", library, made], check=True)
     head = NVIDIA_HEAD + f"env['OFFLOAD_CLANG'] = {llvm('clang')!r}\n"
     head += f"env['OFFLOAD_DEVICE_RUNTIME'] = ['{'libruntime.a' if archived else 'runtime.bc'}']\n"
-    regions.sconstruct(PROGRAM, head)
-    regions.build("sm_80")
+    regions.sconstruct(PROGRAM, head).build("sm_80")
     text = (regions.folder / "prog.sm_80.ptx").read_text()
     (kernel,) = kernels(regions.folder / "work.sm_80.bc")
     assert f".entry {kernel}" in text
@@ -301,13 +297,11 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
     """
     cache = next(ccache(tmp_path / "ccache"))
     body = cache.settings()
-    regions.sconstruct(body + "env['OFFLOAD_ARCH'] = ['gfx906']\n" + OBJECT, HEAD)
-    regions.build()
+    regions.sconstruct(body + "env['OFFLOAD_ARCH'] = ['gfx906']\n" + OBJECT, HEAD).build()
     before = kernels(modules(regions)[0])
     regions.build("-c")
     replace(regions.folder / "work.c")
-    regions.sconstruct(body + OBJECT, HEAD)
-    regions.build()
+    regions.sconstruct(body + OBJECT, HEAD).build()
     after = [kernels(path) for path in modules(regions)]
     assert after[0] == after[1] != before
     # The same files again are found there.
@@ -348,8 +342,7 @@ def test_program_of_c_and_cpp(runnable: Project) -> None:
     body = f"env['OFFLOAD_ARCH'] = ['{CPU}']\nenv['LIBS'] = ['m']\n"
     body += "SConscript('src/SConscript', 'env', variant_dir='out', duplicate=True)\n"
     runnable.write("src/SConscript", "Import('env')\nenv.OffloadProgram('prog', Glob('*.c*'))\n")
-    runnable.sconstruct(body, HEAD)
-    runnable.build()
+    runnable.sconstruct(body, HEAD).build()
     expected = "16 11 16 7 4 11"
     assert answer(runnable, "out/prog") == expected
     runnable.assert_up_to_date()
@@ -379,7 +372,6 @@ def test_program_of_c_and_cpp(runnable: Project) -> None:
 def test_forms_of_programs(runnable: Project, program: str) -> None:
     """Regions run on the device from objects, static and shared libraries."""
     clang = " ".join(find_toolchain().clang)  # for SCons's own builders: gcc need not be there
-    runnable.sconstruct(f"CLANG = {clang!r}\n{program}", HEAD)
-    runnable.build()
+    runnable.sconstruct(f"CLANG = {clang!r}\n{program}", HEAD).build()
     assert answer(runnable) == "answer 1"
     runnable.assert_up_to_date()

@@ -53,12 +53,11 @@ def unbundle_with_llvm(project: Project, program: str, archive: str, *options: s
 @pytest.mark.llvm
 def test_archives_are_what_llvm_makes(library: Project, llvm: Callable[[str], str]) -> None:
     """Of a library of OpenMP sources, the archive of a GPU and of a CPU are LLVM's own."""
-    library.sconstruct(LIBRARY + "env.OffloadDeviceArchive(library)\n", HEAD)
-    library.done()
+    library.sconstruct(LIBRARY + "env.OffloadDeviceArchive(library)\n", HEAD).done()
     unbundle_with_llvm(library, llvm("clang-offload-bundler"), "libparts.a")
     for number, name in enumerate(DSAS):
-        made = (library.folder / name).read_bytes()
-        assert made == (library.folder / f"theirs.{number}").read_bytes()
+        made = library.read(name)
+        assert made == library.read(f"theirs.{number}")
         extensions = {
             member.name[member.name.rfind(".") :]
             for member in ArchiveReader(memoryview(made), path=name)
@@ -87,8 +86,7 @@ def test_program_of_an_archive(runnable: Project, way: str) -> None:
             "env.OffloadProgram('prog', ['main.c', library])\n"
         ),
     }[way]
-    runnable.sconstruct(body, HEAD)
-    runnable.done()
+    runnable.sconstruct(body, HEAD).done()
     assert answer(runnable) == "answer 41"
     image = kernels(runnable.folder / "prog.gfx906.co")
     assert len(image) == 2
@@ -103,8 +101,7 @@ def test_foreign_archive(runnable: Project, llvm: Callable[[str], str]) -> None:
         pytest.skip("the library's bitcode is of clang 22")
     runnable.sconstruct(
         "env.OffloadDeviceObject('work.c')\nenv.OffloadHostObject('work.c')\n", HEAD
-    )
-    runnable.done()
+    ).done()
     inputs = ["work.gfx906.bc", f"work.{CPU}.o", "work.host.o"]
     targets = ",".join([*IDS, "host-x86_64-unknown-linux-gnu-"])
     command = [llvm("clang-offload-bundler"), "-type=o", f"-targets={targets}", "-output=theirs.o"]
@@ -115,6 +112,5 @@ def test_foreign_archive(runnable: Project, llvm: Callable[[str], str]) -> None:
     subprocess.run(command, check=True, cwd=runnable.folder)
     runnable.sconstruct(
         "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=['libforeign.a'])\n", HEAD
-    )
-    runnable.done()
+    ).done()
     assert answer(runnable) == "answer 1"

@@ -11,9 +11,8 @@ import pytest
 from offload_tool.formats.offload_binary import iter_offload_binaries
 from offload_tool.operations.list_images import list_images
 from tests.formats.registration_modules import disassembled
-from tests.scons.conftest import Project, passes
+from tests.scons.conftest import BOTH, Project, passes
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
 PACKAGE = "package = env.OffloadPackage('k.hip')\n"
 EXTRACT = PACKAGE + "env.OffloadExtract('part', package)\n"
@@ -43,8 +42,7 @@ def image_bytes(path: Path) -> list[bytes]:
 @pytest.mark.llvm
 def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadPackage of a source has the bytes of llvm-offload-binary's, which reads ours."""
-    project.sconstruct(PACKAGE)
-    run = project.done()
+    run = project.sconstruct(PACKAGE).done()
     assert run.compiles == passes("k.hip", *BOTH)
     assert run.actions[-1] == "PACKAGE k.offload"
     project.assert_up_to_date()
@@ -54,13 +52,11 @@ def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]
     ]
     tool = llvm("llvm-offload-binary")
     subprocess.run([tool, "-o", "theirs", *described], cwd=project.folder, check=True)
-    ours = (project.folder / "k.offload").read_bytes()
-    assert (project.folder / "theirs").read_bytes() == ours
+    ours = project.read("k.offload")
+    assert project.read("theirs") == ours
     wanted = "--image=file=out.co,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
     subprocess.run([tool, "k.offload", wanted], cwd=project.folder, check=True)
-    assert (project.folder / "out.co").read_bytes().rstrip(b"\0") == (
-        (project.folder / FILES[0]).read_bytes().rstrip(b"\0")
-    )
+    assert project.read("out.co").rstrip(b"\0") == (project.read(FILES[0]).rstrip(b"\0"))
 
 
 def test_package_of_nodes_and_files(project: Project) -> None:
@@ -72,8 +68,7 @@ def test_package_of_nodes_and_files(project: Project) -> None:
         "                   OFFLOAD_TARGETS=['hipv4-amdgcn-amd-amdhsa--gfx1030'])\n"
         "env.OffloadPackage('other.bin', 'x.co',\n"
         "                   OFFLOAD_TARGETS=['openmp-x86_64-pc-linux-gnu-'])\n"
-    )
-    project.build()
+    ).build()
     assert images(project.folder / "mixed.offload") == [("hip", "gfx906"), ("hip", "gfx1030")]
     assert image_bytes(project.folder / "mixed.offload")[1] == b"any image"
     assert images(project.folder / "other.bin") == [("openmp", "")]
@@ -84,13 +79,12 @@ def test_extract(project: Project) -> None:
     """OffloadExtract gives back each code object; packaged again, it is the same package."""
     project.sconstruct(
         EXTRACT + "env.OffloadPackage('again', env.OffloadExtract('part', package))\n"
-    )
-    project.build()
+    ).build()
     for name in FILES:
         part = (project.folder / name.replace("k.", "part.")).read_bytes()
-        assert part == (project.folder / name).read_bytes()
-    again = (project.folder / "again.offload").read_bytes()
-    assert again == (project.folder / "k.offload").read_bytes()
+        assert part == project.read(name)
+    again = project.read("again.offload")
+    assert again == project.read("k.offload")
     project.assert_up_to_date()
 
 
@@ -106,8 +100,7 @@ def test_extract_by_listed_ids(project: Project) -> None:
     project.sconstruct(
         f"p = env.OffloadPackage('p', {files}, OFFLOAD_TARGETS={ids})\n"
         f"env.OffloadExtract('part', p, OFFLOAD_TARGETS={ids})\n"
-    )
-    project.build()
+    ).build()
     assert [image.id for image in list_images(project.folder / "p.offload")] == ids
     assert {path.read_text() for path in project.folder.glob("part.*")} == {
         f"image {name}" for name in files
@@ -120,29 +113,24 @@ def test_bundled_packaged_and_back(project: Project) -> None:
         "bundle = env.OffloadBundle('k.hip')\n"
         "package = env.OffloadPackage('p', env.OffloadUnbundle('u', bundle))\n"
         "env.OffloadBundle('again', env.OffloadExtract('e', package))\n"
-    )
-    project.build()
+    ).build()
     assert images(project.folder / "p.offload") == [("hip", target) for target in BOTH]
-    again = (project.folder / "again.hipfb").read_bytes()
-    assert again == (project.folder / "k.hipfb").read_bytes()
+    again = project.read("again.hipfb")
+    assert again == project.read("k.hipfb")
 
 
 @pytest.mark.parametrize(
     ("container", "make"),
-    [
-        ("r.o", "env.OffloadObject('r.c')\n"),
-        ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n"),
-    ],
+    [("r.o", "env.OffloadObject('r.c')\n"), ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n")],
     ids=["object", "library"],
 )
 def test_extract_from_other_files(project: Project, container: str, make: str) -> None:
     """Images come out of objects and archives that hold packages, byte for byte."""
     project.write("r.c", REGION)
     body = make + f"env.OffloadExtract('part', {container!r}, OFFLOAD_ARCH='gfx906')\n"
-    project.sconstruct(OPENMP + body)
-    project.build()
-    part = (project.folder / "part.gfx906.co").read_bytes()
-    assert part == (project.folder / "r.gfx906.bc").read_bytes()
+    project.sconstruct(OPENMP + body).build()
+    part = project.read("part.gfx906.co")
+    assert part == project.read("r.gfx906.bc")
     project.assert_up_to_date()
 
 
@@ -156,9 +144,8 @@ def test_extract_from_other_files(project: Project, container: str, make: str) -
 )
 def test_extract_fails(project: Project, call: str, message: str) -> None:
     """What a package does not have, or cannot have, fails the build by name, with no file left."""
-    project.sconstruct(PACKAGE)
-    project.build()
-    whole = (project.folder / "k.offload").read_bytes()
+    project.sconstruct(PACKAGE).build()
+    whole = project.read("k.offload")
     (project.folder / "cut.bin").write_bytes(whole[: len(whole) // 2])
     project.sconstruct(PACKAGE + f"env.OffloadExtract('part', {call})\n")
     assert message in project.fails("-Q").errors
@@ -168,11 +155,9 @@ def test_extract_fails(project: Project, call: str, message: str) -> None:
 def test_change_of_one_target(project: Project) -> None:
     """Flags of one target compile and package again; what is extracted equal goes no further."""
     body = EXTRACT + "env.Command('copy', 'part.gfx906.co', Copy('$TARGET', '$SOURCE'))\n"
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     flags = "env['OFFLOAD_ARCH_FLAGS'] = {'gfx90a': '-UVALUE -DVALUE=2'}\n"
-    project.sconstruct(flags + body)
-    run = project.run()
+    run = project.sconstruct(flags + body).run()
     assert run.compiles == passes("k.hip", "gfx90a:xnack+")
     assert "PACKAGE k.offload" in run.actions
     assert "EXTRACT part.gfx906.co" in run.actions
@@ -185,8 +170,7 @@ def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]
     """OffloadWrapper's bitcode reads as the module of llvm-offload-wrapper for the same bundle."""
     pytest.importorskip("llvmlite")
     project.environment["OFFLOAD_CLANG"] = llvm("clang")
-    project.sconstruct(WRAPPER + "env.OffloadWrapper('w.bc', bundle)\n")
-    project.build()
+    project.sconstruct(WRAPPER + "env.OffloadWrapper('w.bc', bundle)\n").build()
     ours = disassembled(llvm("llvm-dis"), project.folder / "w.bc")
     triple = next(
         line.split('"')[1] for line in ours.splitlines() if line.startswith("target triple")
@@ -202,8 +186,7 @@ def test_wrapped_bundle_registers(project: Project) -> None:
     """A program with OffloadWrapper's object registers the bundle when it starts."""
     project.sconstruct(
         WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
-    )
-    project.build()
+    ).build()
     assert project.start() == ["registered __CLANG_OFFLOAD_BUNDLE__"]
     assert images(project.folder / "prog")[1:] == [("hipv4", target) for target in BOTH]
     project.assert_up_to_date()
@@ -212,8 +195,7 @@ def test_wrapped_bundle_registers(project: Project) -> None:
 def test_wrapper_follows_its_images(project: Project) -> None:
     """Another code object is wrapped again; equal ones, and a comment, wrap nothing."""
     body = WRAPPER + "env.OffloadWrapper('w.o', bundle)\n"
-    project.sconstruct(body)
-    project.build()
+    project.sconstruct(body).build()
     source = project.folder / "k.hip"
     source.write_text(source.read_text() + "// a comment\n")
     assert "WRAP" not in project.run().output
@@ -237,8 +219,7 @@ def test_without_llvmlite(project: Project) -> None:
     root = project.environment["PYTHONPATH"]
     project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
     wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
-    project.sconstruct(WRAPPER + wrappers)
-    run = project.fails("-Q", "-k")
+    run = project.sconstruct(WRAPPER + wrappers).fails("-Q", "-k")
     assert "[w.bc] making a registration module needs llvmlite" in run.errors
     assert "pip install" in run.errors
     assert images(project.folder / "w.o")[1:] == [("hipv4", target) for target in BOTH]

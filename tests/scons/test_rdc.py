@@ -14,7 +14,6 @@ from offload_tool.passes.device_link import level_arguments
 from tests.scons.conftest import Project
 from tests.scons.relocatable import RELOCATABLE, one, two
 
-BOTH = ("gfx906", "gfx90a:xnack+")
 PROGRAM = "env.OffloadProgram('prog', ['one.hip', 'two.hip', 'runtime.c'])\n"
 TWO = two("hip")
 
@@ -35,8 +34,7 @@ def symbols(project: Project, name: str) -> set[str]:
 
 def test_what_is_registered_is_in_each_image(sources: Project) -> None:
     """Kernels of all sources, and a static device variable, are registered as images call them."""
-    sources.sconstruct(RELOCATABLE + PROGRAM)
-    sources.build()
+    sources.sconstruct(RELOCATABLE + PROGRAM).build()
     (variable,) = (line for line in sources.start() if "counter" in line)
     assert variable != "counter"  # made unique with the source's CUID
     for name in ("prog.gfx906.co", "prog.gfx90a_xnack+.co"):
@@ -47,8 +45,7 @@ def test_static_variable_that_device_code_uses_first(sources: Project) -> None:
     """Where the compiler gives such a variable two names, no program comes out of it."""
     use = "void* address_of_counter() { return &counter; }\n"
     sources.write("two.hip", TWO.replace(use, "") + use)
-    sources.sconstruct(RELOCATABLE + PROGRAM)
-    run = sources.run("-Q")
+    run = sources.sconstruct(RELOCATABLE + PROGRAM).run("-Q")
     if run.status:  # clang up to 22: it must know by then that host code asks for the variable
         assert re.search(r"undefined (hidden )?symbol: (counter|_ZL7counter)", run.errors)
         assert "[prog.gfx906.co]" in run.errors
@@ -58,16 +55,11 @@ def test_static_variable_that_device_code_uses_first(sources: Project) -> None:
         assert variable in symbols(sources, "prog.gfx906.co")
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["OFFLOAD_LINK_FLAGS=['--build-id=0x12']", "LINKFLAGS=['-O3']"],
-)
+@pytest.mark.parametrize("given", ["OFFLOAD_LINK_FLAGS=['--build-id=0x12']", "LINKFLAGS=['-O3']"])
 def test_flags_of_the_link(sources: Project, given: str) -> None:
     """OFFLOAD_LINK_FLAGS, and an -O of the program's link, reach the device links alone."""
-    sources.sconstruct(RELOCATABLE + PROGRAM)
-    sources.build()
-    sources.sconstruct(RELOCATABLE + f"env.Replace({given})\n" + PROGRAM)
-    run = sources.run()
+    sources.sconstruct(RELOCATABLE + PROGRAM).build()
+    run = sources.sconstruct(RELOCATABLE + f"env.Replace({given})\n" + PROGRAM).run()
     assert run.compiles == []
     assert run.actions[:2] == [
         "LINK [gfx906] prog.gfx906.co",
@@ -79,8 +71,7 @@ def test_flags_of_the_link(sources: Project, given: str) -> None:
 def test_missing_device_function(sources: Project) -> None:
     """A device function that no source defines fails the link by name, with no image left."""
     sources.write("two.hip", TWO.replace("int helper(", "int other(").replace("helper(2)", "1"))
-    sources.sconstruct(RELOCATABLE + PROGRAM)
-    run = sources.fails("-Q", "gfx906")
+    run = sources.sconstruct(RELOCATABLE + PROGRAM).fails("-Q", "gfx906")
     assert re.search(r"undefined (hidden )?symbol: helper\(int\)", run.errors)
     assert "[prog.gfx906.co]" in run.errors
     assert not (sources.folder / "prog.gfx906.co").exists()
@@ -102,8 +93,7 @@ def test_level_is_the_drivers(llvm: Callable[[str], str], flag: str, tmp_path: P
 @pytest.mark.llvm
 def test_image_is_what_clang_links(sources: Project, llvm: Callable[[str], str]) -> None:
     """Clang's own -fgpu-rdc link of the same bitcode gives the same image."""
-    sources.sconstruct(RELOCATABLE + PROGRAM)
-    sources.build("gfx906")
+    sources.sconstruct(RELOCATABLE + PROGRAM).build("gfx906")
     command = [
         *(llvm("clang"), "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib", "-nostdlib"),
         *("-fuse-ld=lld", "one.gfx906.bc", "two.gfx906.bc", "-o", "theirs.co"),
@@ -118,12 +108,11 @@ def test_image_is_what_clang_links(sources: Project, llvm: Callable[[str], str])
 def test_ways_to_name_a_device_archive(project: Project, libs: str) -> None:
     """A device archive of the build takes part in device links by its name, and as a node."""
     project.write("lib.hip", "__attribute__((device)) int lib(int x) { return x; }\n")
-    project.sconstruct(
+    run = project.sconstruct(
         "env.Replace(OFFLOAD_RDC=True, OFFLOAD_ARCH='gfx906', LIBPATH='.')\n"
         "geo = env.OffloadArchive('geo', 'lib.hip')\n"
         f"env.OffloadProgram('prog', ['k.hip', 'runtime.c'], LIBS={libs})\n"
-    )
-    run = project.run("-n")
+    ).run("-n")
     assert "ARCHIVE [gfx906] libgeo.gfx906.a" in run.actions, run.output + run.errors
 
 
@@ -133,5 +122,4 @@ def test_flags_of_two_words(project: Project) -> None:
     project.sconstruct(
         "env.Append(CCFLAGS=['--config', './host.cfg', '-mllvm', '-inline-threshold=5'])\n"
         "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_RDC=True)\n"
-    )
-    project.build_once()
+    ).build_once()

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
 from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons.pch import PCH_FOLDER
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, found_toolchain, missing
 from tests.scons.conftest import Run, empty_project, flagged_clang
 from tests.scons.nvidia import write_tools
 
@@ -353,10 +352,7 @@ def measure(
     asked = {cell.callspec.params["language"] for cell in cells if hasattr(cell, "callspec")}
 
     def make_all(name: str) -> dict[str, Counts]:
-        try:
-            toolchain = find_toolchain()
-        except CompilerError as error:
-            missing(f"a compiler ({error})")
+        toolchain = found_toolchain()
         if name == "OpenMP" and host_runtime(toolchain) is None:
             missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
         tree = Tree(folders[name] / "project", LANGUAGES[name])

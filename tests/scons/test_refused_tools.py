@@ -22,8 +22,7 @@ ORDERS = {
 @pytest.mark.parametrize("body", ORDERS.values(), ids=ORDERS.keys())
 def test_ninja_tool(project: Project, body: str) -> None:
     """In whatever order the tools are loaded, a message says why, where, and what to do instead."""
-    project.sconstruct(body)
-    run = project.fails()
+    run = project.sconstruct(body).fails()
     assert "cannot be built through SCons's experimental tool 'ninja'" in run.errors
     assert "offload-tool compile" in run.errors
     assert "project/SConstruct" in run.errors.splitlines()[-1]
@@ -40,6 +39,5 @@ def test_ninja_tool_without_nodes(project: Project) -> None:
     """Where there are no nodes of ours, SCons's tool may do what it does."""
     project.sconstruct(
         NINJA + "env.Tool('ninja')\nenv['NINJA_DISABLE_AUTO_RUN'] = 1\nenv.Object('runtime.c')\n"
-    )
-    project.done()
+    ).done()
     assert (project.folder / "build.ninja").exists()

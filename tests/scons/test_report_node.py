@@ -38,11 +38,10 @@ def test_comparison(project: Project) -> None:
     project.sconstruct(
         "env.OffloadReport('page.html', env.OffloadBundle('k.hip'),\n"
         "    OFFLOAD_REPORT_BEFORE='#kept builds/old.hipfb', OFFLOAD_REPORT_FLAGS=['--demangle'])\n"
-    )
-    assert project.run("k.hipfb").output
+    ).build("k.hipfb")
     kept = project.folder / "kept builds" / "old.hipfb"
     kept.parent.mkdir()
-    kept.write_bytes((project.folder / "k.hipfb").read_bytes())
+    kept.write_bytes(project.read("k.hipfb"))
     project.run()
     page = project.folder / "page.html"
     assert "<p>Nothing changed.</p>" in page.read_text()
@@ -52,7 +51,7 @@ def test_comparison(project: Project) -> None:
     )
     assert "REPORT page.html" in project.run().output
     assert 'id="changed-targets"' in page.read_text()
-    kept.write_bytes((project.folder / "k.hipfb").read_bytes())
+    kept.write_bytes(project.read("k.hipfb"))
     assert "REPORT page.html" in project.run().output
     assert "<p>Nothing changed.</p>" in page.read_text()
 
@@ -64,8 +63,7 @@ def test_maker_is_asked_late(project: Project) -> None:
         "import offload_tool.scons.extras.report\n"
         "offload_tool.scons.extras.report._maker = lambda: 1 / 0\n"
         "env.OffloadReport('page.html', env.OffloadBundle('k.hip'))\n"
-    )
-    project.done("k.hipfb")
+    ).done("k.hipfb")
     assert "ZeroDivisionError" in project.run("page.html").errors
 
 

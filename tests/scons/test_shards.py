@@ -119,7 +119,7 @@ def test_workflow_of_the_documentation(project: Project, tmp_path: Path) -> None
         shutil.copytree(shard.folder / "cache", joined.folder / "cache", dirs_exist_ok=True)
     assert joined.build(*join_command.split()) == ["saxpy.hip host"]
     project.build()
-    assert (joined.folder / "saxpy").read_bytes() == (project.folder / "saxpy").read_bytes()
+    assert joined.read("saxpy") == project.read("saxpy")
 
 
 @pytest.mark.parametrize("form", ["kpack", "archive", "bundle"])
@@ -140,7 +140,7 @@ def test_finished_files_become_those_of_all(project: Project, tmp_path: Path, fo
     project.build()
     if form == "kpack":
         first, second = (made.folder for made in builds)
-        assert (first / "prog").read_bytes() == (project.folder / "prog").read_bytes()
+        assert (first / "prog").read_bytes() == project.read("prog")
         shutil.copytree(second / ".kpack", first / ".kpack", dirs_exist_ok=True)
         archives = {path.name: path.read_bytes() for path in (first / ".kpack").iterdir()}
         expected = (project.folder / ".kpack").iterdir()
@@ -148,7 +148,7 @@ def test_finished_files_become_those_of_all(project: Project, tmp_path: Path, fo
         return
     name = {"archive": "libprog.a", "bundle": "prog.hipfb"}[form]
     merge_files([made.folder / name for made in builds], tmp_path / name)
-    assert (tmp_path / name).read_bytes() == (project.folder / name).read_bytes()
+    assert (tmp_path / name).read_bytes() == project.read(name)
 
 
 @pytest.mark.parametrize(("flag", "is_equal"), [("-cuid=k", True), ("-fuse-cuid=hash", False)])
@@ -168,4 +168,4 @@ def test_objects_of_the_driver(
             merge_files(objects, project.folder / "merged.o")
         return
     merge_files(objects, project.folder / "merged.o")
-    assert (project.folder / "merged.o").read_bytes() == (project.folder / "all.o").read_bytes()
+    assert project.read("merged.o") == project.read("all.o")

@@ -51,8 +51,7 @@ def test_wrong_sources(project: Project) -> None:
         "                assert message in str(error), error\n"
         "            else:\n"
         "                raise AssertionError(builder, message)\n"
-    )
-    project.build("-n", "k.hip")
+    ).build("-n", "k.hip")
 
 
 def test_missing_file(project: Project) -> None:
@@ -82,9 +81,8 @@ def test_file_given_for_two_targets(project: Project) -> None:
     project.sconstruct(
         "env.OffloadBundle('b.hipfb', ['a.co', 'a.co'], OFFLOAD_TARGETS=[\n"
         "    'hip-amdgcn-amd-amdhsa--gfx906', 'hip-amdgcn-amd-amdhsa--gfx908'])\n"
-    )
-    project.build()
-    assert (project.folder / "b.hipfb").read_bytes().count(b"code") == 2
+    ).build()
+    assert project.read("b.hipfb").count(b"code") == 2
 
 
 def test_sources_of_one_name(project: Project) -> None:

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.conftest import identity
-from tests.scons.conftest import Project
+from tests.scons.conftest import NODES, Project
 from tests.scons.unseen_cases import CASES, Case
 
 OUTPUTS = ("k.gfx906.co", "k.host.o")
 QUIET = ("-nogpuinc", "-nogpulib")
-NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 
 
 @dataclass
@@ -93,7 +92,7 @@ def clean(
     for path in project.folder.glob(".*.manifest"):
         path.unlink()
     good, _ = builder(project, case, flags)
-    made = {name: (project.folder / name).read_bytes() for name in OUTPUTS} if good else {}
+    made = {name: project.read(name) for name in OUTPUTS} if good else {}
     shutil.rmtree(project.folder)
     aside.rename(project.folder)
     return good, made

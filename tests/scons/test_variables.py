@@ -111,10 +111,9 @@ def test_environments_share_no_default() -> None:
 
 def test_builders_read_texts(project: Project) -> None:
     """Builders, and the archives of ``OFFLOAD_KPACK``, take "0" and "no" for False."""
-    project.sconstruct(
+    assert project.sconstruct(
         "env.Replace(OFFLOAD_KPACK=ARGUMENTS['kpack'], OFFLOAD_RDC=ARGUMENTS['rdc'])\n"
         "env.OffloadProgram('prog', ['k.hip', 'runtime.c'], OFFLOAD_ARCH='gfx906')\n"
-    )
-    assert project.build("kpack=0", "rdc=no") == passes("k.hip", "gfx906", "host")
+    ).build("kpack=0", "rdc=no") == passes("k.hip", "gfx906", "host")
     assert not (project.folder / ".kpack").exists()
     assert (project.folder / "k.gfx906.co").exists()

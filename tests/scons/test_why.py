@@ -22,8 +22,7 @@ def built(project: Project) -> Project:
     project.write("two/h.h", "#define ADD 1\n")
     project.write("one/other.h", "")
     project.write("k.hip", '#include "h.h"\n' + KERNEL)
-    project.sconstruct(NODES)
-    project.build()
+    project.sconstruct(NODES).build()
     return project
 
 

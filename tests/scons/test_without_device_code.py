@@ -48,8 +48,7 @@ def test_bundle_is_where_it_is_asked_for(project: Project) -> None:
             host = f"int host_{name}() {{ return 1; }}\n"
             project.write(f"{kind}/{name}.hip", HEAD + text + host)
         project.write(f"{kind}/beside.hip", "int beside() { return 1; }\n")
-    project.sconstruct(BODY.format(names=list(SOURCES)))
-    project.build("-j2")
+    project.sconstruct(BODY.format(names=list(SOURCES))).build("-j2")
     found = {
         f"{kind}/{result.format(name)}"
         for kind in ("plain", "rdc")

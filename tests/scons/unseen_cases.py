@@ -8,10 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.scons.conftest import KERNEL
+from tests.scons.conftest import BODY, ONE, TWO
 
-BODY = KERNEL.replace("VALUE", "HERE")
-ONE, TWO = "#define HERE 1\n", "#define HERE 2\n"
 ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n'
 ASSEMBLED_ALSO = 'asm(".section .table,\\"a\\"\\n.include \\"data\\"\\n.text");\n'
 
@@ -154,17 +152,10 @@ CASES: dict[str, Case] = {
         flags=["-Ia", "-Ib"],
     ),
     "folder of a link becomes a copy": Case(
-        "#include <x.h>\n",
-        [copies("b", "a")],
-        layered(),
-        [links("b", "a")],
-        ["-Ia", "-Ib", "-Ic"],
+        "#include <x.h>\n", [copies("b", "a")], layered(), [links("b", "a")], ["-Ia", "-Ib", "-Ic"]
     ),
     "folder of a copy becomes a link": Case(
-        "#include <x.h>\n",
-        [links("b", "a")],
-        layered(at_once=True),
-        flags=["-Ia", "-Ib", "-Ic"],
+        "#include <x.h>\n", [links("b", "a")], layered(at_once=True), flags=["-Ia", "-Ib", "-Ic"]
     ),
     "order of folders by links": Case(
         "#include <x.h>\n",
@@ -391,12 +382,10 @@ FOUND: dict[str, Found] = {
         "#define NAME <value.h>\n" + asks("NAME", "#include NAME"), files=NOT_THERE
     ),
     "__has_include in a macro": Found(
-        f"#define ASK __has_include(<value.h>)\n#if ASK\n{TWO}#else\n{ONE}#endif\n",
-        files=NOT_THERE,
+        f"#define ASK __has_include(<value.h>)\n#if ASK\n{TWO}#else\n{ONE}#endif\n", files=NOT_THERE
     ),
     "__has_include in a header": Found(
-        '#include "first/h.h"\n',
-        files={"first/h.h": asks('"value.h"', '#include "value.h"')},
+        '#include "first/h.h"\n', files={"first/h.h": asks('"value.h"', '#include "value.h"')}
     ),
     "__has_include_next": Found(
         appears=("second/value.h", TWO),

@@ -91,11 +91,7 @@ def test_cuda_of_variables_and_path(tmp_path: Path) -> None:
     """CUDA_PATH goes before CUDA_HOME, and that before the toolkit of the nvcc on PATH."""
     folders = [write_cuda(tmp_path / name, 12090) for name in "abc"]
     nvcc = write_program(folders[2] / "bin/nvcc")
-    environ = {
-        "CUDA_PATH": str(folders[0]),
-        "CUDA_HOME": str(folders[1]),
-        "PATH": str(nvcc.parent),
-    }
+    environ = {"CUDA_PATH": str(folders[0]), "CUDA_HOME": str(folders[1]), "PATH": str(nvcc.parent)}
     found = cuda_installations(environ)[:3]
     assert [item.path for item in found] == list(map(str, folders))
     assert {item.version for item in found} == {"12.9"}
