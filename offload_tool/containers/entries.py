@@ -18,8 +18,7 @@ from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
-    from offload_tool.formats.cuda.fatbin import CudaImage
-    from offload_tool.formats.cuda.fatbin_payload import Packed
+    from offload_tool.formats.cuda.fatbin import CudaImage, Packed
     from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
 
 
@@ -85,7 +84,7 @@ class LastPayload:
 
         :raises FormatError: the payload is damaged.
         """
-        from offload_tool.formats.cuda.fatbin_payload import decompressed
+        from offload_tool.formats.cuda.fatbin import decompressed
 
         if packed != self._packed:
             self._packed, self._content = None, b""  # free the old content first

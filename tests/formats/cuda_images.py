@@ -13,11 +13,11 @@ import zstandard
 
 from offload_tool.formats.cuda.fatbin import (
     CudaImage,
+    decompressed,
     image_content,
     plan_entries,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.fatbin_payload import decompressed
 
 PROCESSORS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")
 PROCESSORS += ("sm_103f", "sm_120", "sm_120a", "sm_121f")
