@@ -11,7 +11,7 @@ import pytest
 
 from offload_tool.containers.find import has_relocatable_code, relocatable_kinds
 from offload_tool.errors import OffloadError
-from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code
+from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.formats.offload_binary import ImageKind
@@ -164,7 +164,7 @@ def test_host_code(assemble: Make) -> None:
         ".globl __cudaRegisterLinkedBinary_1_one", "__cudaRegisterLinkedBinary_1_one: ret"
     )
     assert asks.wanted == ["_1_one"]
-    assert (asks | serves).wanted == []
+    assert union(asks, serves).wanted == []
     entry = '.section {},"aw"\n.quad 0\n.short 1, {}\n.zero 44'
     assert read(entry.format("llvm_offload_entries", 2)).has_entries
     assert not read(entry.format("llvm_offload_entries", 4)).has_entries
