@@ -63,6 +63,11 @@ class Bundle:
     size: int
     """Bytes from the magic to the end of the last code object."""
 
+    def image(self, data: memoryview, entry: BundleEntry) -> memoryview:
+        """Return the code object of `entry` as a slice of `data`, which contains the bundle."""
+        start = self.offset + entry.offset
+        return data[start : start + entry.size]
+
 
 @frozen
 class BundleLayout:
