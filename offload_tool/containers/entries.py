@@ -18,8 +18,7 @@ from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
-    from offload_tool.formats.cuda.fatbin import CudaImage
-    from offload_tool.formats.cuda.fatbin_payload import Packed
+    from offload_tool.formats.cuda.fatbin import CudaImage, Packed
     from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
 
 
@@ -85,7 +84,7 @@ class LastPayload:
 
         :raises FormatError: the payload is damaged.
         """
-        from offload_tool.formats.cuda.fatbin_payload import decompressed
+        from offload_tool.formats.cuda.fatbin import decompressed
 
         if packed != self._packed:
             self._packed, self._content = None, b""  # free the old content first
@@ -216,17 +215,17 @@ def object_entries(
     source: InputFile,
     *,
     path: StrPath,
-    check: Callable[..., None] | None = None,
+    unbundling: bool = False,
 ) -> list[StoredEntry]:
     """Read an object bundle, in section order; an object without a bundle has no entries.
 
-    :raises ContentError: the object file is broken, or `check` rejects it.
+    :raises ContentError: the object file is broken, or, for `unbundling`, was linked by `ld -r`.
     """
-    from offload_tool.formats.bundle.object_file import read_object_bundle
+    from offload_tool.formats.bundle.object_file import read_object_bundle, refuse_merged
 
     found = read_object_bundle(source.data, path=path)
-    if check is not None:
-        check(found, path=path)
+    if unbundling:
+        refuse_merged(found, path=path)
     return [
         StoredEntry(entry.id, source, entry.offset, entry.size, entry.is_host_marker)
         for entry in found

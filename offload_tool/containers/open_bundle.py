@@ -187,7 +187,13 @@ def open_bundle(
             content, report = source, None
             entries, end = _read_plain(source, position, file_type, wanted)
             if end == position:  # not a bundle
-                _check_rest(source, position, containers)
+                # LLVM accepts bytes after uncompressed bundles.
+                if containers and containers[-1].report is not None:
+                    found = bytes(source.data[position : position + 8])
+                    message = (
+                        f"expected zeros or another bundle after a compressed one, found {found!r}"
+                    )
+                    raise FormatError(message, path=source.path, offset=position)
                 break
         if report is not None:
             entries = [replaced(entry, is_decompressed=True) for entry in entries]
@@ -206,29 +212,15 @@ def _read_plain(
         comment = COMMENT_MARKS[file_type]
         return text_entries(source, comment, path=path, wanted=wanted), len(source)
     if not is_bundle(source.data, position):
-        entries = None
         if file_type == "o" and position == 0:
-            entries = _object_entries(source, unbundling=wanted is not None)
-        return ([], position) if entries is None else (entries, len(source))
+            from offload_tool.formats.bundle.object_file import is_object_file
+
+            if is_object_file(source.data):
+                unbundling = wanted is not None
+                return object_entries(source, path=path, unbundling=unbundling), len(source)
+        return [], position
     bundle, found = binary_bundle(source, position, path=path)
     return found, position + bundle.size
-
-
-def _object_entries(source: InputFile, *, unbundling: bool) -> list[StoredEntry] | None:
-    """Read an object bundle; return None if the file is not an object file."""
-    from offload_tool.formats.bundle.object_file import is_object_file, refuse_merged
-
-    if is_object_file(source.data) is None:
-        return None
-    return object_entries(source, path=source.path, check=refuse_merged if unbundling else None)
-
-
-def _check_rest(source: InputFile, position: int, containers: Sequence[Container]) -> None:
-    """Accept bytes after uncompressed bundles, as LLVM does; reject them after a compressed one."""
-    if containers and containers[-1].report is not None:
-        found = bytes(source.data[position : position + 8])
-        message = f"expected zeros or another bundle after a compressed one, found {found!r}"
-        raise FormatError(message, path=source.path, offset=position)
 
 
 def _is_compressed(data: memoryview, position: int) -> bool:

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from itertools import cycle
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import zstandard
 
@@ -67,13 +67,6 @@ _SKIPPABLE_MAGIC, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 _SKIPPABLE_HEADER = struct.Struct("<II")
 _ZLIB_MAX_RATIO = 1032
 _ZLIB_INPUT = 1 << 16
-
-
-class _Engine(Protocol):
-    """The common interface of both libraries for compression in chunks."""
-
-    def compress(self, data: memoryview, /) -> bytes: ...
-    def flush(self) -> bytes: ...
 
 
 class BackgroundHash:
@@ -156,24 +149,23 @@ def compress(
     :raises UsageError: zlib has no such level.
     """
     if method == "zlib":
-        return _run(_zlib_compressor(-1 if level is None else level), chunks)
+        level = -1 if level is None else level
+        if not -1 <= level <= 9:
+            raise UsageError(f"zlib's compression levels are -1 to 9, not {level}")
+        return _run(zlib.compressobj(level), chunks)
     return _run(_zstd_compressor(3 if level is None else level, size), chunks)
 
 
-def _run(engine: _Engine, chunks: Iterable[memoryview]) -> Iterator[bytes]:
+def _run(
+    engine: zlib._Compress | zstandard.ZstdCompressionObj, chunks: Iterable[memoryview]
+) -> Iterator[bytes]:
     for chunk in chunks:
         if packed := engine.compress(chunk):
             yield packed
     yield engine.flush()
 
 
-def _zlib_compressor(level: int) -> _Engine:
-    if not -1 <= level <= 9:
-        raise UsageError(f"zlib's compression levels are -1 to 9, not {level}")
-    return zlib.compressobj(level)
-
-
-def _zstd_compressor(level: int, size: int) -> _Engine:
+def _zstd_compressor(level: int, size: int) -> zstandard.ZstdCompressionObj:
     level = max(-(1 << 17), min(level, zstandard.MAX_COMPRESSION_LEVEL))
     job_size = _job_size(level, size)
     parameters = zstandard.ZstdCompressionParameters(

@@ -123,11 +123,11 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
     :raises FormatError: as `bitcode_symbols`.
     """
     # Few host objects are bitcode, and reading them needs many modules.
-    from offload_tool.formats.bitcode.module import bitcode_symbols, bitcode_undefined
+    from offload_tool.formats.bitcode.module import bitcode_symbols
 
     undefined, defined = (
         set(names.decode("utf-8", "surrogateescape").split("\0"))
-        for names in (bitcode_undefined(data), bitcode_symbols(data))
+        for names in (bitcode_symbols(data, undefined=True), bitcode_symbols(data))
     )
     return HipHostCode(
         any(name.startswith(_ENTRY_SYMBOL) for name in defined),

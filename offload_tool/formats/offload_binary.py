@@ -152,8 +152,7 @@ class OffloadImage:
     @property
     def image_kind_name(self) -> str:
         """``object``, ``bitcode``, ...; ``unknown`` for a number without a name."""
-        known = self.image_kind in _IMAGE_KINDS
-        return ImageKind(self.image_kind).name.lower() if known else "unknown"
+        return _IMAGE_KIND_NAMES.get(self.image_kind, "unknown")
 
     @property
     def offload_kind_name(self) -> str:
@@ -175,7 +174,7 @@ class OffloadImage:
         return data[self.offset : self.offset + self.size]
 
 
-_IMAGE_KINDS = frozenset(kind.value for kind in ImageKind)
+_IMAGE_KIND_NAMES = {kind.value: kind.name.lower() for kind in ImageKind}
 
 
 @frozen

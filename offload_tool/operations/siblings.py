@@ -96,7 +96,8 @@ def _code_of(
             if not is_elf(data):
                 continue
             digest = hashlib.blake2b()
-            for part in read_machine_code(data, path=found.label).loaded:
+            _, loaded = read_machine_code(data, path=found.label)
+            for part in loaded:
                 digest.update(len(part).to_bytes(8, "little"))
                 digest.update(part)
         except ContentError as error:

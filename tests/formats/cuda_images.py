@@ -12,11 +12,11 @@ import zstandard
 
 from offload_tool.formats.cuda.fatbin import (
     CudaImage,
+    decompressed,
     image_content,
     plan_entries,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.fatbin_payload import decompressed
 from tests.conftest import run_tool
 
 PROCESSORS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")

@@ -22,7 +22,7 @@ ENTRIES = [
 def entries(path: Path) -> dict[str, bytes]:
     data = memoryview(path.read_bytes())
     bundle = read_bundle(data, path=path)
-    return {entry.id: bytes(data[entry.offset :][: entry.size]) for entry in bundle.entries}
+    return {entry.id: bytes(bundle.image(data, entry)) for entry in bundle.entries}
 
 
 def test_device_objects(project: Project) -> None:

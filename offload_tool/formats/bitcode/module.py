@@ -102,33 +102,23 @@ def is_bitcode(data: memoryview) -> bool:
     return data[:4] in BITCODES
 
 
-def bitcode_symbols(data: memoryview) -> bytes:
-    """Return the names of the defined external symbols of a module, each ended by NUL.
+def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
+    """Return the names of the defined or `undefined` external symbols of a module.
 
-    The order is LLVM's: functions, variables, aliases, ifuncs, symbols of assembler code.
+    Each is ended by NUL. The order is LLVM's: functions, variables, aliases, ifuncs, symbols of
+    assembler code.
 
     :raises FormatError: the module is broken.
     :raises UnsupportedError: it has no symbol table.
     """
-    return _symbols(data, 0)
-
-
-def bitcode_undefined(data: memoryview) -> bytes:
-    """Return the names of the undefined symbols of a module, as `bitcode_symbols` does.
-
-    :raises ContentError: as `bitcode_symbols`.
-    """
-    return _symbols(data, _UNDEFINED)
-
-
-def _symbols(data: memoryview, undefined: int) -> bytes:
     module = unwrap_bitcode(data)
     tables = _find_tables(module)
     if tables is None:
         raise UnsupportedError(
             "bitcode without a symbol table; write it with clang or opt, not llvm-as or llvm-link"
         )
-    return _read_symbols(*tables, _NAMES_BUDGET * len(module), undefined | _GLOBAL)
+    wanted = _GLOBAL | (_UNDEFINED if undefined else 0)
+    return _read_symbols(*tables, _NAMES_BUDGET * len(module), wanted)
 
 
 def bitcode_triple(data: memoryview) -> str:

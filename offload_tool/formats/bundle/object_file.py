@@ -39,10 +39,8 @@ from offload_tool.io.limits import budget
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
-SECTION_PREFIX = MAGIC.decode()
 HOST_MARKER = b"\0"
 """The content of the host's section."""
-_PREFIX = MAGIC
 _HOST_KIND = "host-"
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MACH_O = {
@@ -120,12 +118,12 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
     return tuple(
         _make_entry(data, name, offset, size)
         for name, offset, size in sections
-        if name.startswith(_PREFIX)
+        if name.startswith(MAGIC)
     )
 
 
 def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> ObjectEntry:
-    entry_id = name[len(_PREFIX) :].decode("utf-8", "surrogateescape")
+    entry_id = name[len(MAGIC) :].decode("utf-8", "surrogateescape")
     is_host = entry_id.startswith(_HOST_KIND)
     markers = is_host and not _NOT_ZERO.search(data, offset, offset + size)
     return ObjectEntry(entry_id, offset, size, size if markers else 0)
@@ -143,7 +141,7 @@ def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None
                 f"`ld -r` made this of {entry.host_markers} bundled objects and glued their code "
                 "objects together; unbundle these objects before they are linked"
             )
-            field = SECTION_PREFIX + entry.id
+            field = MAGIC.decode() + entry.id
             raise UnsupportedError(message, path=path, offset=entry.offset, field=field)
     counts = Counter(entry.id for entry in entries)
     for name, count in counts.items():
@@ -173,7 +171,7 @@ def plan_object_bundle(
             raise UsageError(
                 f"{counts[name]} entries have the bundle entry ID '{name}'{where}; each must differ"
             )
-    added = [(_PREFIX + name.encode("utf-8", "surrogateescape"), size) for name, size in items]
+    added = [(MAGIC + name.encode("utf-8", "surrogateescape"), size) for name, size in items]
     return plan_sections(host, added, path=path)
 
 
@@ -185,7 +183,7 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     :raises UnsupportedError: another section refers to the bundle's sections.
     :raises LimitError: alignments would make the file far longer.
     """
-    plan = _editor(host, path)(host, removed=lambda name: name.startswith(_PREFIX), path=path)
+    plan = _editor(host, path)(host, removed=lambda name: name.startswith(MAGIC), path=path)
     budget(len(host)).look(plan.size, path)
     return plan
 

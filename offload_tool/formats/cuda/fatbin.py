@@ -68,12 +68,12 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.cuda.fatbin_payload import SCRAMBLED, Packed
+from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
 from offload_tool.formats.cuda.ptx import ptx_version, shortened
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.io import StrPath
+from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -97,6 +97,9 @@ _64BIT, _LINUX = 0x1, 0x10
 _METHODS = {"lz4": 0x2000, "zstd": 0x8000}
 _UNKNOWN_METHODS = 0x1000, 0x4000
 _SCRAMBLED = 0x10000
+_LZ4_RATIO, _LZ4_LAST = 255, 64
+"""Most bytes that one of an LZ4 block stands for, and that its last token can add."""
+_PAYLOAD = "payload of a CUDA image"
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
 _SUFFIXES = {"": 0, "a": _ARCH_SPECIFIC, "f": _FAMILY_SPECIFIC}
 _FINISHED_BY_DRIVER = 0x1000000
@@ -125,6 +128,30 @@ class _EntryHeader(NamedTuple):
     flags: int
     zero: int
     unpacked: int
+
+
+@frozen
+class Packed:
+    """A compressed payload, as recorded in the header."""
+
+    offset: int
+    """Offset of its first byte in the data."""
+    stored_size: int
+    """Bytes, without padding."""
+    size: int
+    """Decompressed size in bytes."""
+    method: str
+    """``lz4``, ``zstd``, or ``flag 0x...`` if unknown."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this package can decompress it."""
+        return self.method in ("lz4", "zstd")
+
+    @property
+    def end(self) -> int:
+        """End of the payload in the data."""
+        return self.offset + self.stored_size
 
 
 @frozen
@@ -289,7 +316,8 @@ class _Reader:
     def _packed(self, row: _EntryHeader) -> Packed | None:
         start = self.position + row.header_size
         if row.flags & _SCRAMBLED:
-            return Packed(start, row.packed or row.payload, row.unpacked or row.payload, SCRAMBLED)
+            how = f"flag {_SCRAMBLED:#x}: scrambled"
+            return Packed(start, row.packed or row.payload, row.unpacked or row.payload, how)
         methods = [name for name, flag in _METHODS.items() if row.flags & flag]
         methods += [f"flag {flag:#x}" for flag in _UNKNOWN_METHODS if row.flags & flag]
         if not methods:
@@ -400,6 +428,69 @@ def _content_size(content: memoryview, image_kind: str) -> int:
         if max(least, size - _ALIGNMENT + 1) <= end <= size:
             return int(end)
     return size
+
+
+# -- payloads --------------------------------------------------------------------------
+
+
+def decompressed(data: memoryview, packed: Packed, *, path: StrPath | None = None) -> bytes:
+    """Decompress a payload of `data` to exactly `packed.size` bytes.
+
+    Impossible sizes are rejected before memory is allocated.
+
+    :raises FormatError: the payload is damaged, or its size is impossible or wrong.
+    :raises UnsupportedError: its compression is unknown.
+    :raises LimitError: the content exceeds the run's budget.
+    """
+    if not packed.is_readable:
+        message = f"cannot be unpacked: how is not publicly known ({packed.method})"
+        raise UnsupportedError(message, path=path, offset=packed.offset, field=_PAYLOAD)
+    unpack = _from_lz4 if packed.method == "lz4" else _from_zstd
+    content = unpack(data, packed, path)
+    if len(content) != packed.size:
+        message = f"expected {packed.size} bytes when unpacked, found {len(content)}"
+        raise _payload_error(packed, path, message)
+    return content
+
+
+def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
+    import lz4.block
+
+    most = packed.stored_size * _LZ4_RATIO + _LZ4_LAST
+    if packed.size > most:
+        message = f"expected at most {most} bytes unpacked (what the LZ4 block can hold), found "
+        raise _payload_error(packed, path, f"{message}{packed.size}")
+    budget(packed.stored_size).unpack(packed.size, path)
+    try:
+        stored = data[packed.offset : packed.end]
+        content: bytes = lz4.block.decompress(stored, uncompressed_size=packed.size)
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        raise _payload_error(packed, path, f"the LZ4 block is damaged ({error})") from error
+    return content
+
+
+def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
+    import zstandard
+
+    from offload_tool.formats.codec import ZstdStream
+
+    stream = ZstdStream(data, packed.offset, packed.end, path)
+    if stream.exact not in (None, packed.size) or packed.size > stream.most:
+        what = f"at most {stream.most}" if stream.exact is None else str(stream.exact)
+        message = f"expected {what} bytes unpacked (what the zstd frame says), found {packed.size}"
+        raise _payload_error(packed, path, message)
+    budget(packed.stored_size).unpack(packed.size, path)
+    try:
+        stored = data[packed.offset : packed.end]
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=packed.size)
+    except zstandard.ZstdError as error:
+        if shortage(error):
+            raise MemoryError from error
+        raise _payload_error(packed, path, f"the zstd frame is damaged ({error})") from error
+
+
+def _payload_error(packed: Packed, path: StrPath | None, message: str) -> FormatError:
+    return FormatError(message, path=path, offset=packed.offset, field=_PAYLOAD)
 
 
 # -- writing ---------------------------------------------------------------------------

@@ -206,7 +206,8 @@ def plan_embedding(
         is_bundle = name.startswith(FATBIN)
         section, binding = (1, _STB_GLOBAL) if is_bundle else (2, _STB_WEAK)
         length = size if is_bundle else _HANDLE_SIZE
-        symbols += _symbol(offset, binding, section, length)
+        row = (offset, binding << 4 | STT_OBJECT, _STV_HIDDEN, section, 0, length)
+        symbols += _ELF.symbol.pack(*row)
 
     symbols_at = _align(start + size, 8)
     names = offsets[len(defined) :]
@@ -234,10 +235,6 @@ def plan_embedding(
         Literal(headers_at, table),
     )
     return FilePlan(pieces, headers_at + len(table))
-
-
-def _symbol(name: int, binding: int, section: int, size: int) -> bytes:
-    return _ELF.symbol.pack(name, binding << 4 | STT_OBJECT, _STV_HIDDEN, section, 0, size)
 
 
 def _align(position: int, alignment: int) -> int:

@@ -13,7 +13,7 @@ Source: the gABI. It applies to AMD's code objects and to cubins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.cuda.ptx import is_ptx, read_ptx_kernels
@@ -98,17 +98,13 @@ def read_kernels(
     raise UnsupportedError(message, path=path)
 
 
-class MachineCode(NamedTuple):
-    """Machine code of one ELF file; all values are views of its bytes."""
+def read_machine_code(
+    data: memoryview, *, path: StrPath | None = None
+) -> tuple[dict[str, memoryview], list[memoryview]]:
+    """Return an ELF file's functions by name, and the code and data that a device loads.
 
-    functions: dict[str, memoryview]
-    """Functions by name, without those whose code is not within one section."""
-    loaded: list[memoryview]
-    """The code and data that a device loads, by section or by segment."""
-
-
-def read_machine_code(data: memoryview, *, path: StrPath | None = None) -> MachineCode:
-    """Read the machine code of an ELF file.
+    The latter are by section or by segment. All are views of `data`. Functions whose code is not
+    within one section are left out.
 
     :raises FormatError: its tables are broken.
     """
@@ -124,7 +120,7 @@ def read_machine_code(data: memoryview, *, path: StrPath | None = None) -> Machi
             for row in read_elf_segments(data, path=path)
             if row.p_type == PT_LOAD
         ]
-    return MachineCode(_functions(tables), loaded)
+    return _functions(tables), loaded
 
 
 def _functions(tables: ElfTables) -> dict[str, memoryview]:

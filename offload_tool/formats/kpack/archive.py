@@ -181,8 +181,20 @@ class _KpackReader:
 
     def read(self) -> KpackArchive:
         self.toc = self._table_offset()
+        seen: set[str] = set()
         with reading(self.data[self.toc :], self._refusal) as reader:
-            return self._read(reader)
+            for key in reader.map_keys("the map of the table", "a key of the table"):
+                if key in seen:
+                    raise self._refusal(f"the key {key!r} is there twice")
+                seen.add(key)
+                self._read_value(reader, key)
+            at = self.toc + reader.position
+        if at != len(self.data):
+            message = f"expected the end of the file behind the table, found {len(self.data) - at} "
+            raise self._error(message + "bytes more; AMD's two readers differ here", at, "toc")
+        images = tuple(self._images())
+        group, _, scheme = self.texts.values()
+        return KpackArchive(group, self.target_ids, scheme, images, tuple(self.unknown))
 
     def _table_offset(self) -> int:
         if len(self.data) < _HEADER.size:
@@ -198,21 +210,6 @@ class _KpackReader:
             message = f"expected {_HEADER.size} to {len(self.data) - 1}, found {toc}; the file may "
             raise self._error(message + "be cut short", 8, "offset of the table of contents")
         return int(toc)
-
-    def _read(self, reader: MessagePackReader) -> KpackArchive:
-        seen: set[str] = set()
-        for key in reader.map_keys("the map of the table", "a key of the table"):
-            if key in seen:
-                raise self._refusal(f"the key {key!r} is there twice")
-            seen.add(key)
-            self._read_value(reader, key)
-        at = self.toc + reader.position
-        if at != len(self.data):
-            message = f"expected the end of the file behind the table, found {len(self.data) - at} "
-            raise self._error(message + "bytes more; AMD's two readers differ here", at, "toc")
-        images = tuple(self._images())
-        group, _, scheme = self.texts.values()
-        return KpackArchive(group, self.target_ids, scheme, images, tuple(self.unknown))
 
     def _read_value(self, reader: MessagePackReader, key: str) -> None:
         if key in self.texts:

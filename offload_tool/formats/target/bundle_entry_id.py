@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from offload_tool.errors import EntryIDError, TargetIDError
 from offload_tool.formats.target import target_id as target_ids
@@ -88,17 +88,12 @@ class BundleEntryID:
         """
         _check_typed(text)
         tell = warn or (lambda _: None)
-        kind, arch, vendor, system, rest = text.split("-", 4)
-        old = _old_target_id(rest)
-        environment, _, target = rest.partition("-") if old is None else ("", "", old)
-        result = cls(
-            kind,
-            triples.emitted("-".join((arch, vendor, system, environment))),
-            _typed_target_id(target, text, tell, known),
-        )
+        kind, triple, target, is_old = _split(text)
+        target_id = _typed_target_id(target, text, tell, known)
+        result = cls(kind, triples.emitted(triple), target_id)
         if known is not None:
             _check_architecture(result, text)
-        if old is not None:
+        if is_old:
             tell(_three_fields(text, result))
         return result
 
@@ -125,7 +120,8 @@ class BundleEntryID:
             _check_typed(text, {kind})
             _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, tell, known)
             _check_architecture(result, text)
-        if _old_target_id(text.split("-", 4)[4]) is not None:
+        *_, is_old = _split(text)
+        if is_old:
             tell(_three_fields(text, result))
         return result
 
@@ -136,10 +132,7 @@ class BundleEntryID:
         The triple's fields are unchanged; missing ones become empty. A target ID after an old
         three-field triple is recognised.
         """
-        kind, arch, vendor, system, rest = [*text.split("-", 4), "", "", "", ""][:5]
-        old = _old_target_id(rest)
-        environment, _, target = rest.partition("-") if old is None else ("", "", old)
-        triple = "-".join((arch, vendor, system, environment))
+        kind, triple, target, _ = _split(text)
         return cls(kind, triple, _canonical(target))
 
     def __str__(self) -> str:
@@ -178,6 +171,14 @@ def any_target_id(text: str) -> TargetID | None:
 def _canonical(text: str) -> str:
     found = any_target_id(text)
     return text if found is None else str(found)
+
+
+def _split(text: str) -> tuple[str, str, str, bool]:
+    """Return kind, triple, target ID, and whether the triple has the old form of three fields."""
+    kind, arch, vendor, system, rest = [*text.split("-", 4), "", "", "", ""][:5]
+    old = _old_target_id(rest)
+    environment, _, target = rest.partition("-") if old is None else ("", "", old)
+    return kind, "-".join((arch, vendor, system, environment)), target, old is not None
 
 
 def _old_target_id(rest: str) -> str | None:
@@ -293,9 +294,8 @@ def written_by_llvm(text: str, entry: BundleEntryID) -> BundleEntryID:
 
     LLVM 22 drops the target ID of an AMD GPU after a three-field triple.
     """
-    if entry.target_id and _old_target_id(text.split("-", 4)[4]) is not None:
-        return BundleEntryID(entry.kind, entry.triple, "")
-    return entry
+    *_, is_old = _split(text)
+    return BundleEntryID(entry.kind, entry.triple, "") if is_old else entry
 
 
 def check_hosts(ids: Iterable[BundleEntryID], *, bundling: bool) -> None:
@@ -333,18 +333,16 @@ def find_conflicts(
         if entry in first_text:
             problems.append(_duplicate(entry, first_text[entry], text))
         first_text.setdefault(entry, text)
-    return (*problems, *_feature_conflicts(first_text))
-
-
-def _feature_conflicts(texts: Mapping[BundleEntryID, str]) -> Iterator[str]:
-    for first, other in _pairs_to_compare(texts):
+    for first, other in _pairs_to_compare(first_text):
         features = sorted(_feature_names(first) ^ _feature_names(other))
         if features:
             listed = " and ".join(f"'{feature}'" for feature in features)
-            yield (
-                "Cannot bundle inputs with conflicting targets: "
-                f"'{texts[first]}' and '{texts[other]}', set {listed} in both or in neither"
+            both = f"'{first_text[first]}' and '{first_text[other]}'"
+            problems.append(
+                f"Cannot bundle inputs with conflicting targets: {both}, "
+                f"set {listed} in both or in neither"
             )
+    return tuple(problems)
 
 
 def first_conflict(ids: Iterable[BundleEntryID]) -> tuple[BundleEntryID, BundleEntryID] | None:

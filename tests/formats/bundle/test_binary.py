@@ -74,7 +74,7 @@ def test_round_trip(images: dict[str, bytes], alignment: int) -> None:
     """What is bundled is read back: IDs, order, content, and the bundle's end."""
     data = memoryview(bundle_of(images, alignment))
     bundle = read_bundle(data)
-    read = {entry.id: bytes(data[entry.offset :][: entry.size]) for entry in bundle.entries}
+    read = {entry.id: bytes(bundle.image(data, entry)) for entry in bundle.entries}
     assert list(read.items()) == list(images.items())
     assert all(entry.offset % alignment == 0 for entry in bundle.entries)
     assert bundle.size == len(data)

@@ -1,7 +1,7 @@
 """Rewrite ELF files with less content (`plan_shrunk_elf`) or more (`plan_grown_elf`).
 
 Shrinking. The free bytes behind a bundle are cut out. In a program or library nothing moves in
-memory, so no pointer, relocation or unwind table changes. Whole pages are cut out. The loadable
+memory, so no pointer, relocation or unwind table self. Whole pages are cut out. The loadable
 segment around them is split, with holes between the addresses::
 
     before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
@@ -43,7 +43,6 @@ import re
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -105,50 +104,21 @@ class _Room(NamedTuple):
     """A replacement and the bytes up to the next one, or to the section's end."""
 
     section: int
-    replacement: Replacement
+    start: int
+    plan: FilePlan
+    """The new content."""
     end: int
 
     @property
     def free(self) -> int:
         """Start of the free bytes."""
-        return self.replacement.start + self.replacement.plan.size
+        return self.start + self.plan.size
 
 
 class _Cut(NamedTuple):
     start: int
     end: int
     room: _Room
-
-
-@dataclass(slots=True)
-class _Changes:
-    """The cuts and the other changes to the old file."""
-
-    cuts: list[_Cut] = field(default_factory=list)
-    program_headers: tuple[int, int] | None = None
-    """New e_phoff and e_phnum."""
-    sections: list[SectionHeader] = field(default_factory=list)
-    literals: list[tuple[int, bytes]] = field(default_factory=list)
-    """Bytes to write at offsets of the old file."""
-    names: bytes | None = None
-    """A new table of section names."""
-    appended: tuple[int, FilePlan] | None = None
-    """Content at the end of the new file, and its offset there."""
-    _starts: list[int] = field(default_factory=list)
-    _before: list[int] = field(default_factory=lambda: [0])
-
-    def cut(self, cuts: Sequence[_Cut]) -> None:
-        """Set the cuts, in file order."""
-        self.cuts = list(cuts)
-        self._starts = [cut.start for cut in cuts]
-        self._before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
-
-    def moved(self, offset: int) -> int:
-        """Return the new offset of a byte of the old file."""
-        at = bisect.bisect_left(self._starts, offset)
-        if at and offset < self.cuts[at - 1].end:
-            return self.cuts[at - 1].start - self._before[at - 1]  # in a cut
-        return offset - self._before[at]
 
 
 def plan_shrunk_elf(
@@ -173,7 +143,7 @@ def plan_shrunk_elf(
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
     editor: _Linked | _Relocatable = shrinker(tables, rooms, verb)
-    editor.changes.literals += patches
+    editor.literals += patches
     editor.rename(renamed)
     try:
         return editor.plan()
@@ -213,7 +183,7 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
             message = f"the new content has {item.plan.size} bytes, there is room for "
             message += f"{end - item.start} at offset {item.start}"
             raise FormatError(message, path=tables.path, field=tables.label(number))
-        rooms.append(_Room(number, item, end))
+        rooms.append(_Room(number, item.start, item.plan, end))
     for number, section in enumerate(tables.sections):
         for room in rooms:
             first, last = section.sh_offset, section.sh_offset + section.sh_size
@@ -221,7 +191,7 @@ def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -
                 number != room.section
                 and section.has_content
                 and first < room.end
-                and last > room.replacement.start
+                and last > room.start
             ):
                 message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
                 raise tables.unsupported(number, "sh_offset", message)
@@ -237,9 +207,31 @@ class _Rewriter:
         self.verb = verb
         self.fill: int | None = None
         """Name offset for sections of zeros that extend renamed ones, whose size must not grow."""
-        self.changes = _Changes(sections=list(tables.sections))
-        self.at_start = {room.replacement.start: room for room in rooms}
-        self._starts = [room.replacement.start for room in rooms]
+        self.at_start = {room.start: room for room in rooms}
+        self._starts = [room.start for room in rooms]
+        self.sections = list(tables.sections)
+        self.program_headers: tuple[int, int] | None = None
+        """New e_phoff and e_phnum."""
+        self.literals: list[tuple[int, bytes]] = []
+        """Bytes to write at offsets of the old file."""
+        self.names: bytes | None = None
+        """A new table of section names."""
+        self.appended: tuple[int, FilePlan] | None = None
+        """Content at the end of the new file, and its offset there."""
+        self.cut([])
+
+    def cut(self, cuts: Sequence[_Cut]) -> None:
+        """Set the cuts, in file order."""
+        self.cuts = list(cuts)
+        self._cut_starts = [cut.start for cut in cuts]
+        self._cut_before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
+
+    def moved(self, offset: int) -> int:
+        """Return the new offset of a byte of the old file."""
+        at = bisect.bisect_left(self._cut_starts, offset)
+        if at and offset < self.cuts[at - 1].end:
+            return self.cuts[at - 1].start - self._cut_before[at - 1]  # in a cut
+        return offset - self._cut_before[at]
 
     def error(self, message: str) -> UnsupportedError:
         """Return the error for an unsafe change."""
@@ -254,10 +246,10 @@ class _Rewriter:
         self.fill = len(strings)
         strings += _FILL + b"\0"
         for number, name in names.items():
-            row = self.changes.sections[number]
-            self.changes.sections[number] = row._replace(sh_name=len(strings))
+            row = self.sections[number]
+            self.sections[number] = row._replace(sh_name=len(strings))
             strings += name + b"\0"
-        self.changes.names = strings
+        self.names = strings
 
     def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
         """Yield symbols in the rooms' sections: offset in the file, symbol, table and number."""
@@ -279,45 +271,39 @@ class _Rewriter:
         """Write a symbol with new st_value, st_size or st_shndx."""
         new = symbol._replace(**values)
         if new != symbol:
-            self.changes.literals.append((offset, self.tables.elf_class.pack_symbol(new)))
+            self.literals.append((offset, self.tables.elf_class.pack_symbol(new)))
 
     def finish(self) -> FilePlan:
         """Return the plan of the new file."""
-        tables, changes = self.tables, self.changes
-        header = tables.header
+        tables, header = self.tables, self.tables.header
         sections = [
-            row
-            if index == 0 or row is not old
-            else row._replace(sh_offset=changes.moved(row.sh_offset))
-            for index, (row, old) in enumerate(zip(changes.sections, self._old(), strict=True))
+            row._replace(sh_offset=self.moved(row.sh_offset)) if row is old else row
+            for row, old in zip(self.sections, tables.sections, strict=False)
         ]
+        sections += self.sections[len(tables.sections) :]
         if len(sections) >= SHN_LORESERVE:
             raise self.error(f"it would have {len(sections)} sections")
         end = self.content_end()
-        position = changes.moved(end)
+        position = self.moved(end)
         appended: list[Piece] = []
-        if changes.appended is not None:
-            position, plan = changes.appended
+        if self.appended is not None:
+            position, plan = self.appended
             appended += plan.moved(position)
             position += plan.size
-        if changes.names is not None:
-            size, index = len(changes.names), tables.names_index
+        if self.names is not None:
+            size, index = len(self.names), tables.names_index
             sections[index] = sections[index]._replace(sh_offset=position, sh_size=size)
-            appended.append(Literal(position, changes.names))
+            appended.append(Literal(position, self.names))
             position += size
         position += -position % tables.elf_class.address_size
         header = header._replace(e_shoff=position, e_shnum=len(sections))
-        if changes.program_headers is not None:
-            offset, count = changes.program_headers
+        if self.program_headers is not None:
+            offset, count = self.program_headers
             header = header._replace(e_phoff=offset, e_phnum=count)
-        changes.literals.append((0, tables.elf_class.header.pack(*header)))
+        self.literals.append((0, tables.elf_class.header.pack(*header)))
         table = b"".join(tables.elf_class.section.pack(*row) for row in sections)
         pieces = [*self._pieces(end), *appended, Literal(position, table)]
         return FilePlan(join(pieces), position + len(table))
-
-    def _old(self) -> list[SectionHeader | None]:
-        extra = len(self.changes.sections) - len(self.tables.sections)
-        return [*self.tables.sections, *([None] * extra)]
 
     def content_end(self) -> int:
         """Return the end of the old file, without a section header table at its end."""
@@ -328,15 +314,15 @@ class _Rewriter:
 
     def _pieces(self, end: int) -> Iterator[Piece]:
         """Yield the pieces before the section header table, in new order."""
-        literals = deque(sorted(self.changes.literals))
+        literals = deque(sorted(self.literals))
         position = 0
         for room in self.rooms:
-            yield from self._copied(literals, position, room.replacement.start)
-            start = self.changes.moved(room.replacement.start)
-            yield from room.replacement.plan.moved(start)
+            yield from self._copied(literals, position, room.start)
+            start = self.moved(room.start)
+            yield from room.plan.moved(start)
             while literals and literals[0][0] < room.end:
                 offset, data = literals.popleft()  # headers in freed space
-                yield Literal(self.changes.moved(offset), data)
+                yield Literal(self.moved(offset), data)
             position = room.end
         yield from self._copied(literals, position, end)
         if literals:
@@ -348,11 +334,11 @@ class _Rewriter:
             offset, data = literals.popleft()
             if offset < start or offset + len(data) > end:
                 raise self.error("parts of its headers share bytes")
-            yield Range(self.changes.moved(start), HOST, start, offset - start)
-            yield Literal(self.changes.moved(offset), data)
+            yield Range(self.moved(start), HOST, start, offset - start)
+            yield Literal(self.moved(offset), data)
             start = offset + len(data)
         if start < end:
-            yield Range(self.changes.moved(start), HOST, start, end - start)
+            yield Range(self.moved(start), HOST, start, end - start)
 
 
 class _Mapped(_Rewriter):
@@ -402,7 +388,7 @@ class _Mapped(_Rewriter):
                     *(PT_PHDR, row.p_flags, table_at, place, physical, size, size, row.p_align)
                 )
             packed += self.tables.elf_class.pack_segment(row)
-        self.changes.program_headers = table_at, len(rows)
+        self.program_headers = table_at, len(rows)
         return bytes(packed)
 
 
@@ -436,10 +422,10 @@ class _Linked(_Mapped):
         loaded = 0
         for index, segment in enumerate(self.tables.segments):
             start, end = segment.p_offset, segment.p_offset + segment.p_filesz
-            if start >= room.end or end <= room.replacement.start:
+            if start >= room.end or end <= room.start:
                 continue
             same = section.sh_addr - segment.p_vaddr == section.sh_offset - start
-            if not (start <= room.replacement.start and room.end <= end and same):
+            if not (start <= room.start and room.end <= end and same):
                 raise self.error(f"program header {index} holds a part of {label}")
             loaded += segment.p_type == PT_LOAD
         if loaded != 1:
@@ -458,12 +444,12 @@ class _Linked(_Mapped):
             size = row_size * (len(self.tables.segments) + len(cuts) - at + 1)
             begin = cut.start + size + -size % self.page
             if begin < cut.end:
-                self.changes.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
+                self.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
                 self.table_pages = cut.start, begin
                 self._put_table_between(cut.start)
                 return
             if not self.is_program and len(cuts) > 1:
-                self.changes.cut(cuts)
+                self.cut(cuts)
                 self._append_table()
                 return
 
@@ -471,30 +457,30 @@ class _Linked(_Mapped):
         """Raise if the program header table stays in place, in a bundle."""
         start = self.tables.header.e_phoff
         end = start + self.tables.elf_class.segment.size * len(self.tables.segments)
-        stays = self.changes.program_headers is None
-        if stays and any(start < room.end and room.replacement.start < end for room in self.rooms):
+        stays = self.program_headers is None
+        if stays and any(start < room.end and room.start < end for room in self.rooms):
             raise self.error("its program header table is in a bundle")
 
     def _put_table_between(self, table_at: int) -> None:
-        section = self.tables.sections[self.changes.cuts[0].room.section]
+        section = self.tables.sections[self.cuts[0].room.section]
         address = section.sh_addr + table_at - section.sh_offset
         if self.is_program and address - table_at != self.distance():
             # Linux before 5.18 computes the table's address for the program by this rule.
             raise self.error("its program header table cannot move")
         table = self.pack_table(self._new_segments(), table_at, address)
-        self.changes.literals.append((table_at, table))
+        self.literals.append((table_at, table))
 
     def _append_table(self) -> None:
         """Append the table to the file, in a segment of its own."""
         rows = self._new_segments()
-        table_at = self.changes.moved(self.content_end())
+        table_at = self.moved(self.content_end())
         table_at += -table_at % self.page
         top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == PT_LOAD)
         address = top + -top % self.page
         size = self.tables.elf_class.segment.size * (len(rows) + 1)
         own = [self.segment(table_at, address, size)]
         table = self.pack_table(rows, table_at, address, own)
-        self.changes.appended = table_at, FilePlan.of([table])
+        self.appended = table_at, FilePlan.of([table])
 
     def _new_segments(self) -> list[SegmentHeader]:
         return [row for segment in self.tables.segments for row in self._split(segment)]
@@ -505,7 +491,7 @@ class _Linked(_Mapped):
         Each cut is completely inside or outside, as `_check_loaded` ensures.
         """
         start, end = segment.p_offset, segment.p_offset + segment.p_filesz
-        inside = [c for c in self.changes.cuts if c.start < end and c.end > start]
+        inside = [c for c in self.cuts if c.start < end and c.end > start]
         if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
             raise self.error("a segment that is not loaded by itself holds the bundles")
         rows = []
@@ -520,7 +506,7 @@ class _Linked(_Mapped):
             if inside and not memory:  # nothing remains
                 continue
             row = segment._replace(
-                p_offset=self.changes.moved(begin),
+                p_offset=self.moved(begin),
                 p_vaddr=segment.p_vaddr + begin - start,
                 p_paddr=segment.p_paddr + begin - start,
                 p_filesz=stop - begin,
@@ -554,7 +540,7 @@ class _Linked(_Mapped):
 
     def _split_section(self, number: int) -> None:
         section = self.tables.sections[number]
-        cut_rooms = {cut.room for cut in self.changes.cuts}
+        cut_rooms = {cut.room for cut in self.cuts}
         rooms = [room for room in self.rooms if room.section == number]
         start, target = section.sh_offset, number
         self.pieces[number] = []
@@ -566,22 +552,22 @@ class _Linked(_Mapped):
             if self.table_pages is not None and start <= self.table_pages[0] <= room.end:
                 end = self.table_pages[0]
             row = section._replace(
-                sh_name=self.changes.sections[number].sh_name,
+                sh_name=self.sections[number].sh_name,
                 sh_addr=address,
-                sh_offset=self.changes.moved(start),
+                sh_offset=self.moved(start),
                 sh_size=max(end - start, 0),
                 sh_addralign=min(section.sh_addralign, address & -address or section.sh_addralign),
             )
             if end > room.free and self.fill is not None:
                 row = self._filled(row, end - room.free, self.fill)
             if target == number:
-                self.changes.sections[number] = row
+                self.sections[number] = row
             else:
-                self.changes.sections.append(row)
+                self.sections.append(row)
             self.pieces[number].append((address, target))
             if at + 1 < len(rooms):
-                start = rooms[at + 1].replacement.start
-                target = len(self.changes.sections)
+                start = rooms[at + 1].start
+                target = len(self.sections)
 
     def _filled(self, row: SectionHeader, size: int, name: int) -> SectionHeader:
         """Return a section without its last bytes, for which a section of zeros is added."""
@@ -593,7 +579,7 @@ class _Linked(_Mapped):
             sh_size=size,
             sh_addralign=1,
         )
-        self.changes.sections.append(fill)
+        self.sections.append(fill)
         return row._replace(sh_size=whole)
 
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
@@ -606,7 +592,7 @@ class _Linked(_Mapped):
         place = value - section.sh_addr + section.sh_offset
         room = self._room_around(place)
         if room is not None:
-            begin = room.replacement.start
+            begin = room.start
             if begin < place and place >= room.free:
                 value += begin - place  # its target was cut; use the start of the replacement
                 place = begin
@@ -629,27 +615,27 @@ class _Grown(_Mapped):
         instead: int,
         without: Iterable[int],
     ) -> FilePlan:
-        tables, changes = self.tables, self.changes
+        tables = self.tables
         row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
         stays = self._has_room(row_size)
         offset, address = self._place(self.content_end(), moves_table=not stays)
         size = content.size + -content.size % self.page
         new = [self.segment(offset, address, size)]
         behind: list[FilePlan | int | bytes] = [content, size - content.size]
-        changes.literals += patches(address)
+        self.literals += patches(address)
         if stays:
             table = self.pack_table(tables.segments, table_at, None, new)
-            changes.literals.append((table_at, table))
+            self.literals.append((table_at, table))
         else:
             table_at, place = offset + size, address + size
             new.append(self.segment(table_at, place, row_size * (len(tables.segments) + 2)))
             behind.append(self.pack_table(tables.segments, table_at, place, new))
-        changes.appended = offset, FilePlan.of(behind)
+        self.appended = offset, FilePlan.of(behind)
         names = bytes(tables.content(tables.names_index))
-        changes.names = names + name + b"\0"
+        self.names = names + name + b"\0"
         for number in without:
-            changes.sections[number] = _NULL
-        changes.sections[instead] = SectionHeader(
+            self.sections[number] = _NULL
+        self.sections[instead] = SectionHeader(
             *(len(names), SHT_PROGBITS, SHF_ALLOC, address, offset, size, 0, 0, self.page, 0)
         )
         return self.finish()
@@ -712,21 +698,21 @@ class _Relocatable(_Rewriter):
             size = (room.end - room.free) // step * step
             if size > 0:
                 cuts.append(_Cut(room.end - size, room.end, room))
-        self.changes.cut(cuts)
+        self.cut(cuts)
 
     def _shorten(self, number: int) -> None:
         section = self.tables.sections[number]
         last = max(room.free for room in self.rooms if room.section == number)
-        start = self.changes.moved(section.sh_offset)
-        size = self.changes.moved(last) - start
-        name = self.changes.sections[number].sh_name
+        start = self.moved(section.sh_offset)
+        size = self.moved(last) - start
+        name = self.sections[number].sh_name
         row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
-        self.changes.sections[number] = row
+        self.sections[number] = row
 
     def _inside(self, number: int, value: int) -> int:
         """Return the new offset for an offset in section `number`."""
         start = self.tables.sections[number].sh_offset
-        return self.changes.moved(start + value) - self.changes.moved(start)
+        return self.moved(start + value) - self.moved(start)
 
     def _move_symbol(self, offset: int, symbol: Symbol) -> None:
         number, value, size = symbol.st_shndx, symbol.st_value, symbol.st_size
@@ -734,21 +720,21 @@ class _Relocatable(_Rewriter):
         start = section.sh_offset
         room = self.at_start.get(start + value)
         if value == section.sh_size and value:  # behind all bundles, where it stays
-            end = self.changes.sections[number].sh_size
+            end = self.sections[number].sh_size
             self.set_symbol(offset, symbol, st_value=end, st_size=size)
             return
         if value and room is None:
             message = f"a symbol points into {self.tables.label(number)}"
             raise self.error(f"{message}, but to no bundle's beginning")
         if room is not None:
-            size = min(size, room.replacement.plan.size)
+            size = min(size, room.plan.size)
         self.set_symbol(offset, symbol, st_value=self._inside(number, value), st_size=size)
 
     def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
         """Change addends that count from the beginning of a shortened section."""
         moved = any(
-            self.changes.moved(room.replacement.start) - room.replacement.start
-            != self.changes.moved(self.tables.sections[room.section].sh_offset)
+            self.moved(room.start) - room.start
+            != self.moved(self.tables.sections[room.section].sh_offset)
             - self.tables.sections[room.section].sh_offset
             for room in self.rooms
         )
@@ -782,4 +768,4 @@ class _Relocatable(_Rewriter):
                 raise self.error(f"{message}but to no bundle's beginning")
             offset = row.sh_offset + number * layout.size
             data = layout.pack(place, info, self._inside(section, addend))
-            self.changes.literals.append((offset, data))
+            self.literals.append((offset, data))
