@@ -148,14 +148,6 @@ class Distribution:
             raise UsageError(f"OFFLOAD_DIST: '{self.folder / CLIENT}' holds no token; {_AGAIN}")
         return str(json.loads(match["token"]))
 
-    def packed_name(self, program: str, path: str) -> str | None:
-        """Return the engine's name of a compiler; None for one that is not packed.
-
-        `program` is searched on `path`. One file has many names (``/bin/clang``); for an unknown
-        one the engine would pack its own, incomplete, archive.
-        """
-        return _packed_name(self.compilers, program, path)
-
     def check_compiler(self, toolchain: Toolchain) -> None:
         """Check that a build's compiler is the one that was packed.
 
@@ -165,7 +157,7 @@ class Distribution:
         if (
             len(command) == 1
             and toolchain.own_identity == self.identity
-            and self.packed_name(command[0], os.environ.get("PATH", os.defpath)) is not None
+            and packed_name(self.compilers, command[0], os.environ.get("PATH", os.defpath))
         ):
             return
         raise CompilerError(
@@ -176,7 +168,12 @@ class Distribution:
 
 
 @functools.lru_cache(maxsize=64)
-def _packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
+def packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
+    """Return which of a compiler's `names` the engine knows for a program; None if there is none.
+
+    `program` is searched on `path`. One file has many names (``/bin/clang``); for an unknown one
+    the engine would pack its own, incomplete, archive.
+    """
     found = shutil.which(program, path=path)
     if found is None or os.path.realpath(found) != os.path.realpath(names[0]):
         return None

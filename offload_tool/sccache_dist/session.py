@@ -16,7 +16,7 @@ from offload_tool.sccache_dist.cluster import (
     ask_scheduler,
     check_token,
 )
-from offload_tool.sccache_dist.config import Distribution
+from offload_tool.sccache_dist.config import Distribution, packed_name
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
 
@@ -130,7 +130,7 @@ class Session:
         :raises CompilerError: its compiler is not the packed one.
         """
         path = environment.get("PATH", os.defpath)
-        compiler = self.distribution.packed_name(command[0], path)
+        compiler = packed_name(self.distribution.compilers, command[0], path)
         if compiler is None:
             raise CompilerError(
                 f"OFFLOAD_DIST: '{self.distribution.folder}' holds "

@@ -191,7 +191,8 @@ class _Bundler:
             self._list()
             return
         self._check_counts()
-        targets = self._targets()
+        targets = read_targets(self.targets, warn=self.warn)
+        check_hosts(targets, bundling=not self.unbundle)
         if not self.unbundle:
             self._bundle(targets)
         elif self.type == "a":
@@ -242,12 +243,6 @@ class _Bundler:
                 "number of input files and targets should match in bundling mode",
             ),
         )
-
-    def _targets(self) -> list[BundleEntryID]:
-        """Parse ``-targets``; check the combination of IDs and the number of hosts."""
-        ids = read_targets(self.targets, warn=self.warn)
-        check_hosts(ids, bundling=not self.unbundle)
-        return ids
 
     # ---- the three jobs -------------------------------------------------------------
 
