@@ -290,18 +290,6 @@ def _read(path: Path) -> str:
 # -- making it ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MadeSetup:
-    """The result of `set_up`."""
-
-    folder: Path
-    status: SchedulerStatus
-    files: int
-    """Regular files in the archive."""
-    archive_size: int
-    """In bytes."""
-
-
 def read_token(path: StrPath) -> str:
     """Return the token in a file, alone on its line.
 
@@ -325,11 +313,14 @@ def read_token(path: StrPath) -> str:
     return token
 
 
-def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) -> MadeSetup:
+def set_up(
+    folder: StrPath, scheduler: str, token: str, toolchain: Toolchain
+) -> tuple[SchedulerStatus, int, int]:
     """Check the scheduler and the token, pack the compiler, and write the directory.
 
     A failed check writes nothing.
 
+    :returns: the scheduler's answer, the number of packed files, and the archive's bytes.
     :raises CompilerError: this compiler cannot be distributed.
     :raises UsageError: `scheduler` is not an address, or rejects the token.
     :raises SchedulerError: the scheduler does not answer.
@@ -362,7 +353,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
         _write(client, _client(made, url, token, names), mode=0o600)
         _write(environment, _environment_text(made))
         _write(described, _description(made, url, names, packed, toolchain))
-    return MadeSetup(made, status, len(packed), archive.position)
+    return status, len(packed), archive.position
 
 
 def _description(
