@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from offload_tool.clang.driver import option_values
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.sccache_dist.cluster import (
     Counters,
@@ -118,7 +118,7 @@ class Session:
             self._again += here.status == 0
         if here.status != 0:
             return here, ""  # an error in the source; one set of messages is enough
-        return here, again_here(_output(command), finished)
+        return here, again_here(next(option_values(command, "-o"), command[-1]), finished)
 
     def remote_command(
         self, command: Sequence[str], environment: Mapping[str, str]
@@ -212,10 +212,3 @@ def again_here(output: str, finished: Finished) -> str:
         f"offload: {output}: the distributed compile failed ({finished.reason}); "
         "compiled again on this machine"
     )
-
-
-def _output(command: Sequence[str]) -> str:
-    for word, value in itertools.pairwise(command):
-        if word == "-o":
-            return os.fspath(value)
-    return command[-1]
