@@ -55,9 +55,7 @@ def _limited(run: Callable[[], int]) -> int:
                 raise
     except BrokenPipeError:
         abandon(sys.stdout)
-    except StreamError as error:
-        _say(f"error: {error}")
-    except OffloadError as error:
+    except (StreamError, OffloadError) as error:
         _say(f"error: {error}")
     except RecursionError:
         _say("error: something is nested too deep")

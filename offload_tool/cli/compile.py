@@ -188,13 +188,16 @@ def _emit_pch(
 ) -> int:
     from offload_tool.pch.compile_command import emit_pch
 
-    for option in ("pch", "host_ir"):
-        if getattr(options, option) is not None:
-            raise UsageError(
-                f"--{option.replace('_', '-')} is of no use with --emit-pch; leave it out"
-            )
+    _refuse(options, ("pch", "host_ir"), "--emit-pch")
     (source,) = options.sources
     return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> None:
+    """Reject options that have no meaning in a mode."""
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise UsageError(f"--{name.replace('_', '-')} is of no use with {mode}; leave it out")
 
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -206,11 +209,7 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
 
     if options.target_id is None:
         raise UsageError("--link links for one target ID; give --target-id ID")
-    for option in ("cuid", "host_ir", "pch"):
-        if getattr(options, option) is not None:
-            raise UsageError(f"--{option.replace('_', '-')} is of no use with --link; leave it out")
-    if options.emit_pch:
-        raise UsageError("--emit-pch is of no use with --link; leave it out")
+    _refuse(options, ("cuid", "host_ir", "pch", "emit_pch"), "--link")
     kind = options.kind or ("cuda" if options.target_id.startswith("sm_") else "hip")
     devices = targets_of_compiler(
         [options.target_id], kind, functools.cache(lambda: cached_toolchain(environ))

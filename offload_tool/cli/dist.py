@@ -65,13 +65,13 @@ def _init(options: argparse.Namespace) -> int:
 
     token = read_token(options.token_file)
     toolchain = find_toolchain(clang=options.clang)
-    made = set_up(options.output, options.scheduler, token, toolchain)
-    _print(f"{toolchain}: {made.files} files packed, {made.archive_size / _MEGABYTE:.0f} MB")
-    _print(f"the scheduler answers and accepts the token: {made.status}")
-    if not made.status.servers:
+    status, files, size = set_up(options.output, options.scheduler, token, toolchain)
+    _print(f"{toolchain}: {files} files packed, {size / _MEGABYTE:.0f} MB")
+    _print(f"the scheduler answers and accepts the token: {status}")
+    if not status.servers:
         _print("warning: until a server joins, everything is compiled on this machine")
     _print(
-        f"use it: OFFLOAD_DIST={os.path.relpath(made.folder)}, in a construction environment of "
+        f"use it: OFFLOAD_DIST={os.path.relpath(options.output)}, in a construction environment of "
         "SCons, or in the shell for 'offload-tool compile'"
     )
     return 0

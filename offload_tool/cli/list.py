@@ -24,7 +24,7 @@ from offload_tool.cli.printing import (
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
-from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES
+from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES, demangled_names
 
 if TYPE_CHECKING:
     from offload_tool.operations.list_images import DeviceImage, ImageKernels
@@ -98,46 +98,16 @@ def run(options: argparse.Namespace) -> int:
     """Print the images of all readable files, then the errors of the others."""
     if options.demangle and not options.kernels:
         raise UsageError("--demangle is about the names of kernels; give it with --kernels")
+    from offload_tool.operations.list_images import iter_images, iter_kernels
+
     problems: list[OffloadError] = []
     notes: list[str] = []
     if options.kernels:
-        _print_kernels(options, problems, notes)
+        _print_kernels(options, _read_all(iter_kernels, options, problems, notes))
     else:
-        _print_images(options, problems, notes)
+        _print_images(options, _read_all(iter_images, options, problems, notes))
     print_notes(notes)
     return print_problems(problems)
-
-
-def _print_images(
-    options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
-) -> None:
-    from offload_tool.operations.list_images import iter_images
-
-    listed = _read_all(iter_images, options, problems, notes)
-    if options.json:
-        print_json_list((json_row(image) for _, found in listed for image in found), indent=2)
-    else:
-        _print_tables(listed)
-
-
-def _print_kernels(
-    options: argparse.Namespace, problems: list[OffloadError], notes: list[str]
-) -> None:
-    from offload_tool.operations.kernel_table import demangled_names
-    from offload_tool.operations.list_images import iter_kernels
-
-    listed = _read_all(iter_kernels, options, problems, notes)
-    names = None
-    if options.demangle:
-        images = (image for _, found in listed for image in found)
-        names = demangled_names(kernel.name for image in images for kernel in image.kernels)
-    if options.json:
-        images = (image for _, found in listed for image in found)
-        print_json_list(_kernel_rows(images, names))  # one per line
-        return
-    for file, found in listed:
-        print_sheet(_kernel_table(file, found, names))
-        print_lines([f"  {_kernel_summary(found)}"], sys.stdout)
 
 
 def _read_all(
@@ -172,11 +142,16 @@ def _read_all(
     return listed
 
 
-def _print_tables(listed: Sequence[tuple[str, list[DeviceImage]]]) -> None:
+def _print_images(
+    options: argparse.Namespace, listed: Sequence[tuple[str, list[DeviceImage]]]
+) -> None:
+    images = [image for _, found in listed for image in found]
+    if options.json:
+        print_json_list(map(json_row, images), indent=2)
+        return
     for file, found in listed:
         print_sheet(_image_table(file, found))
         print_lines([f"  {_summary(found)}"], sys.stdout)
-    images = [image for _, found in listed for image in found]
     device = _counted(images)
     if len({image.target_id for image in device}) < len(device):
         print_lines([""], sys.stdout)
@@ -272,6 +247,21 @@ def _share(part: int, whole: int) -> str:
 
 
 # ---- --kernels ---------------------------------------------------------------------
+
+
+def _print_kernels(
+    options: argparse.Namespace, listed: Sequence[tuple[str, list[ImageKernels]]]
+) -> None:
+    images = [image for _, found in listed for image in found]
+    names = None
+    if options.demangle:
+        names = demangled_names(kernel.name for image in images for kernel in image.kernels)
+    if options.json:
+        print_json_list(_kernel_rows(images, names))  # one per line
+        return
+    for file, found in listed:
+        print_sheet(_kernel_table(file, found, names))
+        print_lines([f"  {_kernel_summary(found)}"], sys.stdout)
 
 
 def _kernel_rows(

@@ -126,7 +126,7 @@ def _open_fifo(auth: str) -> Slots | None:
 def _open_descriptors(auth: str) -> Slots | None:
     try:
         reader, writer = (int(number) for number in auth.split(","))
-        if not all(number > 2 and _is_pipe(number) for number in (reader, writer)):
+        if not all(n > 2 and stat.S_ISFIFO(os.fstat(n).st_mode) for n in (reader, writer)):
             return None
         # If make did not pass its pipe on, the numbers may belong to other pipes.
         if not os.path.sameopenfile(reader, writer):
@@ -135,7 +135,3 @@ def _open_descriptors(auth: str) -> Slots | None:
     except (ValueError, OverflowError, OSError):
         return None
     return Slots(f"the jobserver {auth}", 0, own, writer)
-
-
-def _is_pipe(number: int) -> bool:
-    return stat.S_ISFIFO(os.fstat(number).st_mode)

@@ -90,14 +90,10 @@ def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
     if _is_hipcc(compiler):
         return ""
     folders = [""] if "/" in compiler else environ.get("PATH", os.defpath).split(os.pathsep)
-    for folder in folders:
-        path = os.path.join(folder, compiler)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return _why_unknown(path)
-    return "there is no such program"
-
-
-def _why_unknown(path: str) -> str:
+    paths = (os.path.join(folder, compiler) for folder in folders)
+    path = next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
+    if path is None:
+        return "there is no such program"
     try:
         with open(path, "rb") as file:
             is_script = file.read(len(_SCRIPT)) == _SCRIPT
@@ -106,9 +102,7 @@ def _why_unknown(path: str) -> str:
     if is_script:
         return f"'{path}' is a script, which may do more than to call a compiler"
     real = os.path.realpath(path)
-    if "clang" not in os.path.basename(real):
-        return f"'{real}' is no clang"
-    return ""
+    return "" if "clang" in os.path.basename(real) else f"'{real}' is no clang"
 
 
 def _folders(environ: Mapping[str, str]) -> Iterator[str]:

@@ -180,7 +180,8 @@ def compare_builds(
     targets: list[TargetChange] = []
     kernels: list[KernelChange] = []
     for before, after in pairs:
-        if _are_equal(before, after):
+        are_files = os.path.isfile(before) and os.path.isfile(after)
+        if are_files and have_same_content(before, os.path.realpath(after)):
             _look_for_images(before, skipped, notes)
             continue
         old, new = (_measured(path, skipped, notes) for path in (before, after))
@@ -199,13 +200,6 @@ def compare_builds(
         key=lambda row: (-abs(row.grown), -len(row.fields), row.library, row.target, row.name)
     )
     return Comparison(tuple(targets), tuple(kernels))
-
-
-def _are_equal(before: StrPath, after: StrPath) -> bool:
-    """Return whether both are files with the same bytes."""
-    if not (os.path.isfile(before) and os.path.isfile(after)):
-        return False
-    return have_same_content(before, os.path.realpath(after))
 
 
 def _look_for_images(

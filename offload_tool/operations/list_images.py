@@ -7,7 +7,7 @@ stays valid while it is referenced, so a program that keeps many views also keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from offload_tool.containers.file_format import FileFormat
@@ -316,18 +316,13 @@ def open_image(image: DeviceImage) -> Iterator[memoryview]:
             yield source.data[image.offset : image.offset + image.size]
         return
     with closing(find_containers(image.file, skipped=lambda _: None)) as containers:
-        found, listed = _find(containers, image)
-        if error := listed.refusal(found.label):
-            raise error
-        yield listed.content.view()
-
-
-def _find(
-    containers: Iterable[FoundContainer], image: DeviceImage
-) -> tuple[FoundContainer, FoundImage]:
-    for found in containers:
-        if found.index == image.index and image.image_index < len(found.images):
+        for found in containers:
+            if found.index != image.index or image.image_index >= len(found.images):
+                continue
             listed = found.images[image.image_index]
             if (found.member, listed.id, listed.size) == (image.member, image.id, image.size):
-                return found, listed
+                if error := listed.refusal(found.label):
+                    raise error
+                yield listed.content.view()
+                return
     raise FileError(image.file, _CHANGED)

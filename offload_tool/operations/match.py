@@ -192,7 +192,8 @@ def loaded(candidates: Candidates, device: Device) -> list[int]:
     return [at for at in _served_by(candidates, device, surely=False) if not candidates[at][1]]
 
 
-def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
+@functools.lru_cache(maxsize=256)
+def may_load(candidates: Candidates, device: Device) -> frozenset[int]:
     """Return the indexes of all images that a device of that name may load.
 
     In addition to what it would load if it were exactly that, these are images for any setting of
@@ -200,11 +201,6 @@ def may_load(images: Sequence[FoundImage], device: Device) -> set[int]:
     CUDA, they include all cubins for the device's number, and images of the same ID, which the
     runtime links at load time. The result is empty if the device would load none.
     """
-    return set(_may_load(candidates_of(images), device))
-
-
-@functools.lru_cache(maxsize=256)
-def _may_load(candidates: Candidates, device: Device) -> frozenset[int]:
     found = set(_served_by(candidates, device, surely=False))
     for completed in device.completed() if found else ():
         found.update(_served_by(candidates, completed, surely=False))
@@ -226,9 +222,10 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
 
 def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
     """Return the images that `device` would load, with readable reasons and warnings."""
-    served = _served_by(candidates_of(images), device, surely=False)
+    candidates = candidates_of(images)
+    served = _served_by(candidates, device, surely=False)
     is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
-    others = set() if is_native else may_load(images, device) - set(served)
+    others = set() if is_native else may_load(candidates, device) - set(served)
     loads = {}
     for index, fit in served.items():
         notes = [fit.reason]

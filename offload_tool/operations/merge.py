@@ -193,14 +193,11 @@ class _Merger:
             alignment = find_alignment(bundles)
             plan = plan_bundle(sizes, alignment).plan(entry.content for entry in entries)
         if founds[0].container is FileFormat.COMPRESSED_BUNDLE:
-            return self._compressed(inputs, plan)
+            headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
+            version = max(2, *(header.version for header in headers))
+            form = Compression(headers[0].method, version=version)
+            return FilePlan.of([self.spool.added(lambda out: compress_plan(out, plan, form))])
         return plan
-
-    def _compressed(self, inputs: Sequence[Place], plan: FilePlan) -> FilePlan:
-        headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
-        version = max(2, *(header.version for header in headers))
-        form = Compression(headers[0].method, version=version)
-        return FilePlan.of([self.spool.added(lambda out: compress_plan(out, plan, form))])
 
     def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
         """Add all code objects to the first file's host object."""

@@ -78,16 +78,16 @@ def package_images(
     :raises FormatError: `base` is broken.
     :raises FileError: a file cannot be read or written.
     """
+    numbered = ((image, kind_number(image.kind, dialect, warn)) for image in images)
     if base is not None:
-        numbered = [(row, kind_number(row.kind, dialect, warn)) for row in images]
-        _amend(base, numbered, output, keep_equal=keep_equal)
+        _amend(base, list(numbered), output, keep_equal=keep_equal)
         return
     with replace_file(output, keep_equal=keep_equal) as out:
         if generation == 23:
-            _append_shared(out, [(row, kind_number(row.kind, dialect, warn)) for row in images])
+            _append_shared(out, list(numbered))
             return
-        for image in images:
-            _append(out, image, kind_number(image.kind, dialect, warn))
+        for image, kind in numbered:
+            _append(out, image, kind)
 
 
 def _amend(

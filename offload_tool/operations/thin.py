@@ -67,7 +67,7 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.match import Asked, Device, Load, may_load
+from offload_tool.operations.match import Asked, Device, Load, candidates_of, may_load
 from offload_tool.operations.package import plan_images
 from offload_tool.operations.tree import (
     FileTree,
@@ -197,7 +197,7 @@ class _Thinner:
         hosts = len(kept)
         self.loads.update(dict.fromkeys(load for _, load in self.asked.loads(found.images)))
         for device in self.asked.devices:
-            kept |= may_load(found.images, device)
+            kept |= may_load(candidates_of(found.images), device)
         is_cuda = found.container is FileFormat.CUDA_FATBIN
         if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
             where = f"{found.label}, {found.section}" if self.in_tree else str(found.section)

@@ -258,7 +258,7 @@ class TreeWriter:
         """Bytes by which files became shorter."""
         self.is_changed = False
         names = {file.name for file in tree.files if file.kind == "file"}
-        self.records = [n for n in sorted(names) if _is_record(n)]
+        self.records = sorted(name for name in names if name.endswith(f".dist-info/{RECORD}"))
         for record in self.records:
             for name in SIGNATURES:
                 signature = posixpath.join(posixpath.dirname(record), name)
@@ -328,11 +328,6 @@ class TreeWriter:
 
     def _add(self, name: str, plan: FilePlan) -> None:
         raise NotImplementedError
-
-
-def _is_record(name: str) -> bool:
-    folder, _, last = name.rpartition("/")
-    return last == RECORD and folder.endswith(".dist-info")
 
 
 class FolderWriter(TreeWriter):

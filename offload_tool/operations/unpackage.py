@@ -284,7 +284,9 @@ class _ImageOutputs:
 
     def _name(self, image: OffloadImage, number: int) -> str:
         """Return the generated file name for an image, as in LLVM."""
-        stem = _stem(self.name.rpartition("/")[2])
+        base = self.name.rpartition("/")[2]
+        stem, dot, _ = base.rpartition(".")  # a leading dot begins an extension, too
+        stem = stem if dot and base not in (".", "..") else base
         kind = image.image_kind
         extension = ImageKind(kind).extension if kind in ImageKind.__members__.values() else ""
         arch = f"-{image.arch}"
@@ -313,9 +315,3 @@ class _ImageOutputs:
             content, offset = match.image.content(source.data), match.image.offset
             symbols = member_symbols(content, path=source.path, offset=offset, warn=warn)
         return NewMember(name, match.image.size, symbols)
-
-
-def _stem(name: str) -> str:
-    """Remove the last extension; a leading dot begins one too."""
-    stem, dot, _ = name.rpartition(".")
-    return stem if dot and name not in (".", "..") else name

@@ -172,15 +172,6 @@ def _check(
             )
 
 
-def check_readable(images: Sequence[StrPath]) -> None:
-    """Open each image once, to check that it can be read.
-
-    :raises FileError: one cannot be opened.
-    """
-    for image in images:
-        InputFile(image).close()
-
-
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
     """Return a copy of the ELF file with OpenMP's notes, in a temporary file without a name."""
     from offload_tool.formats.objects.device_elf import plan_elf_with_notes

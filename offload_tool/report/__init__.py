@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -61,19 +61,19 @@ class Content:
     paths: Sequence[str]
     """The paths that the user gave."""
     sizes: SizeReport
-    problems: Sequence[OffloadError] = ()
+    problems: Sequence[OffloadError]
     """Errors of unreadable files."""
-    intermediates: Sequence[str] = ()
+    intermediates: Sequence[str]
     """Files not counted, because later files of the build contain their images."""
-    kernels: KernelColumns = field(default_factory=KernelColumns)
-    unread: Sequence[str] = ()
+    kernels: KernelColumns
+    unread: Sequence[str]
     """Reasons why images list no kernels, or have unreadable ones."""
-    before: Sequence[str] = ()
+    before: Sequence[str]
     """The paths of the older build."""
-    changes: Comparison | None = None
-    uncompared: Sequence[str] = ()
+    changes: Comparison | None
+    uncompared: Sequence[str]
     """Files and images compared only by size, with reasons."""
-    names: Mapping[str, str] | None = None
+    names: Mapping[str, str] | None
     """Demangled names of all kernels."""
 
 

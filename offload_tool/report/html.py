@@ -68,17 +68,10 @@ def as_class(name: str) -> str:
     return f' class="{name}"' if name else ""
 
 
-def number_cell(value: int) -> str:
-    """Return a table cell with its number for sorting."""
-    return f'<td class="number" data-value="{value}">{value:,}</td>'
-
-
-def _number(value: str | int | None, kind: str) -> str:
-    if not isinstance(value, int):
-        return '<td class="number" data-value="0"></td>'
-    if kind == "signed":
-        return f'<td class="number" data-value="{value}">{value:+,}</td>'
-    return number_cell(value)
+def number_cell(value: object, form: str = ",") -> str:
+    """Return a table cell with its number for sorting; an empty one for anything else."""
+    shown = format(value, form) if isinstance(value, int) else ""
+    return f'<td class="number" data-value="{value if shown else 0}">{shown}</td>'
 
 
 def plain_table(
@@ -101,7 +94,7 @@ def plain_table(
         cells = []
         for position, (value, (_, kind)) in enumerate(zip(row, columns, strict=True)):
             if kind in ("number", "signed"):
-                cells.append(_number(value, kind))
+                cells.append(number_cell(value, "+," if kind == "signed" else ","))
                 continue
             tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
             shown = breakable(text_of(str(value or "")))

@@ -115,14 +115,15 @@ def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> st
         return ""
     texts = [shown_name(names[name] if names else name) for name in columns.names]
     libraries = {_label(image) for image in columns.images}
-    spills = _spills(columns)
+    pairs = zip(columns.numbers["vgpr_spills"], columns.numbers["sgpr_spills"], strict=True)
+    spills = [max(vector, 0) + max(scalar, 0) for vector, scalar in pairs]
     by_target = _sums(
         columns, spills, "kernel-targets", "Target ID", lambda i: i.target_id or i.triple
     )
     parts = [by_target]
     if len(libraries) > 1:
         parts.append(_sums(columns, spills, "kernel-libraries", "Library", _label))
-    starts = _starts(columns)
+    image_of = [at for at, count in enumerate(columns.counts) for _ in range(count)]
     size = columns.numbers["code_size"]
     for name, title, weight in (
         ("largest-kernels", "Largest kernels", size),
@@ -131,20 +132,9 @@ def kernel_tables(columns: KernelColumns, names: Mapping[str, str] | None) -> st
         top = sorted(range(len(columns)), key=lambda at: (-weight[at], at))[:_TOP]
         rows = [at for at in top if weight[at] > 0]
         if rows:
-            parts.append(
-                f'<div class="fallback">\n{_top(columns, name, title, rows, texts, starts)}</div>\n'
-            )
+            table = _top(columns, name, title, rows, texts, image_of)
+            parts.append(f'<div class="fallback">\n{table}</div>\n')
     return "".join(parts)
-
-
-def _starts(columns: KernelColumns) -> list[int]:
-    """Return the index of each kernel's image."""
-    return [at for at, count in enumerate(columns.counts) for _ in range(count)]
-
-
-def _spills(columns: KernelColumns) -> list[int]:
-    pairs = zip(columns.numbers["vgpr_spills"], columns.numbers["sgpr_spills"], strict=True)
-    return [max(vector, 0) + max(scalar, 0) for vector, scalar in pairs]
 
 
 def _sums(
@@ -168,11 +158,11 @@ def _sums(
     heads = ["Kernels", "Code (bytes)", "With spilled registers", "With scratch"]
     sorted_sums = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
     rows: list[Sequence[str | int]] = [(shown_name(key), *row) for key, row in sorted_sums]
-    what = plural(len(rows), "target ID" if title == "Target ID" else title.lower())
+    what = "target ID" if title == "Target ID" else title.lower()
     return plain_table(
         name,
-        f"By {'target ID' if title == 'Target ID' else title.lower()}",
-        what.replace("librarys", "libraries"),
+        f"By {what}",
+        plural(len(rows), what).replace("librarys", "libraries"),
         [(title, "name"), *((head, "number") for head in heads)],
         rows,
     )
@@ -184,12 +174,12 @@ def _top(
     title: str,
     rows: Sequence[int],
     texts: Sequence[str],
-    starts: Sequence[int],
+    image_of: Sequence[int],
 ) -> str:
     shown = [key for key in NUMBERS if any(columns.numbers[key][at] != UNKNOWN for at in rows)]
     cells = []
     for at in rows:
-        image = columns.images[starts[at]]
+        image = columns.images[image_of[at]]
         numbers = [columns.numbers[key][at] for key in shown]
         known = [None if number == UNKNOWN else number for number in numbers]
         cells.append((texts[columns.name[at]], image.target_id or image.triple, *known))
@@ -201,11 +191,7 @@ def _top(
         [
             ("Kernel", "name"),
             ("Target ID", "name"),
-            *((_title(key), "number") for key in shown),
+            *((TITLES[key][:1].upper() + TITLES[key][1:], "number") for key in shown),
         ],
         cells,
     )
-
-
-def _title(key: str) -> str:
-    return TITLES[key][:1].upper() + TITLES[key][1:]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
 
-from offload_tool.operations.size_report import SizeReport, fold_smallest
+from offload_tool.operations.size_report import SizeReport, SizeRow, fold_smallest
 from offload_tool.report.html import (
     as_class,
     breakable,
@@ -36,11 +34,6 @@ _COLORS = (
 def colors_of(report: SizeReport) -> dict[str, str]:
     """Return the colour of each target ID."""
     return {row.target: _COLORS[index % len(_COLORS)] for index, row in enumerate(report.targets)}
-
-
-def size_tables(report: SizeReport, colors: dict[str, str]) -> str:
-    """Return all non-empty tables."""
-    return "".join(_table(table, report) for table in _tables(report, colors) if table.rows)
 
 
 def totals_of(report: SizeReport) -> str:
@@ -134,76 +127,54 @@ def notes_of(report: SizeReport) -> str:
 # -- tables ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table: its grouping, its columns, and one row of cells for each row of the report."""
-
-    id: str
-    title: str
-    columns: Sequence[tuple[str, Callable[[Any], str | int | None]]]
-    rows: Sequence[Any]
-    swatch: Callable[[Any], str] | None = None
-    """Returns the colour before the first cell."""
-
-
-def _tables(report: SizeReport, colors: dict[str, str]) -> list[_Table]:
-    place: list[tuple[str, Callable[[Any], str | int | None]]] = [
-        ("File", lambda row: row.file),
-        ("Member", lambda row: row.member),
-    ]
-    return [
-        _Table(
-            "targets",
-            "By target ID",
-            [("Target ID", lambda row: row.target), ("Kind", lambda row: ", ".join(row.kinds))],
-            report.targets,
-            lambda row: colors[row.target],
-        ),
-        _Table(
-            "files",
-            "By file",
-            [place[0], ("Containers", lambda row: row.containers)],
-            report.files,
-        ),
-        _Table(
-            "members",
-            "By member",
-            [*place, ("Containers", lambda row: row.containers)],
-            report.members,
-        ),
-        _Table(
-            "containers",
-            "By container",
-            [*place, ("Number", lambda row: row.index), ("Container", lambda row: row.container)],
-            report.containers,
-        ),
-        _Table(
-            "places",
-            "By place and target ID",
-            [*place, ("Target ID", lambda row: row.target)],
-            report.cells,
-        ),
-    ]
-
-
+_FIELDS = {
+    "Target ID": "target",
+    "Kind": "kinds",
+    "File": "file",
+    "Member": "member",
+    "Containers": "containers",
+    "Number": "index",
+    "Container": "container",
+}
+"""Titles of columns, and the fields of `SizeRow`."""
 _NUMBERS = ("Containers", "Number")  # numeric columns, in addition to each table's sums
 _SUMS = ("Images", "Uncompressed", "Share", "In the files")
 _CLASSES = {"File": "name", "Member": "name", "Target ID": "name", "Share": "share"}
 
 
-def _table(table: _Table, report: SizeReport) -> str:
-    heads = [name for name, _ in table.columns]
-    largest = max((row.size for row in table.rows), default=0)
-    rows = [_row(table, row, report, largest) for row in table.rows]
-    stored = sum(row.stored for row in table.rows)
-    images, size = (sum(getattr(row, name) for row in table.rows) for name in ("images", "size"))
+def size_tables(report: SizeReport, colors: Mapping[str, str]) -> str:
+    """Return all non-empty tables; rows of target IDs begin with their colours."""
+    place = ("File", "Member")
+    tables: tuple[tuple[str, str, tuple[str, ...], tuple[SizeRow, ...]], ...] = (
+        ("targets", "By target ID", ("Target ID", "Kind"), report.targets),
+        ("files", "By file", ("File", "Containers"), report.files),
+        ("members", "By member", (*place, "Containers"), report.members),
+        ("containers", "By container", (*place, "Number", "Container"), report.containers),
+        ("places", "By place and target ID", (*place, "Target ID"), report.cells),
+    )
+    return "".join(_table(*table, colors, report.size) for table in tables if table[-1])
+
+
+def _table(
+    name: str,
+    title: str,
+    columns: Sequence[str],
+    table: Sequence[SizeRow],
+    colors: Mapping[str, str],
+    whole: int,
+) -> str:
+    largest = max(row.size for row in table)
+    rows = [_row(columns, row, colors, whole, largest) for row in table]
+    images, size, stored = (
+        sum(getattr(row, field) for row in table) for field in ("images", "size", "stored")
+    )
     foot = (
-        f'<tfoot><tr><th scope="row" colspan="{len(heads)}">All</th>'
-        f"{_sum_cells(images, size, stored, report.size)}</tr></tfoot>\n"
+        f'<tfoot><tr><th scope="row" colspan="{len(columns)}">All</th>'
+        f"{_sum_cells(images, size, stored, whole)}</tr></tfoot>\n"
     )
     caption = f"{plural(len(rows), 'row')}, sizes in bytes"
-    shown = "".join(_head(name) for name in [*heads, *_SUMS])
-    return framed_table(table.id, 2, table.title, caption, shown, rows, foot)
+    shown = "".join(_head(column) for column in (*columns, *_SUMS))
+    return framed_table(name, 2, title, caption, shown, rows, foot)
 
 
 def _head(name: str) -> str:
@@ -213,20 +184,22 @@ def _head(name: str) -> str:
     return f'<th scope="col"{as_class(kind)}{order}>{name}</th>'
 
 
-def _row(table: _Table, row: Any, report: SizeReport, largest: int) -> str:
+def _row(
+    columns: Sequence[str], row: SizeRow, colors: Mapping[str, str], whole: int, largest: int
+) -> str:
     cells = []
-    for position, (name, value) in enumerate(table.columns):
-        content = value(row)
+    for position, name in enumerate(columns):
+        value = getattr(row, _FIELDS[name])
         if name in _NUMBERS:
-            cells.append(number_cell(int(content or 0)))
+            cells.append(number_cell(value or 0))
             continue
         tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
-        swatch = _swatch(table.swatch(row)) if table.swatch and position == 0 else ""
-        text = "" if content is None else text_of(str(content))
+        swatch = _swatch(colors[row.target]) if tag == "th" and name == "Target ID" else ""
+        text = text_of(", ".join(value) if name == "Kind" else value or "")
         cells.append(
             f"<{tag}{scope}{as_class(_CLASSES.get(name, ''))}>{swatch}{breakable(text)}</{tag}>"
         )
-    sums = _sum_cells(row.images, row.size, row.stored, report.size, largest)
+    sums = _sum_cells(row.images, row.size, row.stored, whole, largest)
     return f"<tr>{''.join(cells)}{sums}</tr>\n"
 
 

@@ -20,8 +20,8 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from offload_tool.errors import CompilerError, FileError, OffloadError, UsageError
 from offload_tool.sccache_dist.config import CLIENT, SETUP, Distribution
@@ -123,8 +123,7 @@ def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tu
         raise SchedulerError(f"the scheduler {place} does not answer: {reason}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(NamedTuple):
     """The engine's counters, from its start or between two moments."""
 
     requests: int
@@ -137,10 +136,8 @@ class Counters:
 
     def since(self, earlier: Counters) -> Counters:
         """Return the difference from earlier counters; all of them if the engine restarted."""
-        pairs = [(getattr(self, f.name), getattr(earlier, f.name)) for f in fields(self)]
-        if any(now < then for now, then in pairs):
-            return self
-        return Counters(*(now - then for now, then in pairs))
+        grown = Counters(*(now - then for now, then in zip(self, earlier, strict=True)))
+        return grown if min(grown) >= 0 else self
 
 
 class Engine:

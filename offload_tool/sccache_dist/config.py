@@ -148,14 +148,6 @@ class Distribution:
             raise UsageError(f"OFFLOAD_DIST: '{self.folder / CLIENT}' holds no token; {_AGAIN}")
         return str(json.loads(match["token"]))
 
-    def packed_name(self, program: str, path: str) -> str | None:
-        """Return the engine's name of a compiler; None for one that is not packed.
-
-        `program` is searched on `path`. One file has many names (``/bin/clang``); for an unknown
-        one the engine would pack its own, incomplete, archive.
-        """
-        return _packed_name(self.compilers, program, path)
-
     def check_compiler(self, toolchain: Toolchain) -> None:
         """Check that a build's compiler is the one that was packed.
 
@@ -165,7 +157,7 @@ class Distribution:
         if (
             len(command) == 1
             and toolchain.own_identity == self.identity
-            and self.packed_name(command[0], os.environ.get("PATH", os.defpath)) is not None
+            and packed_name(self.compilers, command[0], os.environ.get("PATH", os.defpath))
         ):
             return
         raise CompilerError(
@@ -176,7 +168,12 @@ class Distribution:
 
 
 @functools.lru_cache(maxsize=64)
-def _packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
+def packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
+    """Return which of a compiler's `names` the engine knows for a program; None if there is none.
+
+    `program` is searched on `path`. One file has many names (``/bin/clang``); for an unknown one
+    the engine would pack its own, incomplete, archive.
+    """
     found = shutil.which(program, path=path)
     if found is None or os.path.realpath(found) != os.path.realpath(names[0]):
         return None
@@ -293,18 +290,6 @@ def _read(path: Path) -> str:
 # -- making it ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MadeSetup:
-    """The result of `set_up`."""
-
-    folder: Path
-    status: SchedulerStatus
-    files: int
-    """Regular files in the archive."""
-    archive_size: int
-    """In bytes."""
-
-
 def read_token(path: StrPath) -> str:
     """Return the token in a file, alone on its line.
 
@@ -328,11 +313,14 @@ def read_token(path: StrPath) -> str:
     return token
 
 
-def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) -> MadeSetup:
+def set_up(
+    folder: StrPath, scheduler: str, token: str, toolchain: Toolchain
+) -> tuple[SchedulerStatus, int, int]:
     """Check the scheduler and the token, pack the compiler, and write the directory.
 
     A failed check writes nothing.
 
+    :returns: the scheduler's answer, the number of packed files, and the archive's bytes.
     :raises CompilerError: this compiler cannot be distributed.
     :raises UsageError: `scheduler` is not an address, or rejects the token.
     :raises SchedulerError: the scheduler does not answer.
@@ -365,7 +353,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
         _write(client, _client(made, url, token, names), mode=0o600)
         _write(environment, _environment_text(made))
         _write(described, _description(made, url, names, packed, toolchain))
-    return MadeSetup(made, status, len(packed), archive.position)
+    return status, len(packed), archive.position
 
 
 def _description(

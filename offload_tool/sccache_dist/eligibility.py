@@ -93,10 +93,7 @@ def _ask_driver(
         return (), ""  # a query takes as long as half a compile
     asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
     jobs = front_end_jobs(asked, dict(variables))
-    return _implied(jobs[0]) if jobs else ((), "")
-
-
-def _implied(job: Sequence[str]) -> tuple[Sequence[str], str]:
+    job = jobs[0] if jobs else []
     libraries = list(option_values(job, "-mlink-builtin-bitcode"))
     headers: list[str] = []
     for index, word in enumerate(job[:-1]):

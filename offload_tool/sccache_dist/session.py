@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from offload_tool.clang.driver import option_values
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.sccache_dist.cluster import (
     Counters,
@@ -16,7 +16,7 @@ from offload_tool.sccache_dist.cluster import (
     ask_scheduler,
     check_token,
 )
-from offload_tool.sccache_dist.config import Distribution
+from offload_tool.sccache_dist.config import Distribution, packed_name
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
 
@@ -118,7 +118,7 @@ class Session:
             self._again += here.status == 0
         if here.status != 0:
             return here, ""  # an error in the source; one set of messages is enough
-        return here, again_here(_output(command), finished)
+        return here, again_here(next(option_values(command, "-o"), command[-1]), finished)
 
     def remote_command(
         self, command: Sequence[str], environment: Mapping[str, str]
@@ -130,7 +130,7 @@ class Session:
         :raises CompilerError: its compiler is not the packed one.
         """
         path = environment.get("PATH", os.defpath)
-        compiler = self.distribution.packed_name(command[0], path)
+        compiler = packed_name(self.distribution.compilers, command[0], path)
         if compiler is None:
             raise CompilerError(
                 f"OFFLOAD_DIST: '{self.distribution.folder}' holds "
@@ -212,10 +212,3 @@ def again_here(output: str, finished: Finished) -> str:
         f"offload: {output}: the distributed compile failed ({finished.reason}); "
         "compiled again on this machine"
     )
-
-
-def _output(command: Sequence[str]) -> str:
-    for word, value in itertools.pairwise(command):
-        if word == "-o":
-            return os.fspath(value)
-    return command[-1]

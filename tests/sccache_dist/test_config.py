@@ -23,7 +23,7 @@ from offload_tool.sccache_dist.cluster import (
     check_token,
     read_url,
 )
-from offload_tool.sccache_dist.config import load_distribution
+from offload_tool.sccache_dist.config import load_distribution, packed_name
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from offload_tool.util.frozen import replaced
@@ -235,13 +235,13 @@ def test_one_compiler_by_many_names(folder: Path, tmp_path: Path) -> None:
     loaded = dataclasses.replace(load_distribution(folder), compilers=(str(packed),))
     (tmp_path / "bin").symlink_to(tmp_path)
     for program, path in ((str(packed), ""), ("program", str(tmp_path / "bin"))):
-        assert loaded.packed_name(program, path) == str(packed)
+        assert packed_name(loaded.compilers, program, path) == str(packed)
     (tmp_path / "alias").symlink_to(packed)
     (tmp_path / "alias++").symlink_to(packed)
-    assert loaded.packed_name("alias", str(tmp_path)) == str(packed)
-    assert loaded.packed_name("alias++", str(tmp_path)) is None
-    assert loaded.packed_name("sh", "/bin") is None
-    assert loaded.packed_name("nowhere", "/bin") is None
+    assert packed_name(loaded.compilers, "alias", str(tmp_path)) == str(packed)
+    assert packed_name(loaded.compilers, "alias++", str(tmp_path)) is None
+    assert packed_name(loaded.compilers, "sh", "/bin") is None
+    assert packed_name(loaded.compilers, "nowhere", "/bin") is None
 
 
 def test_without_sccache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

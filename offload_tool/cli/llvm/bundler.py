@@ -191,7 +191,8 @@ class _Bundler:
             self._list()
             return
         self._check_counts()
-        targets = self._targets()
+        targets = read_targets(self.targets, warn=self.warn)
+        check_hosts(targets, bundling=not self.unbundle)
         if not self.unbundle:
             self._bundle(targets)
         elif self.type == "a":
@@ -201,10 +202,6 @@ class _Bundler:
 
     def warn(self, text: str) -> None:
         print_lines([f"{self.tool}: warning: {text}"])
-
-    def report(self, lines: Iterable[str]) -> None:
-        if self.verbose:
-            print_lines(lines)
 
     # ---- the checks, in LLVM's order ------------------------------------------------
 
@@ -243,12 +240,6 @@ class _Bundler:
             ),
         )
 
-    def _targets(self) -> list[BundleEntryID]:
-        """Parse ``-targets``; check the combination of IDs and the number of hosts."""
-        ids = read_targets(self.targets, warn=self.warn)
-        check_hosts(ids, bundling=not self.unbundle)
-        return ids
-
     # ---- the three jobs -------------------------------------------------------------
 
     def _list(self) -> None:
@@ -281,8 +272,8 @@ class _Bundler:
             compression=compression if self.compress else None,
             keep_equal=self.keep_equal,
         )
-        if report is not None:
-            self.report(describe_compression(report))
+        if report is not None and self.verbose:
+            print_lines(describe_compression(report))
 
     def _unbundle(self, targets: list[BundleEntryID]) -> None:
         files = [_writable(output) for output in self.outputs]
@@ -344,15 +335,15 @@ class _Bundler:
 
     def _report_member(self, opened: OpenedBundle) -> None:
         if not opened.entries:
-            self.report([f"'{opened.content.path}': no bundle, skipped"])
+            print_lines([f"'{opened.content.path}': no bundle, skipped"])
         self._report_opened(opened)
 
     def _report_opened(self, opened: OpenedBundle) -> None:
         reports: list[CompressionReport] = [c.report for c in opened.containers if c.report]
         for report in reports:
-            self.report(describe_decompression(report))
+            print_lines(describe_decompression(report))
         if not reports and len(opened.content) >= _UNCOMPRESSED_REPORTED:
-            self.report(["Uncompressed bundle."])
+            print_lines(["Uncompressed bundle."])
 
     # ---- -###: the llvm-objcopy commands that our edits of object files replace --------
 

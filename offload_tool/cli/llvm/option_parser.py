@@ -285,7 +285,11 @@ class _CommandLineParser:
             self._unknown(word, self._nearest(argument))
             return None
         if option.option_type == "information" and given is None:
-            return _information(self.tool, self.command_line, option.name)
+            if name == "version":
+                return f"{self.command_line.version}\n"
+            return help_text(
+                self.tool, self.command_line, listed="list" in name, hidden="hidden" in name
+            )
         self._occurrence(option, given, remaining)
         return None
 
@@ -408,12 +412,6 @@ def _distance(name: str, word: str) -> int:
             best = min(corner + (byte != expected), row[column] + 1, row[column - 1] + 1)
             corner, row[column] = row[column], best
     return row[-1]
-
-
-def _information(tool: str, command_line: CommandLine, name: str) -> str:
-    if name == "version":
-        return f"{command_line.version}\n"
-    return help_text(tool, command_line, listed="list" in name, hidden="hidden" in name)
 
 
 def help_text(

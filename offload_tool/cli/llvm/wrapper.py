@@ -31,7 +31,7 @@ from offload_tool.cli.llvm.option_parser import (
 )
 from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.errors import UsageError
-from offload_tool.io import STDIN, STDOUT
+from offload_tool.io import STDIN, STDOUT, InputFile
 
 if TYPE_CHECKING:
     from offload_tool.formats.registration_ir import Generation
@@ -174,7 +174,7 @@ def _wrap(
     tool: str, command_line: CommandLine, generation: Generation, given: Values, *, keep_equal: bool
 ) -> None:
     from offload_tool.formats.target.triple import fields, is_known_arch
-    from offload_tool.operations.wrap import check_readable, wrap_images
+    from offload_tool.operations.wrap import wrap_images
 
     if given.flag("h"):
         print_text(help_text(tool, command_line), sys.stdout)
@@ -188,7 +188,8 @@ def _wrap(
         raise UsageError(f"'{triple}': unsupported target triple")
     images = [STDIN if name == "-" else name for name in given.positionals]
     if not output:
-        check_readable(images)
+        for image in images:
+            InputFile(image).close()  # an image that cannot be read comes first
         raise UsageError("no output file; give one with -o FILE")
     wrap_images(
         images,
