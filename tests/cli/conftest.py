@@ -10,12 +10,9 @@ import pytest
 
 from offload_tool.clang import driver
 from offload_tool.cli import main
-from offload_tool.errors import CompilerError
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from tests.cli.browsing import Browser, headless_chromium
-from tests.conftest import missing
 from tests.scripts import script
 
 KERNEL = """\
@@ -53,16 +50,6 @@ def names() -> set[str]:
 def browser() -> Iterator[Browser]:
     """Return headless Chromium, as Debian packages it."""
     yield from headless_chromium()
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Toolchain:
-    """Return the compiler of this machine."""
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
 
 
 @pytest.fixture
