@@ -148,6 +148,12 @@ def found_toolchain() -> Toolchain:
         raise
 
 
+@pytest.fixture(scope="module")
+def compiler() -> Toolchain:
+    """Return the compiler of this machine."""
+    return found_toolchain()
+
+
 @pytest.fixture(scope="session")
 def clang() -> Path:
     """Return the clang of builds, before which a script may stand, with a runtime of OpenMP."""

@@ -13,7 +13,6 @@ Some commands have no manifest, and always run: see `Recorded`.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -74,7 +73,7 @@ class Recorded:
     def _path(self) -> str:
         return manifest_path(self._work.output)
 
-    @functools.cached_property
+    @property
     def _has_record(self) -> bool:
         """Return whether all inputs and outputs are known.
 

@@ -124,14 +124,6 @@ def has_configuration(words: Iterable[str]) -> bool:
     return any(does(word, CONFIGURATION) for word in all_words(words))
 
 
-def may_have_configuration(signed: bytes) -> bool:
-    """Return whether a command's text may have the arguments that `has_configuration` looks for.
-
-    They may also be in a response file.
-    """
-    return b"-config" in signed or b"@" in signed
-
-
 @remembered(64)
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configuration files that a compile reads, if its flags name any.

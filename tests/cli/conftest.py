@@ -17,7 +17,6 @@ from offload_tool.cli import main
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.browsing import Browser, headless_chromium
-from tests.conftest import found_toolchain
 from tests.scripts import script
 
 KERNEL = """\
@@ -64,12 +63,6 @@ def names() -> set[str]:
 def browser() -> Iterator[Browser]:
     """Return headless Chromium, as Debian packages it."""
     yield from headless_chromium()
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Toolchain:
-    """Return the compiler of this machine."""
-    return found_toolchain()
 
 
 @pytest.fixture

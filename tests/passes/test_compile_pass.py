@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CodeObjectError, CompilerError, UsageError
+from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import derive_cuid, kind_of_suffix
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
 
 HIP = """\
 struct dim3 { unsigned x, y, z; };
@@ -41,15 +39,6 @@ PLAIN = {
     "cuda": ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"],
     "openmp": [],
 }
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Toolchain:
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
 
 
 @pytest.fixture

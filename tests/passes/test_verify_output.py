@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CodeObjectError, CompilerError
+from offload_tool.errors import CodeObjectError
 from offload_tool.formats.objects.elf.reader import EM_CUDA
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes.hip import device_flags, host_flags
 from offload_tool.passes.verify_output import check_code_object, check_cubin, check_host_object
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
 
 SOURCE = """\
 struct dim3 { unsigned x, y, z; };
@@ -22,16 +20,6 @@ extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, s
 __attribute__((global)) void kernel(int* p) { *p = 1; }
 """
 PLAIN = ["-nogpuinc", "-nogpulib"]
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Toolchain:
-    """Return the compiler of this machine."""
-    try:
-        return find_toolchain()
-    except CompilerError as error:
-        missing(f"a compiler ({error})")
-        raise
 
 
 @pytest.fixture

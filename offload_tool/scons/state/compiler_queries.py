@@ -16,10 +16,7 @@ from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
 from offload_tool.toolchain.driver_cache import kept_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
-from offload_tool.toolchain.identity import (
-    has_configuration,
-    may_have_configuration,
-)
+from offload_tool.toolchain.identity import has_configuration
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Node
@@ -79,7 +76,10 @@ def words_of(node: Node, command: str) -> list[str]:
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     """Return the configuration files that clang reads due to a compile's flags."""
-    if not may_have_configuration(compat.contents(node)):  # computing the arguments is slow
+    # Computing the arguments is slow. Those that `has_configuration` looks for have "-config", or
+    # are in a response file.
+    signed = compat.contents(node)
+    if b"-config" not in signed and b"@" not in signed:
         return ()
     words = words_of(node, command)
     if not has_configuration(words):
