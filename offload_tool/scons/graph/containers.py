@@ -175,8 +175,7 @@ def device_archive_nodes(
 
     Devices are those of ``OFFLOAD_ARCH``; a library of this build may record its kind.
     """
-    given = env.subst("$OFFLOAD_KIND").lower()
-    kind = getattr(library.attributes, "offload_library_kind", None) or given
+    kind = getattr(library.attributes, "offload_library_kind", "") or env["OFFLOAD_KIND"]
     nodes = []
     if kind and kind not in OffloadKind.ALL:
         if entries:
@@ -229,7 +228,7 @@ def bundle_kind(env: Environment) -> str:
 
     :raises UsageError: bundles have no entries of ``OFFLOAD_KIND``.
     """
-    kind = env.subst("$OFFLOAD_KIND").lower() or OffloadKind.HIP
+    kind = env["OFFLOAD_KIND"] or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
         raise UsageError(
             f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}; "

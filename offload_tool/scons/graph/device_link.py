@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.argument_files import possible_files
@@ -25,7 +27,9 @@ class Parts:
 
     hosts: list[Node] = field(default_factory=list)
     modules: list[dict[CompileTarget, list[Any]]] = field(default_factory=list)
-    device_code: dict[CompileTarget, list[Any]] = field(default_factory=dict)
+    device_code: defaultdict[CompileTarget, list[Any]] = field(
+        default_factory=partial(defaultdict, list)
+    )
     """Device code without a host part."""
     sources: list[Node] = field(default_factory=list)
     """CUDA's fat binaries of sources whose host objects reserve no space for them."""
@@ -35,9 +39,9 @@ class Parts:
     def add(self, host: Node, nodes: list[Node]) -> None:
         """Add a host file and its device code."""
         self.hosts.append(host)
-        found: dict[CompileTarget, list[Any]] = {}
+        found: defaultdict[CompileTarget, list[Any]] = defaultdict(list)
         for node in nodes:
-            found.setdefault(node.attributes.offload_device, []).append(node)
+            found[node.attributes.offload_device].append(node)
         self.modules.append(found)
 
     def add_given(self, host: Node, nodes: list[Node]) -> None:

@@ -160,9 +160,9 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
     :raises UsageError: it is none, or clang or lld cannot handle its name.
     """
     kind = kind_of(env, source)
-    if kind is None and source.get_suffix() in C_SUFFIXES and env.subst("$OFFLOAD_KIND"):
+    if kind is None and source.get_suffix() in C_SUFFIXES and env["OFFLOAD_KIND"]:
         raise UsageError(
-            f"'{source}' is C, of which no {env.subst('$OFFLOAD_KIND').upper()} code is made; "
+            f"'{source}' is C, of which no {env['OFFLOAD_KIND'].upper()} code is made; "
             "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
         )
     if kind is None:
@@ -196,13 +196,8 @@ def _check_names(source: Node, folder: Folder) -> None:
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
-    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none.
-
-    :raises UsageError: OFFLOAD_KIND is none of the kinds.
-    """
-    given = env.subst("$OFFLOAD_KIND").lower()
-    if given not in ("", *KINDS):
-        raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
+    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none."""
+    given: str = env["OFFLOAD_KIND"]
     by_suffix = kind_of_suffix(node.name)
     if by_suffix is not None:
         # The suffix decides the language; only HIP can compile another language's sources.

@@ -88,10 +88,10 @@ class PackedCode:
     node: Any
 
 
-def packing_of(env: Environment, name: str) -> Packing | None:
-    """Read the variables for the output `name`; return None if they are off.
+def packing_of(env: Environment, name: str, units: Iterable[Unit]) -> Packing | None:
+    """Read the variables for the output `name` of sources; return None if they are off.
 
-    :raises UsageError: one of them is invalid.
+    :raises UsageError: one of them is invalid, or a source's runtime does not support archives.
     """
     given = env["OFFLOAD_KPACK"]
     if not given:
@@ -111,19 +111,13 @@ def packing_of(env: Environment, name: str) -> Packing | None:
     if scheme not in SCHEMES:
         expected = " or ".join(map(repr, SCHEMES))
         raise UsageError(f"OFFLOAD_KPACK_COMPRESS: expected {expected}, found {scheme!r}")
+    for unit in units:
+        if unit.kind != "hip":
+            raise UsageError(
+                f"'{unit.source}': OFFLOAD_KPACK is for HIP; no runtime of {unit.kind.upper()} "
+                "looks for device code outside of the program"
+            )
     return Packing(group, paths, scheme, env["OFFLOAD_KPACK_INTERFACE"])
-
-
-def check_kind(unit: Unit) -> None:
-    """Check that a source's runtime supports archives.
-
-    :raises UsageError: it does not.
-    """
-    if unit.kind != "hip":
-        raise UsageError(
-            f"'{unit.source}': OFFLOAD_KPACK is for HIP; no runtime of {unit.kind.upper()} looks "
-            "for device code outside of the program"
-        )
 
 
 def uses_lto(env: Environment) -> bool:
@@ -313,7 +307,7 @@ def packed_links(
     ]
 
 
-def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode], *, shared: bool) -> Node:
+def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     """Declare the object with a program's or library's marker for tools.
 
     It contains the paths of archives, and depends on no code object.
@@ -323,12 +317,8 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode], *, share
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
     spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
-    made = actions.EMBED.first_free(
-        env, stem.files(env, ".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec
-    )
-    if shared:
-        made.attributes.shared = True
-    return made
+    names = stem.files(env, ".linked$OFFLOADEMBEDSUFFIX")
+    return actions.EMBED.first_free(env, names, [marker], _OFFLOAD_SPEC=spec)
 
 
 def wrapped_call(env: Environment, stem: Stem) -> Node:
