@@ -212,6 +212,13 @@ def _spec(env: Environment) -> Any:
     return json.loads(env["_OFFLOAD_SPEC"])
 
 
+def _compression(spec: Any) -> Any:
+    from offload_tool.operations.bundle import Compression
+
+    method, *settings = spec["compression"]
+    return Compression(method, *settings) if method else None
+
+
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
@@ -267,7 +274,7 @@ def _archive(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.bundle import Compression, bundle_files
+    from offload_tool.operations.bundle import bundle_files
 
     spec = _spec(env)
     items = [
@@ -277,13 +284,12 @@ def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
     for entry, path in items:
         if spec["file_type"] == "o" and entry.kind == "host" and path is not None:
             check_holds_code(path)
-    method, *settings = spec["compression"]
     bundle_files(
         items,
         str(target[0]),
         file_type=spec["file_type"],
         alignment=spec["alignment"],
-        compression=Compression(method, *settings) if method else None,
+        compression=_compression(spec),
         warn=_warner(target),
     )
 
@@ -473,13 +479,14 @@ def _package(target: list[Node], source: list[Node], env: Environment) -> None:
 
 
 def _repack(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.bundle import Compression, repack_bundle
+    from offload_tool.operations.bundle import repack_bundle
 
     spec = _spec(env)
-    method, *settings = spec["compression"]
-    compression = Compression(method, *settings) if method else None
     repack_bundle(
-        str(source[0]), str(target[0]), compression=compression, alignment=spec["alignment"]
+        str(source[0]),
+        str(target[0]),
+        compression=_compression(spec),
+        alignment=spec["alignment"],
     )
 
 

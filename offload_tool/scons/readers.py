@@ -430,10 +430,6 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
     return (method, level) if version == 3 else (method, level, version)
 
 
-_FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
-_PLACES = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
-
-
 class _Question(NamedTuple):
     """The cache key of the search for a compiler, without names relative to a SConscript."""
 
@@ -522,7 +518,8 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     if answers is not None and answers.compiler is not None:
         known: Toolchain = answers.compiler
         return known
-    places = Places(*(place(env, name) for name in _PLACES))
+    folders = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
+    places = Places(*(place(env, name) for name in folders))
     with compat.at_top(env):
         found = compat.of_build(env, _Toolchains).find(
             _question(env, places), lambda: _device_words(env), lenient=lenient
@@ -549,10 +546,12 @@ def _shell(env: Environment) -> dict[str, str]:
 
 def _question(env: Environment, places: Places) -> _Question:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
+    words = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
+    flags = relevant_flags(words)
     return _Question(
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
         places,
-        _jobs(env, kinds or _likely_kinds(env)),
+        tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds or _likely_kinds(env)),
         not kinds,  # e.g. a link: prefers the compiler of the sources
         tuple(_shell(env).items()),
     )
@@ -608,11 +607,6 @@ def place(env: Environment, name: str) -> str:
     candidates = [folder.rdir() for folder in (given.srcnode(), given)]
     found = next((folder for folder in candidates if folder.isdir()), given)
     return str(found.get_abspath())
-
-
-def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
-    flags = relevant_flags(substituted(env, " ".join(f"${name}" for name in _FLAG_VARIABLES)))
-    return tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds)
 
 
 def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
     found = readers.toolchain(env)
     return {
         "_OFFLOAD_PROGRAM": _program_words,
+        "_OFFLOAD_CC": list(found.cc),
         "_OFFLOAD_CLANG": list(found.clang),
         "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
         "_OFFLOAD_LLD": list(found.lld),

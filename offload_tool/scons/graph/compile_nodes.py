@@ -146,7 +146,7 @@ def _compile(
             return run
         from offload_tool.scons.pch import PchRunner  # few builds need it
 
-        return PchRunner(env, node, job, (common, target, shared), run)
+        return PchRunner(env, node, job, f"{like} {target} {shared}", run)
 
     if env["OFFLOAD_CUTOFF"] and job.language.is_direct and job.stage == "device" and not job.rdc:
         run = with_cut_off(run, node, accelerated)
@@ -252,20 +252,17 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
-    """Return the flags of a pass that follow the user's."""
+    """Return the flags of a pass that follow the user's, with all targets of CUDA's passes."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
-    flags = job.last_flags(readers.toolchain(env), wanted)
-    return [*flags, *_arch_list_flags(env)] if job.language.lists_targets else flags
-
-
-def _arch_list_flags(env: Environment) -> list[str]:
-    """Return the flags that list all targets for each CUDA pass, as the driver's do."""
-    found = readers.toolchain(env)
+    toolchain = readers.toolchain(env)
+    flags = job.last_flags(toolchain, wanted)
+    if not job.language.lists_targets or toolchain.major < cuda.ARCH_LIST_SINCE:
+        return flags
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
-    if found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
-        return []
+    if cuda.ARCH_LIST in given:
+        return flags
     targets = [device.target_id for device in readers.devices(env, "cuda")]
-    return cuda.arch_list_flags([each for each in targets if each is not None])
+    return [*flags, *cuda.arch_list_flags([each for each in targets if each is not None])]
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:

@@ -308,16 +308,12 @@ def compiled_c(
     env: Environment, names: Iterable[Node], source: Any, *, is_marker: bool = False
 ) -> Node:
     """Declare the object of a C source of this package."""
-    toolchain = readers.toolchain(env)
+    flags = [*readers.machine_flags(env), *registration.compile_flags(is_marker=is_marker)]
     made = actions.REGISTER.first_free(
         env,
         names,
         [env.File(source)],
-        **toolchain_variables(env, toolchain.cc),
-        _OFFLOAD_CC=list(toolchain.cc),
-        _OFFLOAD_REGISTER_FLAGS=[
-            *readers.machine_flags(env),
-            *registration.compile_flags(is_marker=is_marker),
-        ],
+        **toolchain_variables(env, readers.toolchain(env).cc),
+        _OFFLOAD_REGISTER_FLAGS=flags,
     )
     return identified(env, [made])[0]

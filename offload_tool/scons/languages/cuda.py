@@ -174,8 +174,7 @@ def linked_objects(
             raise CompilerError(no_nvlink("relocatable CUDA code"))
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
-    cc = readers.toolchain(env).cc
-    variables = {**toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
+    variables = toolchain_variables(env, readers.toolchain(env).cc)
     embedded = actions.EMBED_LINKED_CUDA.first_free(
         env,
         stem.files(env, "$OFFLOADEMBEDSUFFIX"),
