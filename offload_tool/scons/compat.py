@@ -203,10 +203,7 @@ def was_damaged(node: Any) -> bool:
 
 
 def include_flags(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[Any]:
     """Return the flags of ``CPPPATH``, each one argument whatever the name of its folder.
 

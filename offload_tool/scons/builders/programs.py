@@ -206,10 +206,7 @@ _LINKERS = ("bfd", "ld", "lld", "ld.bfd", "ld.lld")
 
 
 def placement_flags(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the flags with which a link of large files puts device images after ``.bss``.
 

@@ -31,8 +31,7 @@ from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, identified, label
 from offload_tool.scons.spawn import (
     Runner,
-    device_runner,
-    host_runner,
+    runner_of,
     spawn_of,
     toolchain_variables,
     with_cut_off,
@@ -95,7 +94,7 @@ def host_node(
             env,
             node,
             _host_ir_node(env, unit),
-            **{**toolchain_variables(env), "SPAWN": spawn_of(host_runner(env))},
+            **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
@@ -177,7 +176,6 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
     if job.language.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
-    run = device_runner(env, unit.kind) if job.device is not None else host_runner(env)
     common = env.Override(
         {
             **variables,
@@ -189,14 +187,11 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
             "_OFFLOAD_SHOWN": _shown_source,
         }
     )
-    return common, run
+    return common, runner_of(env, job)
 
 
 def _shown_source(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> str:
     """Return a source's name in messages: in its variant folder if it is in several."""
     if not target or not source:
@@ -211,10 +206,7 @@ def _shown_source(
 
 
 def _dependency_flags(
-    target: list[Node],
-    source: list[Node],
-    env: Environment,
-    for_signature: bool,
+    target: list[Node], source: list[Node], env: Environment, for_signature: bool
 ) -> list[Any]:
     """Return the flags that write the depfile; no signature contains them."""
     if for_signature:

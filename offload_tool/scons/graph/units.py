@@ -17,7 +17,6 @@ import SCons.Util
 from offload_tool.errors import EntryIDError, UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, read_targets
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes.source_kind import (
     C_SUFFIXES,
     CXX_SUFFIXES,
@@ -340,14 +339,12 @@ def packaged_ids(env: Environment) -> list[BundleEntryID]:
 
 
 def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
-    def warn(text: str) -> None:
-        readers.warn(env, f"OFFLOAD_TARGETS: {text}")
-
-    def known(target_id: TargetID) -> bool:
-        return readers.knows_processor(env, target_id)
-
     try:
-        found: list[BundleEntryID] = read(target_texts(env), warn=warn, known=known)
+        found: list[BundleEntryID] = read(
+            target_texts(env),
+            warn=lambda text: readers.warn(env, f"OFFLOAD_TARGETS: {text}"),
+            known=functools.partial(readers.knows_processor, env),
+        )
     except (EntryIDError, UsageError) as error:
         raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
     return found

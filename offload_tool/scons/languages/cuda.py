@@ -114,10 +114,7 @@ def assembled(
 
 
 def _driver_flags(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the driver's flags for ptxas, from the flags with which the PTX was compiled."""
     return [*compiler_queries.ptxas_flags(source[0])]

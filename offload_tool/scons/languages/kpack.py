@@ -217,12 +217,7 @@ def _check_equal(node: Node, codes: Mapping[str, PackedCode], code: PackedCode) 
         )
 
 
-def _spec_of(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
-) -> str:
+def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signature: bool) -> str:
     """Return the archive's content, which is complete after all SConscripts were read."""
     codes: Mapping[str, PackedCode] = target[0].attributes.offload_kpack_codes
     first = next(iter(codes.values()))
