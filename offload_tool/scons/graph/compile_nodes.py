@@ -159,8 +159,10 @@ def _compile(
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
+        name = "CCACHE_EXTRAFILES"  # inputs that ccache misses
         with compat.at_top(env):
-            variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
+            files = filter(None, [common["ENV"].get(name), *map(str, libraries)])
+            variables["ENV"] = {**common["ENV"], name: os.pathsep.join(files)}
     variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
@@ -297,13 +299,6 @@ def _cache_key(
     records = records_of(target[0])
     key = records.identity() if records.job.stage == "host-ir" else source[1].get_csig()
     return ["-Xclang", f"-cuid={key}"]
-
-
-def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, str]:
-    """Return a command's environment, with inputs that ccache misses in CCACHE_EXTRAFILES."""
-    name = "CCACHE_EXTRAFILES"
-    given = [variables[name]] if variables.get(name) else []
-    return {**variables, name: os.pathsep.join([*given, *map(str, files)])}
 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:

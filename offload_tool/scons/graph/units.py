@@ -53,12 +53,6 @@ class Owner:
         """Return the owner for an output that a user has named."""
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
-    def names_for(self, stem: str) -> tuple[str, str]:
-        """Return a short and a unique alternative to the taken name `stem`."""
-        word = self.sort if self.name == stem else self.name
-        digest = hashlib.sha256(f"{self.sort}\0{self.path}".encode(errors="surrogateescape"))
-        return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
-
 
 @frozen
 class Stem:
@@ -74,23 +68,19 @@ class Stem:
         """Return the stem of outputs named after a file, without its suffix."""
         return cls(node.dir, SCons.Util.splitext(node.name)[0], owner)
 
-    @classmethod
-    def named(cls, env: Environment, path: str) -> Stem:
-        """Return the stem of a path as SCons reads it: relative, or ``#from/the/top``."""
-        head, tail = os.path.split(path)
-        if tail.startswith("#") and not head:
-            head, tail = "#", tail[1:]
-        return cls(env.fs.Dir(head or "."), tail)
-
     def get_internal_path(self) -> str:
         """Return the path relative to the top folder, as a node does."""
         folder = self.dir.get_internal_path()
         return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
 
     def other_names(self) -> Iterator[str]:
-        """Yield the alternatives to a taken name, if the outputs may be renamed."""
-        if self.owner is not None:
-            yield from self.owner.names_for(self.name)
+        """Yield a short and a unique alternative to a taken name, if it may be changed."""
+        owner = self.owner
+        if owner is not None:
+            other = f"{self.name}.{owner.sort if owner.name == self.name else owner.name}"
+            yield other
+            text = f"{owner.sort}\0{owner.path}".encode(errors="surrogateescape")
+            yield f"{other}-{hashlib.sha256(text).hexdigest()[:6]}"
 
     def file(self, env: Environment, suffix: str) -> Node:
         """Return the node of the output with this suffix, after substitution of variables."""
@@ -276,10 +266,16 @@ def named(env: Environment, name: str, suffix: str) -> Node:
 
 
 def output_stem(env: Environment, target: str | None, source: Node) -> Stem:
-    """Return the common prefix of several outputs' names: `target`, or the source's name."""
-    if target is not None:
-        return Stem.named(env, SCons.Util.splitext(target)[0])
-    return Stem.of(source)
+    """Return the common prefix of several outputs' names: `target`, or the source's name.
+
+    SCons reads a target as a path: relative, or ``#from/the/top``.
+    """
+    if target is None:
+        return Stem.of(source)
+    head, tail = os.path.split(SCons.Util.splitext(target)[0])
+    if tail.startswith("#") and not head:
+        head, tail = "#", tail[1:]
+    return Stem(env.fs.Dir(head or "."), tail)
 
 
 def path_from_top(node: Node | Stem) -> str:

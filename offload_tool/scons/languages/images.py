@@ -45,6 +45,7 @@ from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.containers import (
     bundle_node,
+    compiled_c,
     device_archive_nodes,
     embedded,
     embedded_bundle,
@@ -64,12 +65,12 @@ from offload_tool.scons.languages.cuda import (
     relocatable_code,
 )
 from offload_tool.scons.languages.kpack import (
+    WRAP_SOURCE,
     PackedCode,
     add_packed,
     packed_links,
     packed_object,
     packing_of,
-    wrapped_call,
 )
 from offload_tool.scons.spawn import toolchain_variables
 
@@ -134,7 +135,8 @@ def linkable_nodes(
         linked.objects += [node for node in part.hosts if node not in given.libraries]
         linked.objects += _device_links(env, stem, kind, part)
     if linked.wraps:
-        linked.objects.append(wrapped_call(env, stem))
+        names = stem.files(env, ".wrapped$OBJSUFFIX")
+        linked.objects.append(compiled_c(env, names, WRAP_SOURCE))
     return linked
 
 

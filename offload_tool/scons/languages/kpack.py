@@ -42,7 +42,6 @@ from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.containers import (
-    compiled_c,
     embedded,
     merged_object,
     registration_of_entries,
@@ -72,10 +71,6 @@ class Packing:
     scheme: str
     interface: bool
     """Whether keys contain a digest of the kernels' interface."""
-
-    def archive(self, device: CompileTarget) -> str:
-        """Return the path of a device's archive, relative to the program's folder."""
-        return self.paths[0].replace(PLACEHOLDER, device.name, 1)
 
 
 @frozen
@@ -146,8 +141,7 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
     The copy of an external library goes to `folder`.
     """
     stem, suffix = SCons.Util.splitext(host.name)
-    outside = folder is not None and not host.is_under(env.fs.Top)
-    place = folder if folder is not None and outside else host.dir
+    place = host.dir if folder is None or host.is_under(env.fs.Top) else folder
     return actions.MARK(
         env, place.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
     )
@@ -185,8 +179,9 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
 
 
 def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
-    node = folder.File(code.packing.archive(code.device))
-    compat.of_build(env, _Leftovers).watch(folder, code.packing.paths[0], node)
+    path = code.packing.paths[0]
+    node = folder.File(path.replace(PLACEHOLDER, code.device.name, 1))
+    compat.of_build(env, _Leftovers).watch(folder, path, node)
     own = node.attributes
     if hasattr(own, "offload_kpack_codes"):
         _check_equal(node, own.offload_kpack_codes, code)
@@ -314,11 +309,6 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
     names = stem.files(env, ".linked$OFFLOADEMBEDSUFFIX")
     return actions.EMBED.first_free(env, names, [marker], _OFFLOAD_SPEC=spec)
-
-
-def wrapped_call(env: Environment, stem: Stem) -> Node:
-    """Declare the object with the wrapper of the registration call."""
-    return compiled_c(env, stem.files(env, ".wrapped$OBJSUFFIX"), WRAP_SOURCE)
 
 
 _IN_NO_PROCESSOR = frozenset("_.")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,10 +181,10 @@ class PassRecords:
         names = self.stored_inputs() or self.reachable
         return digest_of_parts([identity(name) for name in names])
 
-    def stored_inputs(self) -> list[str] | None:
-        """Return the names of the files that the last compile read; None if unknown."""
+    def stored_inputs(self) -> list[str]:
+        """Return the names of the files that the last compile read, as far as known."""
         record = self._load()
-        return list(record.inputs) if record is not None else None
+        return list(record.inputs) if record is not None else []
 
     def known_nodes(self) -> list[Any]:
         """Return the nodes of the project's files that the last compile read."""
@@ -205,7 +205,7 @@ class PassRecords:
         """Update changed copies of files that the last compile read."""
         if compat.is_interactive():
             self._forget_last_build()
-            compiler_queries.renew_copies(self._node, self.stored_inputs() or (), _PRINTS)
+            compiler_queries.renew_copies(self._node, self.stored_inputs(), _PRINTS)
 
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
@@ -263,18 +263,15 @@ class PassRecords:
         with suppress(OSError):  # a half-written one must not pass for this compile's
             Path(manifest_path(_path(node))).unlink(missing_ok=True)
         files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
-        expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
+        expected = dict.fromkeys([*files, *self.stored_inputs(), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
-        began = Start.now(depfile_of(node), files, self._folders_expected(expected))
+        record = self._load()
+        looked = record.lookups.folders if record is not None else ()
+        folders = dict.fromkeys([*self.folders, *map(os.path.dirname, expected), *looked])
+        began = Start.now(depfile_of(node), files, list(folders))
         self._start = began._replace(digests=digests)
         self._key_before = self.key()
         self._stages = None
-
-    def _folders_expected(self, files: Iterable[str]) -> list[str]:
-        """Return the folders that the compile will search, as far as known beforehand."""
-        record = self._load()
-        looked = record.lookups.folders if record is not None else ()
-        return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
 
     def finish(self) -> None:
         """Record what the compile has read and written.
