@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Container, Iterable
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node.FS
@@ -33,7 +34,6 @@ from offload_tool.formats.target.compile_target import CompileTarget, parse_targ
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
-from offload_tool.passes.compile_pass import LANGUAGES
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
@@ -59,7 +59,6 @@ from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment, Node
 
 # Part of every in-process action's signature. Increment it only if the bytes that we write for the
@@ -247,11 +246,8 @@ def knows_processor(env: Environment, target_id: TargetID) -> bool:
 
 def warn(env: Environment, text: str) -> None:
     """Print a warning to standard error, once in a build."""
-    compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show=_show_error)
-
-
-def _show_error(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    show = partial(print, file=sys.stderr)
+    compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show)
 
 
 def _given_targets(env: Environment) -> list[str]:
@@ -266,14 +262,6 @@ def shared_suffix(env: Environment) -> str:
     """
     given = str(env.subst("$SHOBJSUFFIX"))
     return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
-
-
-def is_relocatable(env: Environment, unit: Unit) -> bool:
-    """Return True if ``OFFLOAD_RDC`` applies to a source.
-
-    OpenMP's device code is always relocatable, so it does not apply there.
-    """
-    return env["OFFLOAD_RDC"] and not LANGUAGES[unit.kind].has_host_ir
 
 
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"

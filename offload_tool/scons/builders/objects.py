@@ -223,11 +223,11 @@ def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
 
     It is for devices without a linked image.
     """
-    found = [getattr(member.attributes, "offload_source_fatbins", None) for member in members]
+    found: list[Any] = [
+        getattr(member.attributes, "offload_source_fatbins", None) for member in members
+    ]
     if found and None not in found:
-        library.attributes.offload_source_fatbins = [
-            node for nodes in found if nodes is not None for node in nodes
-        ]
+        library.attributes.offload_source_fatbins = [node for nodes in found for node in nodes]
 
 
 def _library_file(env: Environment, target: str) -> Any:

@@ -19,7 +19,6 @@ from SCons.Subst import Literal
 from offload_tool.clang.argument_files import all_words, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.manifest.manifest import manifest_path
 from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
@@ -55,7 +54,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     made = []
     devices = partial(readers.devices, env, unit.kind)
     for device in once(env, f"devices of {unit.kind}", devices):
-        job = _pass(env, unit, "device", device)
+        job = unit.job("device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")
         plain = next(names)
@@ -85,7 +84,7 @@ def host_node(
     """Return the host object of a source; it depends on no device image."""
     suffix = "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX"
     node = name or unit.stem.file(env, suffix)
-    job = _pass(env, unit, "host")
+    job = unit.job("host")
     if job.compiles_source:
         _compile(env, unit, job, node, shared=shared)
     else:
@@ -110,13 +109,7 @@ def host_node(
 def _host_ir_node(env: Environment, unit: Unit) -> Node:
     """Return the node of the host IR, which is rebuilt when a source file is replaced."""
     node = unit.stem.file(env, ".host.bc")
-    return _compile(env, unit, _pass(env, unit, "host-ir"), node)
-
-
-def _pass(
-    env: Environment, unit: Unit, stage: Any, device: CompileTarget | None = None
-) -> CompilePass:
-    return CompilePass(unit.kind, stage, unit.cuid, device, rdc=readers.is_relocatable(env, unit))
+    return _compile(env, unit, unit.job("host-ir"), node)
 
 
 def _compile(
@@ -261,7 +254,7 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
-    job = _pass(env, unit, "host")
+    job = unit.job("host")
     return _ask_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
 
 

@@ -17,6 +17,7 @@ import SCons.Util
 from offload_tool.errors import EntryIDError, UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, read_targets
 from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.passes.compile_pass import LANGUAGES, CompilePass, Stage
 from offload_tool.passes.source_kind import (
     C_SUFFIXES,
     CXX_SUFFIXES,
@@ -103,6 +104,12 @@ class Unit:
     stem: Stem
     """The folder and the prefix of its outputs."""
     cuid: str
+    rdc: bool
+    """Whether ``OFFLOAD_RDC`` applies. OpenMP's device code is always relocatable without it."""
+
+    def job(self, stage: Stage, device: CompileTarget | None = None) -> CompilePass:
+        """Return a pass over the source."""
+        return CompilePass(self.kind, stage, self.cuid, device, self.rdc)
 
     def owned_by(self, owner: Owner) -> Unit:
         """Return the unit with an owner of its intermediate outputs."""
@@ -164,7 +171,8 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
         extra = f"{stem.dir.get_internal_path()}/{stem.name}"
     _check_names(source, stem.dir)
     cuid = env.subst("$OFFLOAD_CUID") or derive_cuid(source.get_internal_path(), extra)
-    return Unit(source, kind, stem, cuid)
+    rdc = env["OFFLOAD_RDC"] and not LANGUAGES[kind].has_host_ir
+    return Unit(source, kind, stem, cuid, rdc)
 
 
 def _check_names(source: Node, folder: Folder) -> None:

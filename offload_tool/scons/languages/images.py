@@ -120,7 +120,7 @@ def linkable_nodes(
             _add_cuda(env, linked, parts, unit, shared=shared)
             continue
         unit, host = with_host(env, unit, shared=shared)
-        if unit.kind == "openmp" or readers.is_relocatable(env, unit):
+        if unit.kind == "openmp" or unit.rdc:
             parts[unit.kind].add(host, device_nodes(env, unit))
         elif packing is not None:
             add_packed(env, linked, packing, unit, host)
@@ -145,7 +145,7 @@ def _add_cuda(
 ) -> None:
     """Add a CUDA source to the host link, or to a device link if relocatable."""
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
-    if not readers.is_relocatable(env, unit):
+    if not unit.rdc:
         linked.objects.append(cuda_object(env, unit, unit.stem.files(env, suffix), shared=shared))
         return
     part = parts["cuda"]
@@ -255,15 +255,14 @@ def object_node(
     """
     packing = packing_of(env, group or unit.stem.name, [unit])
     if unit.kind == "cuda":
-        if readers.is_relocatable(env, unit):
+        if unit.rdc:
             return _relocatable_cuda_object(env, relocatable_code(env, unit, shared=shared), names)
         return cuda_object(env, unit, names, shared=shared)
     unit, host = with_host(env, unit, shared=shared)
     devices = device_nodes(env, unit)
-    is_relocatable = readers.is_relocatable(env, unit)
-    if unit.kind == "openmp" or (is_relocatable and uses_new_driver(env, unit)):
+    if unit.kind == "openmp" or (unit.rdc and uses_new_driver(env, unit)):
         return _object_with_package(env, unit, names, devices, host)
-    if is_relocatable:
+    if unit.rdc:
         return object_bundle(env, names, devices, host)
     if packing is not None:
         return packed_object(env, packing, unit, names, host)
