@@ -434,7 +434,8 @@ def _kpack(work: _Work) -> None:
     from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
 
     codes = work.node.attributes.offload_kpack_codes.values()
-    packing, target_id = next((code.packing, code.device.name) for code in codes)
+    first = next(iter(codes))
+    packing, target_id = first.packing, first.node.attributes.offload_device.name
     files = []
     for code in codes:
         path = str(code.node)

@@ -67,10 +67,12 @@ from offload_tool.scons.languages.cuda import (
 from offload_tool.scons.languages.kpack import (
     WRAP_SOURCE,
     PackedCode,
-    add_packed,
+    marked_host,
     packed_links,
     packed_object,
+    packed_parts,
     packing_of,
+    uses_lto,
 )
 from offload_tool.scons.spawn import toolchain_variables
 
@@ -123,7 +125,9 @@ def linkable_nodes(
         if unit.kind == "openmp" or unit.rdc:
             parts[unit.kind].add(host, device_nodes(env, unit))
         elif packing is not None:
-            add_packed(env, linked, packing, unit, host)
+            codes, marker = packed_parts(env, packing, unit)
+            linked.codes += codes
+            linked.objects += [marked_host(env, host), marker]
         else:
             linked.objects += [host, embedded_bundle(env, unit)]
     _add_given_code(env, parts, stem, given)
@@ -134,6 +138,7 @@ def linkable_nodes(
             continue
         linked.objects += [node for node in part.hosts if node not in given.libraries]
         linked.objects += _device_links(env, stem, kind, part)
+    linked.wraps = bool(linked.codes) and uses_lto(env)
     if linked.wraps:
         names = stem.files(env, ".wrapped$OBJSUFFIX")
         linked.objects.append(compiled_c(env, names, WRAP_SOURCE))

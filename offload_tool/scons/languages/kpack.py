@@ -37,7 +37,7 @@ from offload_tool import passes
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
-from offload_tool.formats.target.compile_target import CompileTarget, parse_target
+from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
@@ -79,7 +79,6 @@ class PackedCode:
 
     packing: Packing
     kernel_name: str
-    device: CompileTarget
     node: Any
 
 
@@ -138,8 +137,10 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
 def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> Node:
     """Declare the copy of a host object or library whose wrappers refer to markers.
 
-    The copy of an external library goes to `folder`.
+    The copy of an external library goes to `folder`. Return bitcode unchanged.
     """
+    if uses_lto(env):
+        return host
     stem, suffix = SCons.Util.splitext(host.name)
     place = host.dir if folder is None or host.is_under(env.fs.Top) else folder
     return actions.MARK(
@@ -179,8 +180,8 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
 
 
 def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
-    path = code.packing.paths[0]
-    node = folder.File(path.replace(PLACEHOLDER, code.device.name, 1))
+    path, device = code.packing.paths[0], code.node.attributes.offload_device
+    node = folder.File(path.replace(PLACEHOLDER, device.name, 1))
     compat.of_build(env, _Leftovers).watch(folder, path, node)
     own = node.attributes
     if hasattr(own, "offload_kpack_codes"):
@@ -189,9 +190,9 @@ def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
         compat.add_source(node, code.node)
     else:
         own.offload_kpack_codes = {code.kernel_name: code}
-        variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": code.device.name}
+        variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": device.name}
         actions.KPACK(env, node, [code.node], **variables)
-        add_aliases(env, node, code.device)
+        add_aliases(env, node, device)
     return node
 
 
@@ -219,7 +220,7 @@ def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signatu
     rows = sorted((name, code.node.get_internal_path()) for name, code in codes.items())
     text = readers.spec(
         group=first.packing.group,
-        target_id=first.device.name,
+        target_id=first.node.attributes.offload_device.name,
         scheme=first.packing.scheme,
         interface=first.packing.interface,
         codes=rows,
@@ -227,23 +228,13 @@ def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signatu
     return text.replace("$", "$$")
 
 
-def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
+def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
     """Declare a source's code objects, and the archive of the object with its marker."""
     devices = device_nodes(env, unit)
     name = kernel_name_of(unit, devices)
-    codes = [
-        PackedCode(packing, name, device.attributes.offload_device, device) for device in devices
-    ]
+    codes = [PackedCode(packing, name, device) for device in devices]
     marker = marker_node(env, unit.stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
     return codes, embedded(env, unit.stem, [marker], unit.cuid, marker=True)
-
-
-def add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, host: Node) -> None:
-    """Add a source with separate code objects to a link."""
-    codes, marker = _packed_parts(env, packing, unit)
-    linked.codes += codes
-    linked.wraps |= uses_lto(env)
-    linked.objects += [host if uses_lto(env) else marked_host(env, host), marker]
 
 
 def packed_object(
@@ -258,7 +249,7 @@ def packed_object(
             f"'{unit.source}': an object of -flto cannot have its device code apart "
             "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
         )
-    codes, marker = _packed_parts(env, packing, unit)
+    codes, marker = packed_parts(env, packing, unit)
     made = merged_object(env, names, [marked_host(env, host), marker])
     made.attributes.offload_kpack = codes
     return made
@@ -278,13 +269,10 @@ def packed_links(
         for device in readers.devices(env, "hip")
     ]
     name = stem.get_internal_path()
-    linked.codes += [
-        PackedCode(packing, name, image.attributes.offload_device, image) for image in images
-    ]
-    linked.wraps |= uses_lto(env)
+    linked.codes += [PackedCode(packing, name, image) for image in images]
     hosts = []
     for host in part.hosts:
-        marked = host if uses_lto(env) else marked_host(env, host, stem.dir)
+        marked = marked_host(env, host, stem.dir)
         if host in given.libraries:
             linked.marked[host] = marked
         else:
