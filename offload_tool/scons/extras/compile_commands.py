@@ -67,10 +67,11 @@ def _write(path: str, env: Environment) -> None:
     ordered = sorted(passes, key=lambda d: (first[d.source], d.target != "host", d.target))
     if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
         ordered = _one_for_each_source(ordered, wanted)
-    entries = [
-        *(_entry(declared, env) for declared in ordered),
-        *(_header_entry(name, declared, env) for name, declared in _headers(ordered, env)),
-    ]
+    entries = [_entry(declared, env) for declared in ordered]
+    for name, declared in _headers(ordered, env):
+        made = _entry(declared, env)
+        del made["output"]
+        entries.append({**made, "file": name, "arguments": [*made["arguments"][:-1], name]})
     text = json.dumps(entries, indent=2) + "\n"
     try:
         with replace_file(path, keep_equal=True) as out:
@@ -109,12 +110,6 @@ def _headers(
             if header not in seen and header.is_under(env.fs.Top):
                 seen.add(header)
                 yield str(header.rfile()), declared
-
-
-def _header_entry(name: str, declared: DeclaredPass, env: Environment) -> dict[str, Any]:
-    made = _entry(declared, env)
-    words = [*made["arguments"][:-1], name]
-    return {"directory": made["directory"], "file": name, "arguments": words}
 
 
 def _entry(declared: DeclaredPass, env: Environment) -> dict[str, Any]:

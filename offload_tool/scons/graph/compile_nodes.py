@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -57,8 +58,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         job = unit.job("device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")
-        plain = next(names)
-        node = first_free(plain, plain, names, partial(_compile, env, unit, job))
+        node = first_free(names, partial(_compile, env, unit, job))
         is_relocatable = job.rdc or job.language.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
@@ -75,7 +75,8 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
         made = unit.renamed(env, name)
         return made, host_node(env, made, shared=shared)
 
-    return first_free(unit.source, unit.stem.name, unit.stem.other_names(), declare)
+    names = itertools.chain([unit.stem.name], unit.stem.other_names())
+    return first_free(names, declare, unit.source)
 
 
 def host_node(

@@ -87,6 +87,12 @@ def link_node(
     level = device_link.level_arguments(readers.host_link_flags(env)) if gpu else []
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
     runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
+    if gpu:  # the link includes all members of archives
+        words = ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
+    elif any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
+        words = ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
+    else:
+        words = ["$SOURCES"]
     node = actions.LINK.first_free(
         env,
         stem.files(env, f".{device.filename}{suffix}"),
@@ -94,7 +100,7 @@ def link_node(
         **toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
-        _OFFLOAD_LINK_INPUTS=_link_inputs(env, inputs, gpu=gpu, runtimes=runtimes),
+        _OFFLOAD_LINK_INPUTS=words,
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
@@ -107,17 +113,6 @@ def link_node(
     identified(env, [node])
     label(env, node, kind, device)
     return node
-
-
-def _link_inputs(
-    env: Environment, inputs: list[Node], *, gpu: bool, runtimes: list[str]
-) -> list[str]:
-    """Return the linker's input arguments: the link includes all members of archives."""
-    if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
-        return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
-    if not gpu:
-        return ["$SOURCES"]
-    return ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
 
 
 def openmp_registration(env: Environment, stem: Stem, images: list[Node]) -> Node:

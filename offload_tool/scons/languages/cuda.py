@@ -142,9 +142,8 @@ class RelocatableCuda:
 
     def whole_fatbin(self, env: Environment) -> Node:
         """Declare the fat binary of cubins and PTX, for the device links of others."""
-        cubins = [node for node in self.modules if node not in self.ptx]
-        pairs = zip(cubins, self.ptx, strict=True) if cubins else ((node,) for node in self.ptx)
-        images = [image for pair in pairs for image in pair]
+        pairs = zip(self.modules, self.ptx, strict=True)
+        images = list(dict.fromkeys(image for pair in pairs for image in pair))
         names = self.unit.stem.files(env, ".rdc.all.fatbin")
         return _fatbin(env, names, images, options=_COMPILE_ONLY)
 
