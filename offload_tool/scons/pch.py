@@ -133,7 +133,8 @@ class Pchs:
         self._declared: dict[Node, Callable[[], Key]] = {}
         self._keys: dict[Node, Key] = {}
         self._groups: dict[Key, Group] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        """For checking and making each file."""
         self.failed: set[str] = set()
         self.small: set[tuple[str, Headers]] = set()
         """Kinds with headers that turned out to be small for one target."""
@@ -162,11 +163,6 @@ class Pchs:
         groups = [group for key, group in self._groups.items() if key[:2] == like and key.words]
         shares = ({each.headers for each in group.shares(path).values()} for group in groups)
         return _SETS_OF_FLAGS * sum(map(len, shares))
-
-    def lock_of(self, file: str) -> threading.Lock:
-        """Return the lock for checking and making a PCH."""
-        with self.lock:
-            return self._locks[file]
 
 
 def shared_headers(
@@ -338,12 +334,13 @@ class PchRunner:
         recipe = self._recipe(compiled, of.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
+            making = self._pchs.locks[recipe.file]
         found = pch.find_usable(recipe, source)
         if isinstance(found, str):
             # An existing PCH has already passed this check.
             if refused := self._refuses(compiled):
                 raise _WithoutPchError(refused)
-            with self._pchs.lock_of(recipe.file):
+            with making:
                 found = self._made(recipe, group, of, source)
         if isinstance(found, str):
             raise _WithoutPchError(found)
