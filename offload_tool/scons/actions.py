@@ -187,215 +187,224 @@ UNBUNDLE = _function(offload_unbundle, "UNBUNDLE")
 WRAP = _function(offload_wrap, "WRAP")
 
 
+class _Work:
+    """What an action does: it writes a node's file from those of its sources."""
+
+    def __init__(self, node: Node, sources: list[Node], env: Environment) -> None:
+        self.node = node
+        self.output = str(node)
+        self.sources = sources
+        self.inputs = [str(source) for source in sources]
+        self.env = env
+
+    @property
+    def spec(self) -> Any:
+        """The options in the action's signature: see `readers.spec`."""
+        return json.loads(self.env["_OFFLOAD_SPEC"])
+
+    @property
+    def clang(self) -> list[str]:
+        """The first arguments of the compiler's command."""
+        return [*self.env["_OFFLOAD_CLANG"], *self.env["_OFFLOAD_LOCAL_FLAGS"]]
+
+    def warn(self, text: str) -> None:
+        """Print an operation's warning: the command writes it in the same words."""
+        sys.stderr.write(f"offload: warning: [{self.output}] {text}\n")
+
+
 def _run(
-    work: Callable[[Any, Any, Any], None], target: list[Node], source: list[Node], env: Environment
+    do: Callable[[_Work], None], target: list[Node], source: list[Node], env: Environment
 ) -> int:
     """Do the work; turn an error into SCons's, and leave no output that is not right."""
     try:
-        work(target, source, env)
+        do(_Work(target[0], source, env))
     except OffloadError as error:
         Path(target[0].get_abspath()).unlink(missing_ok=True)
         raise SCons.Errors.BuildError(node=target[0], errstr=str(error)) from error
     return 0
 
 
-def _warner(target: list[Node]) -> Callable[[str], None]:
-    """Return what an operation tells its warnings: the command writes them in the same words."""
-
-    def warn(text: str) -> None:
-        sys.stderr.write(f"offload: warning: [{target[0]}] {text}\n")
-
-    return warn
-
-
-def _spec(env: Environment) -> Any:
-    return json.loads(env["_OFFLOAD_SPEC"])
-
-
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
-def _begin_compile(target: list[Node], source: list[Node], env: Environment) -> None:
-    records_of(target[0]).begin()
+def _begin_compile(work: _Work) -> None:
+    records_of(work.node).begin()
 
 
-def _finish_compile(target: list[Node], source: list[Node], env: Environment) -> None:
-    records = records_of(target[0])
+def _finish_compile(work: _Work) -> None:
+    records = records_of(work.node)
     try:
-        host_ir = str(source[1]) if len(source) > 1 else None
-        _check(records.job, str(target[0]), host_ir, env)
+        records.job.check(work.output, work.inputs[1] if len(work.inputs) > 1 else None)
         records.finish()
-    finally:
-        Path(depfile_of(target[0])).unlink(missing_ok=True)
-
-
-def _check(job: Any, output: str, host_ir: str | None, env: Environment) -> None:
-    try:
-        job.check(output, host_ir)
     except CodeObjectError as error:
-        if env["OFFLOAD_LAUNCHER"] or env["OFFLOAD_DIST"]:
+        if work.env["OFFLOAD_LAUNCHER"] or work.env["OFFLOAD_DIST"]:
             raise blame_launcher(error) from None
         raise
+    finally:
+        Path(depfile_of(work.node)).unlink(missing_ok=True)
 
 
-def _finish_link(target: list[Node], source: list[Node], env: Environment) -> None:
-    device = target[0].attributes.offload_device
+def _finish_link(work: _Work) -> None:
+    device = work.node.attributes.offload_device
     if device.target_id is not None:
-        check_code_object(str(target[0]), device.target_id, None)
+        check_code_object(work.output, device.target_id, None)
 
 
-def _finish_cubin(target: list[Node], source: list[Node], env: Environment) -> None:
-    check_cubin(str(target[0]), rdc=getattr(target[0].attributes, "offload_relocatable", False))
+def _finish_cubin(work: _Work) -> None:
+    check_cubin(work.output, rdc=getattr(work.node.attributes, "offload_relocatable", False))
 
 
-def _check_unseen(target: list[Node], source: list[Node], env: Environment) -> None:
+def _check_unseen(work: _Work) -> None:
     """Refuse files whose device code the link would leave out, which were not there to be read."""
     from offload_tool.containers.find import has_relocatable_code
 
-    for node in target[0].attributes.offload_unseen:
+    for node in work.node.attributes.offload_unseen:
         if has_relocatable_code(str(node)):
             raise UsageError(
-                f"'{node}' has relocatable device code, which '{target[0]}' is linked without: no "
+                f"'{node}' has relocatable device code, which '{work.node}' is linked without: no "
                 "kernel of it would be found; give it in OFFLOAD_LIBS"
             )
 
 
-def _archive(target: list[Node], source: list[Node], env: Environment) -> None:
+def _archive(work: _Work) -> None:
     from offload_tool.operations.archive import create_archive
 
-    create_archive([(node.name, str(node)) for node in source], str(target[0]))
+    create_archive([(node.name, str(node)) for node in work.sources], work.output)
 
 
-def _bundle(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.bundle import Compression, bundle_files
+def _bundle(work: _Work) -> None:
+    from offload_tool.operations.bundle import bundle_files
 
-    spec = _spec(env)
+    spec = work.spec
     items = [
-        (BundleEntryID.read(entry), None if index is None else str(source[index]))
+        (BundleEntryID.read(entry), None if index is None else work.inputs[index])
         for entry, index in spec["entries"]
     ]
     for entry, path in items:
         if spec["file_type"] == "o" and entry.kind == "host" and path is not None:
             check_holds_code(path)
-    method, *settings = spec["compression"]
     bundle_files(
         items,
-        str(target[0]),
+        work.output,
         file_type=spec["file_type"],
         alignment=spec["alignment"],
-        compression=Compression(method, *settings) if method else None,
-        warn=_warner(target),
+        compression=_compression(spec),
+        warn=work.warn,
     )
 
 
-def _device_archive(target: list[Node], source: list[Node], env: Environment) -> None:
+def _compression(spec: Any) -> Any:
+    from offload_tool.operations.bundle import Compression
+
+    method, *settings = spec["compression"]
+    return Compression(method, *settings) if method else None
+
+
+def _device_archive(work: _Work) -> None:
     from offload_tool.operations.unarchive import unbundle_archive
 
-    spec = _spec(env)
-    outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
-    options = spec.get("options", {})
+    spec = work.spec
     unbundle_archive(
-        str(source[0]),
-        outputs,
+        work.inputs[0],
+        {BundleEntryID.parse(spec["entry"]): work.output},
         keep_equal=True,
         offload_binaries=True,
-        warn=_warner(target),
-        **options,
+        warn=work.warn,
+        **spec.get("options", {}),
     )
 
 
-def _cuda_archive(target: list[Node], source: list[Node], env: Environment) -> None:
+def _cuda_archive(work: _Work) -> None:
     from offload_tool.operations.unarchive_cuda import unbundle_cuda_library
 
-    spec = _spec(env)
-    missing = spec["allow_missing"]
-    unbundle_cuda_library(str(source[0]), str(target[0]), spec["processor"], allow_missing=missing)
+    processor, missing = work.spec["processor"], work.spec["allow_missing"]
+    unbundle_cuda_library(work.inputs[0], work.output, processor, allow_missing=missing)
 
 
-def _embed(target: list[Node], source: list[Node], env: Environment) -> None:
+def _embed(work: _Work) -> None:
     from offload_tool.operations.embed import embed_bundle, embed_tools_marker
 
-    spec = _spec(env)
+    spec = work.spec
     if spec.get("for_tools", False):
-        triple = spec["host_triple"]
-        embed_tools_marker(str(source[0]), str(target[0]), host_triple=triple)
+        embed_tools_marker(work.inputs[0], work.output, host_triple=spec["host_triple"])
         return
     # What knows nothing of host objects leaves it to the linker whether one asks for the bundle.
     embed_bundle(
-        str(source[0]),
-        str(target[0]),
+        work.inputs[0],
+        work.output,
         host_triple=spec["host_triple"],
         cuid=spec["cuid"],
         as_archive=spec["cuid"] is not None,
-        host_files=[str(node) for node in source[1:]],
+        host_files=work.inputs[1:],
         registers_entries=spec["registers_entries"],
         is_marker=spec.get("marker", False),
     )
 
 
-def _embed_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+def _embed_cuda(work: _Work) -> None:
     from offload_tool.operations.embed import embed_cuda_fatbin
 
-    if _spec(env).get("relocatable", False):
-        check_no_entries(str(source[0]))
-    embed_cuda_fatbin(str(source[0]), str(source[1]), str(target[0]))
+    host, fatbin = work.inputs
+    if work.spec.get("relocatable", False):
+        check_no_entries(host)
+    embed_cuda_fatbin(host, fatbin, work.output)
 
 
-def _embed_linked_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+def _embed_linked_cuda(work: _Work) -> None:
     from offload_tool.nvidia.linked_fatbin import embed_fat_binaries
 
-    linked, *sources = map(str, source)
-    embed_fat_binaries(str(target[0]), env["_OFFLOAD_CC"], env["ENV"], linked, sources)
+    linked, *sources = work.inputs
+    embed_fat_binaries(work.output, work.env["_OFFLOAD_CC"], work.env["ENV"], linked, sources)
 
 
-def _register_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+def _register_cuda(work: _Work) -> None:
     from offload_tool.nvidia.linked_fatbin import compile_registration
 
-    hosts = list(map(str, source[1:]))
-    compile_registration(str(target[0]), env["_OFFLOAD_CC"], env["ENV"], hosts)
+    hosts = work.inputs[1:]
+    compile_registration(work.output, work.env["_OFFLOAD_CC"], work.env["ENV"], hosts)
 
 
-def _link_cuda(target: list[Node], source: list[Node], env: Environment) -> None:
+def _link_cuda(work: _Work) -> None:
     from offload_tool.nvidia.nvlink import link_cubins
 
-    linker, libraries = env["_OFFLOAD_LINKER"], env["_OFFLOAD_LINK_LIBRARIES"]
-    command = [*linker, *_spec(env)["arguments"]]
-    link_cubins(str(target[0]), command, list(map(str, source)), env["ENV"], libraries)
-    check_cubin(str(target[0]))
+    env = work.env
+    command = [*env["_OFFLOAD_LINKER"], *work.spec["arguments"]]
+    link_cubins(work.output, command, work.inputs, env["ENV"], env["_OFFLOAD_LINK_LIBRARIES"])
+    check_cubin(work.output)
 
 
-def _link_ptx(target: list[Node], source: list[Node], env: Environment) -> None:
+def _link_ptx(work: _Work) -> None:
     from offload_tool.nvidia.openmp_link import link_bitcode
 
-    spec = _spec(env)
-    command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"], *spec["arguments"]]
-    runtimes = env["_OFFLOAD_RUNTIMES"]
-    link_bitcode(str(target[0]), command, list(map(str, source)), runtimes, env["ENV"])
-    check_ptx(str(target[0]), target[0].attributes.offload_device.target_id)
+    env = work.env
+    command = [*work.clang, *work.spec["arguments"]]
+    link_bitcode(work.output, command, work.inputs, env["_OFFLOAD_RUNTIMES"], env["ENV"])
+    check_ptx(work.output, work.node.attributes.offload_device.target_id)
 
 
-def _embed_package(target: list[Node], source: list[Node], env: Environment) -> None:
+def _embed_package(work: _Work) -> None:
     from offload_tool.operations.embed import embed_offload_binary
 
-    check_holds_code(str(source[0]))
-    embed_offload_binary(str(source[0]), str(source[1]), str(target[0]))
+    host, package = work.inputs
+    check_holds_code(host)
+    embed_offload_binary(host, package, work.output)
 
 
-def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
+def _extract(work: _Work) -> None:
     from offload_tool.operations.unpackage import (
         ImageFilter,
         SeveralImagesError,
         extract_images,
     )
 
-    spec = _spec(env)
+    spec = work.spec
     strings = dict(spec["strings"])
     triple = strings.pop("triple")
-    wanted = ImageFilter(strings, spec["kind"], str(target[0]), triple=triple)
+    wanted = ImageFilter(strings, spec["kind"], work.output, triple=triple)
     is_archive = spec.get("archive", False)
     try:
         written = extract_images(
-            str(source[0]), [wanted], archive=is_archive, one_each=True, warn=_warner(target)
+            work.inputs[0], [wanted], archive=is_archive, one_each=True, warn=work.warn
         )
     except SeveralImagesError as error:
         way_out = "OFFLOAD_EXTRACT_ARCHIVE=True makes an archive of them"
@@ -403,29 +412,30 @@ def _extract(target: list[Node], source: list[Node], env: Environment) -> None:
     if not written:
         text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
         raise UsageError(
-            f"'{source[0]}': no image of {spec['kind']} with {text}; "
+            f"'{work.inputs[0]}': no image of {spec['kind']} with {text}; "
             "'offload-tool list' shows what there is"
         )
 
 
-def _fatbin(target: list[Node], source: list[Node], env: Environment) -> None:
+def _fatbin(work: _Work) -> None:
     from offload_tool.operations.embed import write_cuda_fatbin
 
-    spec = _spec(env)
+    spec = work.spec
     write_cuda_fatbin(
-        list(zip(spec["processors"], map(str, source), strict=True)),
-        str(target[0]),
+        list(zip(spec["processors"], work.inputs, strict=True)),
+        work.output,
         options=spec.get("options", ""),
         may_be_empty=spec.get("linked", False),
     )
 
 
-def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:
+def _kpack(work: _Work) -> None:
     from offload_tool.formats.kpack.archive import kernel_key
     from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
 
-    codes = target[0].attributes.offload_kpack_codes.values()
-    packing, target_id = next((code.packing, code.device.name) for code in codes)
+    codes = work.node.attributes.offload_kpack_codes.values()
+    first = next(iter(codes))
+    packing, target_id = first.packing, first.node.attributes.offload_device.name
     files = []
     for code in codes:
         path = str(code.node)
@@ -433,83 +443,75 @@ def _kpack(target: list[Node], source: list[Node], env: Environment) -> None:
         files.append(CodeFile(kernel_key(code.kernel_name + suffix), target_id, path))
     pack_code_objects(
         files,
-        str(target[0]),
+        work.output,
         group=packing.group,
         target_ids=[target_id],
         scheme=packing.scheme,
     )
 
 
-def _mark(target: list[Node], source: list[Node], env: Environment) -> None:
+def _mark(work: _Work) -> None:
     from offload_tool.operations.kpack import mark_host_file
 
-    mark_host_file(str(source[0]), str(target[0]))
+    mark_host_file(work.inputs[0], work.output)
 
 
-def _marker(target: list[Node], source: list[Node], env: Environment) -> None:
+def _marker(work: _Work) -> None:
     from offload_tool.formats.kpack.marker import KpackMarker
     from offload_tool.operations.kpack import interface_of, write_marker
 
-    spec = _spec(env)
-    suffix = f"@{interface_of(list(map(str, source)))}" if spec["interface"] else ""
+    spec = work.spec
+    suffix = f"@{interface_of(work.inputs)}" if spec["interface"] else ""
     marker = KpackMarker(spec["kernel_name"] + suffix, tuple(spec["paths"]))
-    write_marker(marker, str(target[0]))
+    write_marker(marker, work.output)
 
 
-def _package(target: list[Node], source: list[Node], env: Environment) -> None:
+def _package(work: _Work) -> None:
     from offload_tool.formats.offload_binary import ImageKind
     from offload_tool.operations.package import PackagedImage, package_images
 
-    spec = _spec(env)
+    spec = work.spec
     images = []
-    base = str(source[-1]) if spec.get("base", False) else None
-    for node, values in zip(source, spec["images"], strict=base is None):
+    base = work.inputs[-1] if spec.get("base", False) else None
+    for file, values in zip(work.inputs, spec["images"], strict=base is None):
         strings = {key: values[key] for key in ("triple", "arch") if values[key]}
         strings.update(values.get("keys", {}))
         given = values.get("image_kind")
         image_kind = ImageKind[given] if given else None
-        images.append(PackagedImage(str(node), strings, values["kind"], image_kind))
-    package_images(images, str(target[0]), base=base)
+        images.append(PackagedImage(file, strings, values["kind"], image_kind))
+    package_images(images, work.output, base=base)
 
 
-def _repack(target: list[Node], source: list[Node], env: Environment) -> None:
-    from offload_tool.operations.bundle import Compression, repack_bundle
+def _repack(work: _Work) -> None:
+    from offload_tool.operations.bundle import repack_bundle
 
-    spec = _spec(env)
-    method, *settings = spec["compression"]
-    compression = Compression(method, *settings) if method else None
-    repack_bundle(
-        str(source[0]), str(target[0]), compression=compression, alignment=spec["alignment"]
-    )
+    compression, alignment = _compression(work.spec), work.spec["alignment"]
+    repack_bundle(work.inputs[0], work.output, compression=compression, alignment=alignment)
 
 
-def _unbundle(target: list[Node], source: list[Node], env: Environment) -> None:
+def _unbundle(work: _Work) -> None:
     from offload_tool.operations.unbundle import unbundle_file
 
-    spec = _spec(env)
-    outputs = {BundleEntryID.parse(spec["entry"]): str(target[0])}
-    unbundle_file(str(source[0]), outputs, one_each=True, **spec.get("options", {}))
+    outputs = {BundleEntryID.parse(work.spec["entry"]): work.output}
+    unbundle_file(work.inputs[0], outputs, one_each=True, **work.spec.get("options", {}))
 
 
-def _wrap(target: list[Node], source: list[Node], env: Environment) -> None:
+def _wrap(work: _Work) -> None:
     from offload_tool.operations.wrap import wrap_images
     from offload_tool.passes.registration import compile_text
 
-    spec = _spec(env)
-    images = [str(node) for node in source]
-    command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"]]
-
     def compiled(text: str, triple: str) -> bytes:
-        return compile_text([*command, f"--target={triple}"], env["ENV"], text)
+        return compile_text([*work.clang, f"--target={triple}"], work.env["ENV"], text)
 
+    spec = work.spec
     wrap_images(
-        images,
-        str(target[0]),
+        work.inputs,
+        work.output,
         kind=spec["kind"],
         triple=spec["triple"],
         target_ids=spec.get("target_ids"),
         allow_unknown=True,  # they were read where the builder was called
         generation=spec.get("generation", 22),
         compile_text=compiled,
-        warn=_warner(target),
+        warn=work.warn,
     )

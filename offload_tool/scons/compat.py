@@ -50,7 +50,7 @@ _NEEDED = (
     (SCons.Action, "execute_actions"),
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
-    (SCons.Executor.Executor, "get_contents", "get_all_sources", "get_sources"),
+    (SCons.Executor.Executor, "get_contents", "get_sources"),
     (SCons.Node.FS, "Save_Strings"),
     (SCons.Taskmaster, "find_cycle"),
     (SCons.Taskmaster.Taskmaster, "cleanup"),
@@ -203,10 +203,7 @@ def was_damaged(node: Any) -> bool:
 
 
 def include_flags(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[Any]:
     """Return the flags of ``CPPPATH``, each one argument whatever the name of its folder.
 
@@ -337,11 +334,6 @@ def keep_command(node: Any) -> None:
 def contents(node: Any) -> bytes:
     """Return the bytes that SCons signs for a node's command."""
     return bytes(node.get_executor().get_contents())
-
-
-def all_sources(node: Any) -> list[Any]:
-    """Return the sources of a node's command."""
-    return list(node.get_executor().get_all_sources())
 
 
 def waits_for(node: Any) -> list[Any]:

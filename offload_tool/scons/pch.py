@@ -46,6 +46,7 @@ from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
 from offload_tool.scons import compat, readers
+from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import depfile_of, variables_of, words_of
 from offload_tool.scons.state.node_classes import records_of
@@ -128,26 +129,16 @@ class Pchs:
     def __init__(self) -> None:
         self.statistics = PchStatistics()
         self.lock = threading.Lock()
-        self._words: dict[tuple[Any, ...], tuple[Any, Callable[[], tuple[str, ...]]]] = {}
         self._declared: dict[Node, Callable[[], Key]] = {}
         self._keys: dict[Node, Key] = {}
         self._groups: dict[Key, Group] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        """For checking and making each file."""
         self.failed: set[str] = set()
         self.small: set[tuple[str, Headers]] = set()
         """Kinds with headers that turned out to be small for one target."""
         self.used: set[str] = set()
         """The files used by passes of this build."""
-
-    def once(
-        self, like: tuple[Any, ...], find: Callable[[], tuple[str, ...]]
-    ) -> Callable[[], tuple[str, ...]]:
-        """Return a function that calls `find` once for all passes with equal `like`.
-
-        The first part of `like` is an environment; keeping it prevents reuse of its ``id()``.
-        """
-        env, *more = like
-        return self._words.setdefault((id(env), *more), (env, cache(find)))[1]
 
     def declare(self, node: Node, find_key: Callable[[], Key]) -> None:
         """Add a pass; the first run computes its key, since SConscripts may change flags."""
@@ -171,11 +162,6 @@ class Pchs:
         groups = [group for key, group in self._groups.items() if key[:2] == like and key.words]
         shares = ({each.headers for each in group.shares(path).values()} for group in groups)
         return _SETS_OF_FLAGS * sum(map(len, shares))
-
-    def lock_of(self, file: str) -> threading.Lock:
-        """Return the lock for checking and making a PCH."""
-        with self.lock:
-            return self._locks[file]
 
 
 def shared_headers(
@@ -264,7 +250,7 @@ class PchRunner:
     """
 
     def __init__(
-        self, env: Environment, node: Node, job: CompilePass, like: tuple[Any, ...], run: Runner
+        self, env: Environment, node: Node, job: CompilePass, like: str, run: Runner
     ) -> None:
         self._toolchain = readers.toolchain(env)
         self._name = job.device.filename if job.device is not None else "host"
@@ -275,7 +261,8 @@ class PchRunner:
         self._quietly = run.run_quietly if isinstance(run, DirectRunner) else None
         self._run = run
         self._pchs = compat.of_build(env, Pchs)
-        wanted, words = _wanted(env), self._pchs.once(like, self._words_declared)
+        wanted = _wanted(env)
+        words = once(env, f"arguments of {like}", lambda: cache(self._words_declared))
         self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, words()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
         if SCons.Script.GetOption("clean"):
@@ -346,12 +333,13 @@ class PchRunner:
         recipe = self._recipe(compiled, of.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
+            making = self._pchs.locks[recipe.file]
         found = pch.find_usable(recipe, source)
         if isinstance(found, str):
             # An existing PCH has already passed this check.
             if refused := self._refuses(compiled):
                 raise _WithoutPchError(refused)
-            with self._pchs.lock_of(recipe.file):
+            with making:
                 found = self._made(recipe, group, of, source)
         if isinstance(found, str):
             raise _WithoutPchError(found)

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import SCons.Node.FS
@@ -34,7 +35,6 @@ from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.cuda import Ptxas, find_ptxas
-from offload_tool.passes.languages import LANGUAGES
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
@@ -58,7 +58,6 @@ from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.types import Environment, Node
 
 # Part of every in-process action's signature. Increment it only if the bytes that we write for the
@@ -246,11 +245,8 @@ def knows_processor(env: Environment, target_id: TargetID) -> bool:
 
 def warn(env: Environment, text: str) -> None:
     """Print a warning to standard error, once in a build."""
-    compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show=_show_error)
-
-
-def _show_error(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    show = partial(print, file=sys.stderr)
+    compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show)
 
 
 def _given_targets(env: Environment) -> list[str]:
@@ -265,14 +261,6 @@ def shared_suffix(env: Environment) -> str:
     """
     given = str(env.subst("$SHOBJSUFFIX"))
     return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
-
-
-def is_relocatable(env: Environment, unit: Unit) -> bool:
-    """Return True if ``OFFLOAD_RDC`` applies to a source.
-
-    OpenMP's device code is always relocatable, so it does not apply there.
-    """
-    return env["OFFLOAD_RDC"] and not LANGUAGES[unit.kind].has_host_ir
 
 
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
@@ -429,9 +417,6 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
     return (method, level) if version == 3 else (method, level, version)
 
 
-_FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "OFFLOAD_FLAGS")
-
-
 class _Question(NamedTuple):
     """The cache key of the search for a compiler, without names relative to a SConscript."""
 
@@ -546,9 +531,11 @@ def _shell(env: Environment) -> dict[str, str]:
 
 def _question(env: Environment, places: Mapping[str, str]) -> _Question:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
+    words = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
+    flags = relevant_flags(words)
     return _Question(
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
-        _jobs(env, kinds or _likely_kinds(env)),
+        tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds or _likely_kinds(env)),
         not kinds,  # e.g. a link: prefers the compiler of the sources
         tuple({**_shell(env), **places}.items()),
     )
@@ -606,11 +593,6 @@ def place(env: Environment, name: str) -> str:
     return str(found.get_abspath())
 
 
-def _jobs(env: Environment, kinds: Iterable[str]) -> tuple[Job, ...]:
-    flags = relevant_flags(substituted(env, " ".join(f"${name}" for name in _FLAG_VARIABLES)))
-    return tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds)
-
-
 def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
     """Return the target IDs that the compiler must know; invalid ones are reported elsewhere."""
     given = [name for name in _given_targets(env) if name != NATIVE]
@@ -624,7 +606,7 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
 
 def _likely_kinds(env: Environment) -> list[str]:
     """Return the likely kinds of an environment's sources."""
-    given = env.subst("$OFFLOAD_KIND").lower()
+    given = env["OFFLOAD_KIND"]
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 

@@ -29,7 +29,7 @@ import SCons.Errors
 from offload_tool.clang.driver import response_text
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import usual_folder
-from offload_tool.passes.languages import LANGUAGES
+from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
@@ -47,10 +47,7 @@ _printing = threading.Lock()
 
 
 def _program_words(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the arguments before the flags; empty for signatures, which exclude them."""
     if for_signature:
@@ -66,6 +63,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
     found = readers.toolchain(env)
     return {
         "_OFFLOAD_PROGRAM": _program_words,
+        "_OFFLOAD_CC": list(found.cc),
         "_OFFLOAD_CLANG": list(found.clang),
         "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
         "_OFFLOAD_LLD": list(found.lld),
@@ -79,34 +77,28 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
     }
 
 
-def device_runner(env: Environment, kind: str) -> Runner:
-    """Return the runner of device compiles.
+def runner_of(env: Environment, job: CompilePass) -> Runner:
+    """Return the runner of a compiler pass.
 
     :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
     :raises CompilerError: the folder is of another compiler.
     """
-    folder = env.subst("$OFFLOAD_DIST")
-    launcher = readers.launcher(env, folder)
+    is_device = job.device is not None
+    folder = env.subst("$OFFLOAD_DIST") if is_device else ""
+    launcher = tuple(readers.launcher(env, folder))
     toolchain = readers.toolchain(env)
-    if folder and LANGUAGES[kind].is_distributed:
+    if folder and job.is_distributed:
         from offload_tool.sccache_dist.config import load_distribution
 
         place = readers.place(env, "OFFLOAD_DIST")
         load_distribution(place).check_compiler(toolchain)
         return _distributed(place)
     if launcher:
-        return _with_launcher(tuple(launcher), toolchain, is_device=True)
+        return _with_launcher(launcher, toolchain, is_device=is_device)
     clang = toolchain.clang
-    is_direct = env["OFFLOAD_DIRECT"] and LANGUAGES[kind].is_direct and len(clang) == 1
-    return _without_driver(clang) if is_direct else partial(run_words, program=len(clang))
-
-
-def host_runner(env: Environment) -> Runner:
-    """Return the runner of host compiles."""
-    toolchain, launcher = readers.toolchain(env), tuple(readers.launcher(env))
-    if launcher:
-        return _with_launcher(launcher, toolchain, is_device=False)
-    return partial(run_words, program=len(toolchain.clang))
+    if is_device and env["OFFLOAD_DIRECT"] and job.is_direct and len(clang) == 1:
+        return _without_driver(clang)
+    return partial(run_words, program=len(clang))
 
 
 class DirectRunner:

@@ -27,8 +27,8 @@ PRIVATE = {
         ("import SCons.Node; del SCons.Node.Node.del_binfo", "Node.del_binfo"),
         ("import SCons.Action; del SCons.Action.execute_actions", "SCons.Action.execute_actions"),
         (
-            "import SCons.Script, SCons.Executor; del SCons.Executor.Executor.get_all_sources",
-            "Executor.get_all_sources",
+            "import SCons.Script, SCons.Executor; del SCons.Executor.Executor.get_sources",
+            "Executor.get_sources",
         ),
     ],
 )

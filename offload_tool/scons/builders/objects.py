@@ -61,9 +61,14 @@ def offload_object(env: Environment, target: str | None, sources: list[Node]) ->
 
 def offload_shared_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the objects of OffloadObject for shared libraries."""
-    nodes = _objects(env, target, sources, readers.shared_suffix(env), shared=True)
+    suffix = readers.shared_suffix(env)
+    return for_shared_library(_objects(env, target, sources, suffix, shared=True))
+
+
+def for_shared_library(nodes: list[Node]) -> list[Node]:
+    """Return objects after marking them: SCons links no others into a shared library."""
     for node in nodes:
-        node.attributes.shared = True  # SCons links no other objects into a shared library
+        node.attributes.shared = True
     return nodes
 
 
@@ -151,7 +156,7 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
-    told = kinds or {env.subst("$OFFLOAD_KIND").lower()}
+    told = kinds or {env["OFFLOAD_KIND"]}
     if not told.isdisjoint({"openmp", "cuda"}):
         archive.attributes.offload_library_kind = next(iter(told))
     _keep_source_fatbins(archive, members)
@@ -218,11 +223,11 @@ def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
 
     It is for devices without a linked image.
     """
-    found = [getattr(member.attributes, "offload_source_fatbins", None) for member in members]
+    found: list[Any] = [
+        getattr(member.attributes, "offload_source_fatbins", None) for member in members
+    ]
     if found and None not in found:
-        library.attributes.offload_source_fatbins = [
-            node for nodes in found if nodes is not None for node in nodes
-        ]
+        library.attributes.offload_source_fatbins = [node for nodes in found for node in nodes]
 
 
 def _library_file(env: Environment, target: str) -> Any:

@@ -27,7 +27,7 @@ from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
 from offload_tool.scons import actions, compat, readers
-from offload_tool.scons.builders.objects import plain_objects
+from offload_tool.scons.builders.objects import for_shared_library, plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph.units import (
     Owner,
@@ -110,11 +110,12 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
             unseen += [] if is_plain_source(node) else [node]
     linked = linkable_nodes(env, stem, given, shared=shared)
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
-    libraries = [linked.marked.get(library, library) for library in given.libraries]
-    inputs = [*linked.objects, *objects, *libraries]
     codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
     if codes:
-        inputs.insert(0, tools_marker(env, stem, codes, shared=shared))
+        linked.objects.insert(0, tools_marker(env, stem, codes))
+    own = for_shared_library(linked.objects) if shared else linked.objects
+    libraries = [linked.marked.get(library, library) for library in given.libraries]
+    inputs = [*own, *objects, *libraries]
     name = (target or path_from_top(stem)).replace("$", "$$")
     made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
     adopt_plain(made)
@@ -205,10 +206,7 @@ _LINKERS = ("bfd", "ld", "lld", "ld.bfd", "ld.lld")
 
 
 def placement_flags(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the flags with which a link of large files puts device images after ``.bss``.
 

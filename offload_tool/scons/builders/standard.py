@@ -80,22 +80,14 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         if not any(self._is_own(local, item) for item in given):
             return builder(env, target, source, *arguments, **overrides)
         if self._name.endswith("Object"):
-            return self._objects(env, target, given, *arguments, **overrides)
+            made = SCons.Node.NodeList()
+            for item in given:  # only a single source may have a target
+                call = self._method if self._is_own(local, item) else builder
+                made += call(env, target, [item], *arguments, **overrides)
+            return made
         if target is None and self._name in _LIBRARIES:  # as SCons does
             target = SCons.Util.splitext(str(given[0]))[0]
         return self._method(env, target, given, **overrides)
-
-    def _objects(
-        self, env: Environment, target: Any, given: list[Any], *arguments: Any, **overrides: Any
-    ) -> Any:
-        """Return the object of each source; only a single source may have a target."""
-        builder = self.get()
-        made = SCons.Node.NodeList()
-        local = env.Override(overrides) if overrides else env
-        for item in given:
-            call = self._method if self._is_own(local, item) else builder
-            made += call(env, target, [item], *arguments, **overrides)
-        return made
 
     def _is_own(self, env: Environment, item: Any) -> bool:
         """Return True if a source is for our builder: by suffix, or as part of a device link."""

@@ -23,13 +23,11 @@ from offload_tool.errors import FileError
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
+from offload_tool.scons.state.compiler_queries import words_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
-
-_WITHOUT = {"OFFLOAD_LAUNCHER": "", "_OFFLOAD_DEPENDENCY_FLAGS": []}
-"""A launcher is not a compiler, and indexers write no depfile."""
 
 
 def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:
@@ -69,10 +67,11 @@ def _write(path: str, env: Environment) -> None:
     ordered = sorted(passes, key=lambda d: (first[d.source], d.target != "host", d.target))
     if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
         ordered = _one_for_each_source(ordered, wanted)
-    entries = [
-        *(_entry(declared, env) for declared in ordered),
-        *(_header_entry(name, declared, env) for name, declared in _headers(ordered, env)),
-    ]
+    entries = [_entry(declared, env) for declared in ordered]
+    for name, declared in _headers(ordered, env):
+        made = _entry(declared, env)
+        del made["output"]
+        entries.append({**made, "file": name, "arguments": [*made["arguments"][:-1], name]})
     text = json.dumps(entries, indent=2) + "\n"
     try:
         with replace_file(path, keep_equal=True) as out:
@@ -113,20 +112,12 @@ def _headers(
                 yield str(header.rfile()), declared
 
 
-def _header_entry(name: str, declared: DeclaredPass, env: Environment) -> dict[str, Any]:
-    made = _entry(declared, env)
-    words = [*made["arguments"][:-1], name]
-    return {"directory": made["directory"], "file": name, "arguments": words}
-
-
 def _entry(declared: DeclaredPass, env: Environment) -> dict[str, Any]:
-    build_env = declared.node.get_build_env().Override(_WITHOUT)
-    lines = build_env.subst_list(
-        declared.command, target=[declared.node], source=compat.all_sources(declared.node)
-    )
+    # A launcher is not a compiler, and indexers write no depfile.
+    words = words_of(declared.node, declared.command)
     return {
         "directory": env.fs.Top.get_abspath(),
         "file": str(declared.source.rfile()),
-        "arguments": [str(word) for word in lines[0]],
+        "arguments": words,
         "output": str(declared.node),
     }

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from offload_tool.scons.spawn import Runner
     from offload_tool.scons.types import Environment, Node
 
-_HOST = "host"
-
-
 _STATES = {
     SCons.Node.up_to_date: "up to date",
     SCons.Node.executed: "compiled",
@@ -96,7 +93,7 @@ def _print(passes: DeclaredPasses) -> None:
 
 def _rows(done: list[_Outcome]) -> Iterator[str]:
     """Yield a heading, and a line for each target: the host's first."""
-    targets = sorted({found.target for found in done}, key=lambda name: (name != _HOST, name))
+    targets = sorted({found.target for found in done}, key=lambda name: (name != "host", name))
     width = max(len("target ID"), *map(len, targets))
     yield f"{'target ID':{width}}  {'  '.join(_COLUMNS)}  seconds"
     for name in targets:

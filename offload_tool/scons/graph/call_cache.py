@@ -40,20 +40,12 @@ _NAME = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*)|[$()])")
 class Answers:
     """The results for one environment."""
 
-    __slots__ = ("_by_text", "_depends_on_source", "compiler")
+    __slots__ = ("by_text", "compiler", "depends_on_source")
 
     def __init__(self, *, depends_on_source: bool) -> None:
         self.compiler: Any = None
-        self._by_text: dict[str, Any] = {}
-        self._depends_on_source = depends_on_source
-
-    def once(self, text: str, find: Callable[[], Any]) -> Any:
-        """Return the result of `find`, cached unless it depends on the source."""
-        if self._depends_on_source:
-            return find()
-        if text not in self._by_text:
-            self._by_text[text] = find()
-        return self._by_text[text]
+        self.by_text: dict[str, Any] = {}
+        self.depends_on_source = depends_on_source
 
 
 class Call:
@@ -87,7 +79,11 @@ def answers_of(env: Environment) -> Answers | None:
 def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
     """Return the result of `find`, called once if it is equal for all nodes of a call."""
     answers = answers_of(env)
-    return find() if answers is None else answers.once(text, find)
+    if answers is None or answers.depends_on_source:
+        return find()
+    if text not in answers.by_text:
+        answers.by_text[text] = find()
+    return answers.by_text[text]
 
 
 class _Calls(dict[int, "_Variables"]):
@@ -146,7 +142,9 @@ class _Copy:
     def __init__(self, value: Any) -> None:
         self._kind = type(value)
         self._keys = list(value) if isinstance(value, dict) else None
-        self._items = [_copied(item) for item in _items_of(value)]
+        self._items = [
+            _Copy(item) if isinstance(item, _CONTAINERS) else item for item in _items_of(value)
+        ]
         self._is_flat = not any(type(item) is _Copy for item in self._items)
 
     def is_equal(self, value: Any) -> bool:
@@ -159,10 +157,6 @@ class _Copy:
         if self._is_flat and all(map(is_, self._items, now)):  # fast path of the usual case
             return True
         return all(map(_is_equal, self._items, now))
-
-
-def _copied(value: Any) -> Any:
-    return _Copy(value) if isinstance(value, _CONTAINERS) else value
 
 
 def _items_of(value: Any) -> Collection[Any]:
@@ -186,7 +180,9 @@ def _texts_read(env: Environment) -> tuple[set[str], bool]:
     The second value is whether these are complete: nothing but plain variables is evaluated.
     """
     variables = env.Dictionary()
-    names = [name for name in variables if name.startswith("OFFLOAD") and _is_read(name)]
+    ours = [name for name in variables if name.startswith("OFFLOAD")]
+    # SCons reads command lines and their messages, in the build.
+    names = [name for name in ours if not name.endswith(("COM", "COMSTR"))]
     pending, seen = [*names, *_READ], set()
     texts, is_plain = set(), all(map(_is_plain, _leaves(variables.get("ENV"))))
     while pending:
@@ -201,11 +197,6 @@ def _texts_read(env: Environment) -> tuple[set[str], bool]:
                 pending += [braced or bare for braced, bare in _NAME.findall(leaf)]
                 is_plain = is_plain and "$" not in _NAME.sub("", leaf)
     return texts, is_plain
-
-
-def _is_read(name: str) -> bool:
-    """Return True if a call reads a variable of ours, rather than SCons in the build."""
-    return not name.endswith(("COM", "COMSTR"))
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,11 +20,9 @@ from SCons.Subst import Literal
 from offload_tool.clang.argument_files import all_words, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
-from offload_tool.passes.languages import compile_pass
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.extras.summary import ask_for_summary, timed
@@ -32,8 +31,7 @@ from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, identified, label
 from offload_tool.scons.spawn import (
     Runner,
-    device_runner,
-    host_runner,
+    runner_of,
     spawn_of,
     toolchain_variables,
     with_cut_off,
@@ -57,11 +55,10 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     made = []
     devices = partial(readers.devices, env, unit.kind)
     for device in once(env, f"devices of {unit.kind}", devices):
-        job = _pass(env, unit, "device", device)
+        job = unit.job("device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")
-        plain = next(names)
-        node = first_free(plain, plain, names, partial(_compile, env, unit, job))
+        node = first_free(names, partial(_compile, env, unit, job))
         is_relocatable = job.rdc or job.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
         made.append(node)
@@ -78,7 +75,8 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
         made = unit.renamed(env, name)
         return made, host_node(env, made, shared=shared)
 
-    return first_free(unit.source, unit.stem.name, unit.stem.other_names(), declare)
+    names = itertools.chain([unit.stem.name], unit.stem.other_names())
+    return first_free(names, declare, unit.source)
 
 
 def host_node(
@@ -87,7 +85,7 @@ def host_node(
     """Return the host object of a source; it depends on no device image."""
     suffix = "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX"
     node = name or unit.stem.file(env, suffix)
-    job = _pass(env, unit, "host")
+    job = unit.job("host")
     if job.compiles_source:
         _compile(env, unit, job, node, shared=shared)
     else:
@@ -96,7 +94,7 @@ def host_node(
             env,
             node,
             _host_ir_node(env, unit),
-            **{**toolchain_variables(env), "SPAWN": spawn_of(host_runner(env))},
+            **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
@@ -112,13 +110,7 @@ def host_node(
 def _host_ir_node(env: Environment, unit: Unit) -> Node:
     """Return the node of the host IR, which is rebuilt when a source file is replaced."""
     node = unit.stem.file(env, ".host.bc")
-    return _compile(env, unit, _pass(env, unit, "host-ir"), node)
-
-
-def _pass(
-    env: Environment, unit: Unit, stage: Any, device: CompileTarget | None = None
-) -> CompilePass:
-    return compile_pass(unit.kind, stage, unit.cuid, device, rdc=readers.is_relocatable(env, unit))
+    return _compile(env, unit, unit.job("host-ir"), node)
 
 
 def _compile(
@@ -147,7 +139,7 @@ def _compile(
             return run
         from offload_tool.scons.pch import PchRunner  # few builds need it
 
-        return PchRunner(env, node, job, (common, target, shared), run)
+        return PchRunner(env, node, job, f"{like} {target} {shared}", run)
 
     if env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc:
         run = with_cut_off(run, node, accelerated)
@@ -161,8 +153,10 @@ def _compile(
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
+        name = "CCACHE_EXTRAFILES"  # inputs that ccache misses
         with compat.at_top(env):
-            variables["ENV"] = _shown_to_ccache(libraries, common["ENV"])
+            files = filter(None, [common["ENV"].get(name), *map(str, libraries)])
+            variables["ENV"] = {**common["ENV"], name: os.pathsep.join(files)}
     variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
@@ -178,7 +172,6 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
-    run = device_runner(env, unit.kind) if job.device is not None else host_runner(env)
     common = env.Override(
         {
             **variables,
@@ -190,14 +183,11 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
             "_OFFLOAD_SHOWN": _shown_source,
         }
     )
-    return common, run
+    return common, runner_of(env, job)
 
 
 def _shown_source(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> str:
     """Return a source's name in messages: in its variant folder if it is in several."""
     if not target or not source:
@@ -212,10 +202,7 @@ def _shown_source(
 
 
 def _dependency_flags(
-    target: list[Node],
-    source: list[Node],
-    env: Environment,
-    for_signature: bool,
+    target: list[Node], source: list[Node], env: Environment, for_signature: bool
 ) -> list[Any]:
     """Return the flags that write the depfile; no signature contains them."""
     if for_signature:
@@ -253,24 +240,22 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
-    """Return the flags of a pass that follow the user's."""
+    """Return the flags of a pass that follow the user's, with all targets of CUDA's passes."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
-    flags = job.last_flags(readers.toolchain(env), wanted)
-    return [*flags, *_arch_list_flags(env)] if job.lists_targets else flags
-
-
-def _arch_list_flags(env: Environment) -> list[str]:
-    """Return the flags that list all targets for each CUDA pass, as the driver's do."""
-    found = readers.toolchain(env)
+    toolchain = readers.toolchain(env)
+    flags = job.last_flags(toolchain, wanted)
+    if not job.lists_targets or toolchain.major < cuda.ARCH_LIST_SINCE:
+        return flags
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
-    if found.major < cuda.ARCH_LIST_SINCE or cuda.ARCH_LIST in given:
-        return []
-    return cuda.arch_list_flags(device.name for device in readers.devices(env, "cuda"))
+    if cuda.ARCH_LIST in given:
+        return flags
+    targets = (device.name for device in readers.devices(env, "cuda"))
+    return [*flags, *cuda.arch_list_flags(targets)]
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
-    job = _pass(env, unit, "host")
+    job = unit.job("host")
     return _ask_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
 
 
@@ -308,13 +293,6 @@ def _cache_key(
     records = records_of(target[0])
     key = records.identity() if records.job.stage == "host-ir" else source[1].get_csig()
     return ["-Xclang", f"-cuid={key}"]
-
-
-def _shown_to_ccache(files: list[Node], variables: dict[str, str]) -> dict[str, str]:
-    """Return a command's environment, with inputs that ccache misses in CCACHE_EXTRAFILES."""
-    name = "CCACHE_EXTRAFILES"
-    given = [variables[name]] if variables.get(name) else []
-    return {**variables, name: os.pathsep.join([*given, *map(str, files)])}
 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:

@@ -175,8 +175,7 @@ def device_archive_nodes(
 
     Devices are those of ``OFFLOAD_ARCH``; a library of this build may record its kind.
     """
-    given = env.subst("$OFFLOAD_KIND").lower()
-    kind = getattr(library.attributes, "offload_library_kind", None) or given
+    kind = getattr(library.attributes, "offload_library_kind", "") or env["OFFLOAD_KIND"]
     nodes = []
     if kind and kind not in OffloadKind.ALL:
         if entries:
@@ -229,7 +228,7 @@ def bundle_kind(env: Environment) -> str:
 
     :raises UsageError: bundles have no entries of ``OFFLOAD_KIND``.
     """
-    kind = env.subst("$OFFLOAD_KIND").lower() or OffloadKind.HIP
+    kind = env["OFFLOAD_KIND"] or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
         raise UsageError(
             f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}; "
@@ -309,16 +308,12 @@ def compiled_c(
     env: Environment, names: Iterable[Node], source: Any, *, is_marker: bool = False
 ) -> Node:
     """Declare the object of a C source of this package."""
-    toolchain = readers.toolchain(env)
+    flags = [*readers.machine_flags(env), *registration.compile_flags(is_marker=is_marker)]
     made = actions.REGISTER.first_free(
         env,
         names,
         [env.File(source)],
-        **toolchain_variables(env, toolchain.cc),
-        _OFFLOAD_CC=list(toolchain.cc),
-        _OFFLOAD_REGISTER_FLAGS=[
-            *readers.machine_flags(env),
-            *registration.compile_flags(is_marker=is_marker),
-        ],
+        **toolchain_variables(env, readers.toolchain(env).cc),
+        _OFFLOAD_REGISTER_FLAGS=flags,
     )
     return identified(env, [made])[0]

@@ -77,26 +77,27 @@ class NodeBuilder:
 
         :raises DeclaredOtherwiseError: none of the names is free.
         """
-        nodes = iter(names)
-        plain = next(nodes)
-        declare = partial(self, env, sources=sources, **variables)
-        return first_free(plain, plain, nodes, declare)
+        return first_free(names, partial(self, env, sources=sources, **variables))
 
 
-def first_free(node: Node, plain: T, others: Iterable[T], declare: Callable[[T], Made]) -> Made:
+def first_free(
+    choices: Iterable[T], declare: Callable[[T], Made], node: Node | None = None
+) -> Made:
     """Return what `declare` makes of the first choice that no other declaration has taken.
 
-    If `plain` is taken, a choice of an equal earlier declaration is reused. Digests in an attribute
-    of `node` preselect these, so that a thousand variants of one node are not compared with each
-    other.
+    If the first is taken, a choice of an equal earlier declaration is reused. Digests in an
+    attribute of `node`, by default the first choice, preselect these, so that a thousand variants
+    of one node are not compared with each other.
 
     :raises DeclaredOtherwiseError: none of the choices is free.
     """
+    others = iter(choices)
+    plain: Any = next(others)
     try:
         return declare(plain)
     except DeclaredOtherwiseError as error:
         problem = error
-    attributes = node.attributes
+    attributes = (node or plain).attributes
     if not hasattr(attributes, "offload_variants"):
         attributes.offload_variants = {}
     equal: list[T] = attributes.offload_variants.setdefault(problem.declaration, [])

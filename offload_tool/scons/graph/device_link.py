@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.argument_files import possible_files
@@ -25,7 +27,9 @@ class Parts:
 
     hosts: list[Node] = field(default_factory=list)
     modules: list[dict[CompileTarget, list[Any]]] = field(default_factory=list)
-    device_code: dict[CompileTarget, list[Any]] = field(default_factory=dict)
+    device_code: defaultdict[CompileTarget, list[Any]] = field(
+        default_factory=partial(defaultdict, list)
+    )
     """Device code without a host part."""
     sources: list[Node] = field(default_factory=list)
     """CUDA's fat binaries of sources whose host objects reserve no space for them."""
@@ -35,9 +39,9 @@ class Parts:
     def add(self, host: Node, nodes: list[Node]) -> None:
         """Add a host file and its device code."""
         self.hosts.append(host)
-        found: dict[CompileTarget, list[Any]] = {}
+        found: defaultdict[CompileTarget, list[Any]] = defaultdict(list)
         for node in nodes:
-            found.setdefault(node.attributes.offload_device, []).append(node)
+            found[node.attributes.offload_device].append(node)
         self.modules.append(found)
 
     def add_given(self, host: Node, nodes: list[Node]) -> None:
@@ -83,6 +87,12 @@ def link_node(
     level = device_link.level_arguments(readers.host_link_flags(env)) if gpu else []
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
     runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
+    if gpu:  # the link includes all members of archives
+        words = ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
+    elif any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
+        words = ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
+    else:
+        words = ["$SOURCES"]
     node = actions.LINK.first_free(
         env,
         stem.files(env, f".{device.filename}{suffix}"),
@@ -90,7 +100,7 @@ def link_node(
         **toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
-        _OFFLOAD_LINK_INPUTS=_link_inputs(env, inputs, gpu=gpu, runtimes=runtimes),
+        _OFFLOAD_LINK_INPUTS=words,
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
@@ -103,17 +113,6 @@ def link_node(
     identified(env, [node])
     label(env, node, kind, device)
     return node
-
-
-def _link_inputs(
-    env: Environment, inputs: list[Node], *, gpu: bool, runtimes: list[str]
-) -> list[str]:
-    """Return the linker's input arguments: the link includes all members of archives."""
-    if not gpu and any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
-        return ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
-    if not gpu:
-        return ["$SOURCES"]
-    return ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
 
 
 def openmp_registration(env: Environment, stem: Stem, images: list[Node]) -> Node:

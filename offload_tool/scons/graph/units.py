@@ -17,7 +17,8 @@ import SCons.Util
 from offload_tool.errors import EntryIDError, UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, read_targets
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.passes.compile_pass import CompilePass, Stage
+from offload_tool.passes.languages import LANGUAGES, compile_pass
 from offload_tool.passes.source_kind import (
     C_SUFFIXES,
     CXX_SUFFIXES,
@@ -54,12 +55,6 @@ class Owner:
         """Return the owner for an output that a user has named."""
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
-    def names_for(self, stem: str) -> tuple[str, str]:
-        """Return a short and a unique alternative to the taken name `stem`."""
-        word = self.sort if self.name == stem else self.name
-        digest = hashlib.sha256(f"{self.sort}\0{self.path}".encode(errors="surrogateescape"))
-        return f"{stem}.{word}", f"{stem}.{word}-{digest.hexdigest()[:6]}"
-
 
 @frozen
 class Stem:
@@ -75,23 +70,19 @@ class Stem:
         """Return the stem of outputs named after a file, without its suffix."""
         return cls(node.dir, SCons.Util.splitext(node.name)[0], owner)
 
-    @classmethod
-    def named(cls, env: Environment, path: str) -> Stem:
-        """Return the stem of a path as SCons reads it: relative, or ``#from/the/top``."""
-        head, tail = os.path.split(path)
-        if tail.startswith("#") and not head:
-            head, tail = "#", tail[1:]
-        return cls(env.fs.Dir(head or "."), tail)
-
     def get_internal_path(self) -> str:
         """Return the path relative to the top folder, as a node does."""
         folder = self.dir.get_internal_path()
         return self.name if folder == "." else f"{folder}{os.sep}{self.name}"
 
     def other_names(self) -> Iterator[str]:
-        """Yield the alternatives to a taken name, if the outputs may be renamed."""
-        if self.owner is not None:
-            yield from self.owner.names_for(self.name)
+        """Yield a short and a unique alternative to a taken name, if it may be changed."""
+        owner = self.owner
+        if owner is not None:
+            other = f"{self.name}.{owner.sort if owner.name == self.name else owner.name}"
+            yield other
+            text = f"{owner.sort}\0{owner.path}".encode(errors="surrogateescape")
+            yield f"{other}-{hashlib.sha256(text).hexdigest()[:6]}"
 
     def file(self, env: Environment, suffix: str) -> Node:
         """Return the node of the output with this suffix, after substitution of variables."""
@@ -114,6 +105,12 @@ class Unit:
     stem: Stem
     """The folder and the prefix of its outputs."""
     cuid: str
+    rdc: bool
+    """Whether ``OFFLOAD_RDC`` applies. OpenMP's device code is always relocatable without it."""
+
+    def job(self, stage: Stage, device: CompileTarget | None = None) -> CompilePass:
+        """Return a pass over the source."""
+        return compile_pass(self.kind, stage, self.cuid, device, rdc=self.rdc)
 
     def owned_by(self, owner: Owner) -> Unit:
         """Return the unit with an owner of its intermediate outputs."""
@@ -160,9 +157,9 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
     :raises UsageError: it is none, or clang or lld cannot handle its name.
     """
     kind = kind_of(env, source)
-    if kind is None and source.get_suffix() in C_SUFFIXES and env.subst("$OFFLOAD_KIND"):
+    if kind is None and source.get_suffix() in C_SUFFIXES and env["OFFLOAD_KIND"]:
         raise UsageError(
-            f"'{source}' is C, of which no {env.subst('$OFFLOAD_KIND').upper()} code is made; "
+            f"'{source}' is C, of which no {env['OFFLOAD_KIND'].upper()} code is made; "
             "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
         )
     if kind is None:
@@ -175,7 +172,8 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
         extra = f"{stem.dir.get_internal_path()}/{stem.name}"
     _check_names(source, stem.dir)
     cuid = env.subst("$OFFLOAD_CUID") or derive_cuid(source.get_internal_path(), extra)
-    return Unit(source, kind, stem, cuid)
+    rdc = env["OFFLOAD_RDC"] and not LANGUAGES[kind].has_host_ir
+    return Unit(source, kind, stem, cuid, rdc)
 
 
 def _check_names(source: Node, folder: Folder) -> None:
@@ -196,13 +194,8 @@ def _check_names(source: Node, folder: Folder) -> None:
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
-    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none.
-
-    :raises UsageError: OFFLOAD_KIND is none of the kinds.
-    """
-    given = env.subst("$OFFLOAD_KIND").lower()
-    if given not in ("", *KINDS):
-        raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
+    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none."""
+    given: str = env["OFFLOAD_KIND"]
     by_suffix = kind_of_suffix(node.name)
     if by_suffix is not None:
         # The suffix decides the language; only HIP can compile another language's sources.
@@ -282,10 +275,16 @@ def named(env: Environment, name: str, suffix: str) -> Node:
 
 
 def output_stem(env: Environment, target: str | None, source: Node) -> Stem:
-    """Return the common prefix of several outputs' names: `target`, or the source's name."""
-    if target is not None:
-        return Stem.named(env, SCons.Util.splitext(target)[0])
-    return Stem.of(source)
+    """Return the common prefix of several outputs' names: `target`, or the source's name.
+
+    SCons reads a target as a path: relative, or ``#from/the/top``.
+    """
+    if target is None:
+        return Stem.of(source)
+    head, tail = os.path.split(SCons.Util.splitext(target)[0])
+    if tail.startswith("#") and not head:
+        head, tail = "#", tail[1:]
+    return Stem(env.fs.Dir(head or "."), tail)
 
 
 def path_from_top(node: Node | Stem) -> str:
@@ -345,14 +344,12 @@ def packaged_ids(env: Environment) -> list[BundleEntryID]:
 
 
 def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
-    def warn(text: str) -> None:
-        readers.warn(env, f"OFFLOAD_TARGETS: {text}")
-
-    def known(target_id: TargetID) -> bool:
-        return readers.knows_processor(env, target_id)
-
     try:
-        found: list[BundleEntryID] = read(target_texts(env), warn=warn, known=known)
+        found: list[BundleEntryID] = read(
+            target_texts(env),
+            warn=lambda text: readers.warn(env, f"OFFLOAD_TARGETS: {text}"),
+            known=functools.partial(readers.knows_processor, env),
+        )
     except (EntryIDError, UsageError) as error:
         raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
     return found

@@ -113,10 +113,7 @@ def assembled(
 
 
 def _driver_flags(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the driver's flags for ptxas, from the flags with which the PTX was compiled."""
     return [*compiler_queries.ptxas_flags(source[0])]
@@ -144,9 +141,8 @@ class RelocatableCuda:
 
     def whole_fatbin(self, env: Environment) -> Node:
         """Declare the fat binary of cubins and PTX, for the device links of others."""
-        cubins = [node for node in self.modules if node not in self.ptx]
-        pairs = zip(cubins, self.ptx, strict=True) if cubins else ((node,) for node in self.ptx)
-        images = [image for pair in pairs for image in pair]
+        pairs = zip(self.modules, self.ptx, strict=True)
+        images = list(dict.fromkeys(image for pair in pairs for image in pair))
         names = self.unit.stem.files(env, ".rdc.all.fatbin")
         return _fatbin(env, names, images, options=_COMPILE_ONLY)
 
@@ -170,8 +166,7 @@ def linked_objects(
         linker = readers.nvlink(env)
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
-    cc = readers.toolchain(env).cc
-    variables = {**toolchain_variables(env, cc), "_OFFLOAD_CC": list(cc)}
+    variables = toolchain_variables(env, readers.toolchain(env).cc)
     embedded = actions.EMBED_LINKED_CUDA.first_free(
         env,
         stem.files(env, "$OFFLOADEMBEDSUFFIX"),

@@ -21,20 +21,31 @@ device (see `cuda` for CUDA)::
     b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o --+-- program
                               prog.gfx90a.co ---+          prog.registration.o ---+
 
+The image of OpenMP sources for an NVIDIA GPU is assembled from PTX::
+
+    a.sm_80.bc --+
+                 +-- prog.sm_80.ptx -- prog.sm_80.co
+    b.sm_80.bc --+
+
 `kpack` declares the archives of ``OFFLOAD_KPACK``, which replace bundles. `prog.registration.o`
 registers the entries that host objects of clang's new offload driver only list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from offload_tool.errors import CompilerError
+from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.passes.cuda import ptxas_flags
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.containers import (
     bundle_node,
+    compiled_c,
     device_archive_nodes,
     embedded,
     embedded_bundle,
@@ -44,24 +55,26 @@ from offload_tool.scons.graph.containers import (
     registration_of_entries,
 )
 from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
-from offload_tool.scons.graph.units import Stem, Unit
+from offload_tool.scons.graph.units import Stem, Unit, identified, label
 from offload_tool.scons.languages.cuda import (
     RelocatableCuda,
+    assembled,
     complete_object,
     cuda_object,
     linked_objects,
     relocatable_code,
 )
 from offload_tool.scons.languages.kpack import (
+    WRAP_SOURCE,
     PackedCode,
-    add_packed,
-    check_kind,
+    marked_host,
     packed_links,
     packed_object,
+    packed_parts,
     packing_of,
-    wrapped_call,
+    uses_lto,
 )
-from offload_tool.scons.languages.openmp import openmp_image
+from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -102,19 +115,19 @@ def linkable_nodes(
     The names of images of several sources begin with `stem`.
     """
     linked = Linked()
-    packing = packing_of(env, stem.name)
-    parts: dict[str, Parts] = {}
+    packing = packing_of(env, stem.name, given.units)
+    parts: defaultdict[str, Parts] = defaultdict(Parts)
     for unit in given.units:
-        if packing is not None:
-            check_kind(unit)
         if unit.kind == "cuda":
             _add_cuda(env, linked, parts, unit, shared=shared)
             continue
         unit, host = with_host(env, unit, shared=shared)
-        if unit.kind == "openmp" or readers.is_relocatable(env, unit):
-            parts.setdefault(unit.kind, Parts()).add(host, device_nodes(env, unit))
+        if unit.kind == "openmp" or unit.rdc:
+            parts[unit.kind].add(host, device_nodes(env, unit))
         elif packing is not None:
-            add_packed(env, linked, packing, unit, host)
+            codes, marker = packed_parts(env, packing, unit)
+            linked.codes += codes
+            linked.objects += [marked_host(env, host), marker]
         else:
             linked.objects += [host, embedded_bundle(env, unit)]
     _add_given_code(env, parts, stem, given)
@@ -125,22 +138,22 @@ def linkable_nodes(
             continue
         linked.objects += [node for node in part.hosts if node not in given.libraries]
         linked.objects += _device_links(env, stem, kind, part)
+    linked.wraps = bool(linked.codes) and uses_lto(env)
     if linked.wraps:
-        linked.objects.append(wrapped_call(env, stem))
-    for node in linked.objects if shared else ():
-        node.attributes.shared = True  # SCons links no other objects into a shared library
+        names = stem.files(env, ".wrapped$OBJSUFFIX")
+        linked.objects.append(compiled_c(env, names, WRAP_SOURCE))
     return linked
 
 
 def _add_cuda(
-    env: Environment, linked: Linked, parts: dict[str, Parts], unit: Unit, *, shared: bool
+    env: Environment, linked: Linked, parts: Mapping[str, Parts], unit: Unit, *, shared: bool
 ) -> None:
     """Add a CUDA source to the host link, or to a device link if relocatable."""
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
-    if not readers.is_relocatable(env, unit):
+    if not unit.rdc:
         linked.objects.append(cuda_object(env, unit, unit.stem.files(env, suffix), shared=shared))
         return
-    part = parts.setdefault("cuda", Parts())
+    part = parts["cuda"]
     code = relocatable_code(env, unit, shared=shared)
     fatbin = code.ptx_fatbin(env)
     if code.has_entries:
@@ -154,18 +167,17 @@ def _add_cuda(
 
 
 def _add_given_code(
-    env: Environment, parts: dict[str, Parts], stem: Stem, given: GivenCode
+    env: Environment, parts: Mapping[str, Parts], stem: Stem, given: GivenCode
 ) -> None:
     """Add code passed as objects, libraries and device code instead of sources."""
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
-        parts.setdefault(modules[0].attributes.offload_kind, Parts()).add_given(node, modules)
+        parts[modules[0].attributes.offload_kind].add_given(node, modules)
     for library in given.libraries:
         nodes = _library_code(env, library, stem)
-        parts.setdefault(nodes[0].attributes.offload_kind, Parts()).add_given(library, nodes)
+        parts[nodes[0].attributes.offload_kind].add_given(library, nodes)
     for node in given.device_code:
-        found = parts.setdefault(node.attributes.offload_kind, Parts()).device_code
-        found.setdefault(node.attributes.offload_device, []).append(node)
+        parts[node.attributes.offload_kind].device_code[node.attributes.offload_device].append(node)
 
 
 def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[Node]:
@@ -175,7 +187,7 @@ def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[
         return linked_objects(env, stem, devices, part)
     images = []
     for device in devices:
-        link = openmp_image if device.arch == "nvptx64" else link_node
+        link = _ptx_image if device.arch == "nvptx64" else link_node
         images.append(link(env, stem, kind, device, part.of(device)))
     if kind == "openmp":
         return [openmp_registration(env, stem, images)]
@@ -184,6 +196,41 @@ def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[
         embedded(env, stem, [bundle, *part.hosts]),
         registration_of_entries(env, stem),
     ]
+
+
+def _ptx_image(
+    env: Environment, stem: Stem, kind: str, device: CompileTarget, inputs: list[Node]
+) -> Node:
+    """Declare the image of all sources for one GPU.
+
+    :raises CompilerError: there is no device runtime for it, or no ptxas.
+    """
+    from offload_tool.nvidia import openmp_link  # other builds do not need it
+
+    ptxas = readers.ptxas(env)
+    if ptxas is None:
+        raise CompilerError(openmp_link.no_ptxas(device.name))
+    runtimes = readers.needed_runtimes(env, device)
+    flags = readers.device_link_flags(env)
+    arguments = [*openmp_link.link_arguments(device.name), *flags]
+    variables = toolchain_variables(env)
+    words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
+    assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]
+    ptx = actions.LINK_PTX.first_free(
+        env,
+        stem.files(env, f".{device.filename}.ptx"),
+        inputs,
+        **variables,
+        _OFFLOAD_RUNTIMES=runtimes,
+        _OFFLOAD_SPEC=readers.spec(arguments=arguments),
+        _OFFLOAD_TARGET_ID=device.name,
+    )
+    env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
+    readers.add_environment(env, ptx)
+    identified(env, [ptx])
+    label(env, ptx, kind, device)
+    names = stem.files(env, f".{device.filename}$OFFLOADDEVICESUFFIX")
+    return assembled(env, ptxas, names, kind, ptx, flags=assembling)
 
 
 def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
@@ -210,19 +257,16 @@ def object_node(
     which a later device link takes its part: an object bundle, or one with a section
     ``.llvm.offloading``.
     """
-    packing = packing_of(env, group or unit.stem.name)
-    if packing is not None:
-        check_kind(unit)
+    packing = packing_of(env, group or unit.stem.name, [unit])
     if unit.kind == "cuda":
-        if readers.is_relocatable(env, unit):
+        if unit.rdc:
             return _relocatable_cuda_object(env, relocatable_code(env, unit, shared=shared), names)
         return cuda_object(env, unit, names, shared=shared)
     unit, host = with_host(env, unit, shared=shared)
     devices = device_nodes(env, unit)
-    is_relocatable = readers.is_relocatable(env, unit)
-    if unit.kind == "openmp" or (is_relocatable and uses_new_driver(env, unit)):
+    if unit.kind == "openmp" or (unit.rdc and uses_new_driver(env, unit)):
         return _object_with_package(env, unit, names, devices, host)
-    if is_relocatable:
+    if unit.rdc:
         return object_bundle(env, names, devices, host)
     if packing is not None:
         return packed_object(env, packing, unit, names, host)

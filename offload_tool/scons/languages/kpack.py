@@ -37,12 +37,11 @@ from offload_tool import passes
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
-from offload_tool.formats.target.compile_target import CompileTarget, parse_target
+from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.containers import (
-    compiled_c,
     embedded,
     merged_object,
     registration_of_entries,
@@ -73,10 +72,6 @@ class Packing:
     interface: bool
     """Whether keys contain a digest of the kernels' interface."""
 
-    def archive(self, device: CompileTarget) -> str:
-        """Return the path of a device's archive, relative to the program's folder."""
-        return self.paths[0].replace(PLACEHOLDER, device.name, 1)
-
 
 @frozen
 class PackedCode:
@@ -84,14 +79,13 @@ class PackedCode:
 
     packing: Packing
     kernel_name: str
-    device: CompileTarget
     node: Any
 
 
-def packing_of(env: Environment, name: str) -> Packing | None:
-    """Read the variables for the output `name`; return None if they are off.
+def packing_of(env: Environment, name: str, units: Iterable[Unit]) -> Packing | None:
+    """Read the variables for the output `name` of sources; return None if they are off.
 
-    :raises UsageError: one of them is invalid.
+    :raises UsageError: one of them is invalid, or a source's runtime does not support archives.
     """
     given = env["OFFLOAD_KPACK"]
     if not given:
@@ -111,19 +105,13 @@ def packing_of(env: Environment, name: str) -> Packing | None:
     if scheme not in SCHEMES:
         expected = " or ".join(map(repr, SCHEMES))
         raise UsageError(f"OFFLOAD_KPACK_COMPRESS: expected {expected}, found {scheme!r}")
+    for unit in units:
+        if unit.kind != "hip":
+            raise UsageError(
+                f"'{unit.source}': OFFLOAD_KPACK is for HIP; no runtime of {unit.kind.upper()} "
+                "looks for device code outside of the program"
+            )
     return Packing(group, paths, scheme, env["OFFLOAD_KPACK_INTERFACE"])
-
-
-def check_kind(unit: Unit) -> None:
-    """Check that a source's runtime supports archives.
-
-    :raises UsageError: it does not.
-    """
-    if unit.kind != "hip":
-        raise UsageError(
-            f"'{unit.source}': OFFLOAD_KPACK is for HIP; no runtime of {unit.kind.upper()} looks "
-            "for device code outside of the program"
-        )
 
 
 def uses_lto(env: Environment) -> bool:
@@ -149,11 +137,12 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
 def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> Node:
     """Declare the copy of a host object or library whose wrappers refer to markers.
 
-    The copy of an external library goes to `folder`.
+    The copy of an external library goes to `folder`. Return bitcode unchanged.
     """
+    if uses_lto(env):
+        return host
     stem, suffix = SCons.Util.splitext(host.name)
-    outside = folder is not None and not host.is_under(env.fs.Top)
-    place = folder if folder is not None and outside else host.dir
+    place = host.dir if folder is None or host.is_under(env.fs.Top) else folder
     return actions.MARK(
         env, place.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
     )
@@ -191,8 +180,9 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
 
 
 def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
-    node = folder.File(code.packing.archive(code.device))
-    compat.of_build(env, _Leftovers).watch(folder, code.packing.paths[0], node)
+    path, device = code.packing.paths[0], code.node.attributes.offload_device
+    node = folder.File(path.replace(PLACEHOLDER, device.name, 1))
+    compat.of_build(env, _Leftovers).watch(folder, path, node)
     own = node.attributes
     if hasattr(own, "offload_kpack_codes"):
         _check_equal(node, own.offload_kpack_codes, code)
@@ -200,9 +190,9 @@ def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
         compat.add_source(node, code.node)
     else:
         own.offload_kpack_codes = {code.kernel_name: code}
-        variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": code.device.name}
+        variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": device.name}
         actions.KPACK(env, node, [code.node], **variables)
-        add_aliases(env, node, code.device)
+        add_aliases(env, node, device)
     return node
 
 
@@ -223,19 +213,14 @@ def _check_equal(node: Node, codes: Mapping[str, PackedCode], code: PackedCode) 
         )
 
 
-def _spec_of(
-    target: list[Any],
-    source: list[Any],
-    env: Environment,
-    for_signature: bool,
-) -> str:
+def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signature: bool) -> str:
     """Return the archive's content, which is complete after all SConscripts were read."""
     codes: Mapping[str, PackedCode] = target[0].attributes.offload_kpack_codes
     first = next(iter(codes.values()))
     rows = sorted((name, code.node.get_internal_path()) for name, code in codes.items())
     text = readers.spec(
         group=first.packing.group,
-        target_id=first.device.name,
+        target_id=first.node.attributes.offload_device.name,
         scheme=first.packing.scheme,
         interface=first.packing.interface,
         codes=rows,
@@ -243,23 +228,13 @@ def _spec_of(
     return text.replace("$", "$$")
 
 
-def _packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
+def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
     """Declare a source's code objects, and the archive of the object with its marker."""
     devices = device_nodes(env, unit)
     name = kernel_name_of(unit, devices)
-    codes = [
-        PackedCode(packing, name, device.attributes.offload_device, device) for device in devices
-    ]
+    codes = [PackedCode(packing, name, device) for device in devices]
     marker = marker_node(env, unit.stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
     return codes, embedded(env, unit.stem, [marker], unit.cuid, marker=True)
-
-
-def add_packed(env: Environment, linked: Linked, packing: Packing, unit: Unit, host: Node) -> None:
-    """Add a source with separate code objects to a link."""
-    codes, marker = _packed_parts(env, packing, unit)
-    linked.codes += codes
-    linked.wraps |= uses_lto(env)
-    linked.objects += [host if uses_lto(env) else marked_host(env, host), marker]
 
 
 def packed_object(
@@ -274,7 +249,7 @@ def packed_object(
             f"'{unit.source}': an object of -flto cannot have its device code apart "
             "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
         )
-    codes, marker = _packed_parts(env, packing, unit)
+    codes, marker = packed_parts(env, packing, unit)
     made = merged_object(env, names, [marked_host(env, host), marker])
     made.attributes.offload_kpack = codes
     return made
@@ -294,13 +269,10 @@ def packed_links(
         for device in readers.devices(env, "hip")
     ]
     name = stem.get_internal_path()
-    linked.codes += [
-        PackedCode(packing, name, image.attributes.offload_device, image) for image in images
-    ]
-    linked.wraps |= uses_lto(env)
+    linked.codes += [PackedCode(packing, name, image) for image in images]
     hosts = []
     for host in part.hosts:
-        marked = host if uses_lto(env) else marked_host(env, host, stem.dir)
+        marked = marked_host(env, host, stem.dir)
         if host in given.libraries:
             linked.marked[host] = marked
         else:
@@ -313,7 +285,7 @@ def packed_links(
     ]
 
 
-def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode], *, shared: bool) -> Node:
+def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     """Declare the object with a program's or library's marker for tools.
 
     It contains the paths of archives, and depends on no code object.
@@ -323,17 +295,8 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode], *, share
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
     spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
-    made = actions.EMBED.first_free(
-        env, stem.files(env, ".linked$OFFLOADEMBEDSUFFIX"), [marker], _OFFLOAD_SPEC=spec
-    )
-    if shared:
-        made.attributes.shared = True
-    return made
-
-
-def wrapped_call(env: Environment, stem: Stem) -> Node:
-    """Declare the object with the wrapper of the registration call."""
-    return compiled_c(env, stem.files(env, ".wrapped$OBJSUFFIX"), WRAP_SOURCE)
+    names = stem.files(env, ".linked$OFFLOADEMBEDSUFFIX")
+    return actions.EMBED.first_free(env, names, [marker], _OFFLOAD_SPEC=spec)
 
 
 _IN_NO_PROCESSOR = frozenset("_.")

@@ -137,10 +137,9 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
         if name.startswith("/"):
             continue
         folder = compat.folder_node(fs, name)
-        source = folder.srcnode() if folder is not None else None
-        if folder is None or source is None or source is folder or not folder.duplicate:
+        if folder is None or not folder.duplicate or folder.srcnode() is folder:
             continue
-        place = str(source.rdir())
+        place = str(folder.srcnode().rdir())
         for found in found_in((place,), (*lookups.names, *lookups.outside), prints):
             file = compat.file_node(fs, name + found.removeprefix(place.rstrip("/")))
             if file is not None:

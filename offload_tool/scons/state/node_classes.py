@@ -16,7 +16,7 @@ from SCons.Node.FS import File
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.scons import compat
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Output(PlainOutput):
         if not compat.does_execute() or self.nocache:
             return True
         note = _note_of(self)
-        if note is not None and _read(note) == _digest(self):
+        if note is not None and content_of(str(note)) == _digest(self).encode():
             return True
         Path(self.get_internal_path()).unlink(missing_ok=True)
         if note is not None and not compat.cache_is_readonly():
@@ -180,13 +180,6 @@ def _note_of(node: Node) -> Path | None:
     """Return the file with the digest of a node's entry in the ``CacheDir``."""
     cache = node.get_build_env().get_CacheDir()
     return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
 
 
 def _digest(node: Node) -> str:

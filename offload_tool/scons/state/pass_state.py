@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,8 +90,7 @@ class PassRecords:
     """The manifest of one output, and the decisions based on it."""
 
     __slots__ = (
-        *("_assembler_reads", "_before", "_is_whole", "_key_before", "_node"),
-        *("_record", "_stages", "_start", "_told"),
+        *("_before", "_key_before", "_node", "_record", "_stages", "_start", "_told"),
         *("command", "folders", "is_fetched", "is_known_current", "job", "reachable"),
         *("reason", "untold", "words"),
     )
@@ -122,8 +121,6 @@ class PassRecords:
         self._before: PassRecord | None = None
         self._told: tuple[dict[str, str], bool] | None = None
         self._key_before: Mapping[str, str] = {}
-        self._assembler_reads = False
-        self._is_whole = False
         self._stages: Stages | None = None
 
     # -- what it is made of -------------------------------------------------------------
@@ -184,10 +181,10 @@ class PassRecords:
         names = self.stored_inputs() or self.reachable
         return digest_of_parts([identity(name) for name in names])
 
-    def stored_inputs(self) -> list[str] | None:
-        """Return the names of the files that the last compile read; None if unknown."""
+    def stored_inputs(self) -> list[str]:
+        """Return the names of the files that the last compile read, as far as known."""
         record = self._load()
-        return list(record.inputs) if record is not None else None
+        return list(record.inputs) if record is not None else []
 
     def known_nodes(self) -> list[Any]:
         """Return the nodes of the project's files that the last compile read."""
@@ -208,7 +205,7 @@ class PassRecords:
         """Update changed copies of files that the last compile read."""
         if compat.is_interactive():
             self._forget_last_build()
-            compiler_queries.renew_copies(self._node, self.stored_inputs() or (), _PRINTS)
+            compiler_queries.renew_copies(self._node, self.stored_inputs(), _PRINTS)
 
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
@@ -266,20 +263,15 @@ class PassRecords:
         with suppress(OSError):  # a half-written one must not pass for this compile's
             Path(manifest_path(_path(node))).unlink(missing_ok=True)
         files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
-        expected = dict.fromkeys([*files, *(self.stored_inputs() or ()), *self.reachable])
+        expected = dict.fromkeys([*files, *self.stored_inputs(), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
-        began = Start.now(depfile_of(node), files, self._folders_expected(expected))
-        self._start = began._replace(digests=digests)
-        self._key_before = key = self.key()
-        record, self._stages = self._before, None
-        is_whole = record is not None and _PRINTS.digest(_path(node)) == record.output != ""
-        self._is_whole = record is not None and record.key == key and is_whole
-
-    def _folders_expected(self, files: Iterable[str]) -> list[str]:
-        """Return the folders that the compile will search, as far as known beforehand."""
         record = self._load()
         looked = record.lookups.folders if record is not None else ()
-        return list(dict.fromkeys([*self.folders, *map(os.path.dirname, files), *looked]))
+        folders = dict.fromkeys([*self.folders, *map(os.path.dirname, expected), *looked])
+        began = Start.now(depfile_of(node), files, list(folders))
+        self._start = began._replace(digests=digests)
+        self._key_before = self.key()
+        self._stages = None
 
     def finish(self) -> None:
         """Record what the compile has read and written.
@@ -289,9 +281,10 @@ class PassRecords:
         """
         node = self._node
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
+        assembler_reads = False
         if self.job.compiles_source:
             read = compiler_queries.files_read(node, self.command)
-            read, lookups, self.untold, self._assembler_reads = self._reads(read, key)
+            read, lookups, self.untold, assembler_reads = self._reads(read, key)
         compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
         before = self._key_before
         for part in {*before, *key}:
@@ -303,7 +296,7 @@ class PassRecords:
         )
         believed = "" if self.untold or finds_libraries(self.words) else record.output
         made = record._replace(beside=self._beside(), output=believed, why=self.reason)
-        if self._stages is not None and believed and not (self._assembler_reads or made.beside):
+        if self._stages is not None and believed and not (assembler_reads or made.beside):
             made = made._replace(bitcode=self._stages.bitcode())
         self._keep(made)
 
@@ -350,8 +343,14 @@ class PassRecords:
     # -- the two stages of a device pass ----------------------------------------------------
 
     def begin_stages(self, stages: Stages) -> None:
-        """Start the stages of a pass, after `begin` has checked the output."""
-        stages.begin(self._before, self.words, is_whole=self._is_whole)
+        """Start the stages of a pass, after `begin`."""
+        record = self._before
+        is_whole = (
+            record is not None
+            and record.key == self._key_before
+            and _PRINTS.digest(_path(self._node)) == record.output != ""
+        )
+        stages.begin(record, self.words, is_whole=is_whole)
         self._stages = stages
 
     @property
