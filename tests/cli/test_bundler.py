@@ -509,6 +509,21 @@ def test_device_object_of_one_zero_byte(bench: Bench, host_object: str) -> None:
     assert host.startswith(b"\x7fELF")
 
 
+def test_wrong_hash(alone: Bench) -> None:
+    """A compressed bundle with a wrong hash is an error that names both hashes."""
+    alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out", "-compress")
+    path = alone.folder / "ours" / "out"
+    data = bytearray(path.read_bytes())
+    data[24] ^= 1
+    path.write_bytes(data)
+    read = ["-type=bc", "-unbundle", f"-targets={GPU}gfx906", "-input=out", "-output=u"]
+    made = alone.ours(*read)
+    assert made.status == 1
+    assert "hash stored in the header 0x" in made.errors
+    assert "hash of the data 0x" in made.errors
+    assert alone.content("ours", "u") is None
+
+
 def test_no_tool_is_needed(alone: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     made = alone.ours("-type=bc", f"-targets={GPU}gfx906", "-input=f4", "-output=out")
@@ -553,4 +568,21 @@ def test_full_disk(alone: Bench, job: str) -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "File too large" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("compress", [[], ["-compress"]], ids=["plain", "compressed"])
+def test_killed_in_the_middle(alone: Bench, compress: list[str]) -> None:
+    """A process killed during a write leaves no output, not even in part."""
+    folder = alone.folder / "ours"
+    with (folder / "big").open("wb") as file:
+        file.truncate(4 << 30)
+    arguments = ["-type=bc", f"-targets={GPU}gfx906", "-input=big", "-output=out", *compress]
+    before = sorted(path.name for path in folder.iterdir())
+    command = [sys.executable, "-m", "offload_tool", "bundler", *arguments]
+    process = subprocess.Popen(command, cwd=folder)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.3)
+    process.kill()
+    process.wait()
     assert sorted(path.name for path in folder.iterdir()) == before

@@ -43,6 +43,7 @@ def test_magics(data: bytes, file_format: FileFormat, test: Callable[[memoryview
     assert test(memoryview(data))
     assert recognise(memoryview(b"?" + data)) is None
     assert not test(memoryview(b"?" + data))
+    assert not test(memoryview(data[:3]))
 
 
 def test_text_is_searched_on_request() -> None:
