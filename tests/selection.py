@@ -90,7 +90,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_kpack.py": ("test_what_is_made_again",),
     "tests/scons/test_launchers.py": ("test_second_checkout_hits*",),
     "tests/scons/test_manifest_caches.py": ("test_header_that_appears", "test_damaged_entry"),
-    "tests/scons/test_manifest_damage.py": ("test_killed_scons",),
+    "tests/scons/test_manifest_damage.py": ("test_killed_scons[[]False]",),
     "tests/scons/test_null_builds.py": ("*",),
     "tests/scons/test_observing.py": ("test_summary", "test_explain_names_the_changed_header"),
     "tests/scons/test_offload_drivers.py": ("test_program_registers_what_clangs_own_does*",),
