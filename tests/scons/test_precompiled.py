@@ -18,6 +18,8 @@ from offload_tool.scons.pch import PCH_FOLDER, shared_headers
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import program
 from tests.scons.conftest import SCONSTRUCT, Project, Run, checkout
+from tests.scons.test_launchers import Cache
+from tests.scons.test_launchers import cache as cache
 
 BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
 BODY = """
@@ -447,3 +449,45 @@ def test_shared_headers(
         candidates, wanted, lambda headers: sum(every[each[1:-1]] for each in headers)
     )
     assert {name: found[name].end if name in found else 0 for name in BEGINS} == expected
+
+
+def outputs(project: Project) -> dict[str, str]:
+    """Return the digests of code objects and host objects."""
+    files = [*project.folder.glob("*.co"), *project.folder.glob("*.o")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.mark.llvm
+def test_behind_caches(project: Project, cache: Cache, tmp_path: Path) -> None:
+    """What is removed comes from the cache; after a header's change nothing old does."""
+    each_source = 1 if "sccache" in cache.launcher else 2  # it hits for one pass only, as without
+    settings(project, ON, ONE, cache.settings())
+    plain = checkout(project, tmp_path / "plain")
+    settings(plain, ONE)
+
+    def same() -> str:
+        run = project.done()
+        plain.build()
+        assert outputs(project) == outputs(plain)
+        return said(run)
+
+    assert same() == "6 compiles with, 0 without"
+    assert cache.hits() == 0
+    project.build("-c")
+    assert same() == "6 compiles with, 0 without"
+    assert cache.hits() == 3 * each_source
+    for each in (project, plain):
+        each.write("second/header.h", HEADER.replace("return v + v", "return v - v"))
+    assert same() == "6 compiles with, 0 without"
+    assert cache.hits() == 3 * each_source
+    for number in (1, 2, 3):  # with a precompiled header of its own
+        for each in (project, plain):
+            text = BODY.replace("NAME", "a").replace("+ OWN", f"+ {number}")
+            each.write("a.hip", f"{BEGIN}#include <empty.h>\n{text}")
+        assert same() == "2 compiles with, 0 without"
+    assert cache.hits() == 3 * each_source
+    for each in (project, plain):
+        text = BODY.replace("NAME", "a").replace("+ OWN", "+ 2")
+        each.write("a.hip", f"{BEGIN}#include <empty.h>\n{text}")
+    same()
+    assert cache.hits() == 4 * each_source
