@@ -233,7 +233,7 @@ def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> Non
     )
     fake.chmod(0o755)
     other = checkout(project, tmp_path / "other")
-    other.environment = {**other.environment, "OFFLOAD_CLANG": str(fake)}
+    other.environment["OFFLOAD_CLANG"] = str(fake)
     assert other.build() == ALL
 
 

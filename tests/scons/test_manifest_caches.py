@@ -106,10 +106,7 @@ def test_saved_during_the_compile(project: Project, tmp_path: Path) -> None:
     """A compile during which a header was saved gives the cache nothing under the new header."""
     prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i']\n")
     save = "[ ! -e new.h ] || mv new.h i/value.h"
-    project.environment = {
-        **project.environment,
-        "OFFLOAD_CLANG": compiler_script(project, "saving", after=save),
-    }
+    project.environment["OFFLOAD_CLANG"] = compiler_script(project, "saving", after=save)
     project.write("new.h", TWO)
     project.run("-j1")
     other = checkout(project, tmp_path / "deep/other")

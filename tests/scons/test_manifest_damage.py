@@ -95,10 +95,7 @@ def test_compiler_killed_while_it_writes(built: Project, target: str) -> None:
         f'case "$out" in *k.{target}.*) [ ! -e ../die ] || '
         '{ truncate -s 100 "$out"; kill -9 $$; };; esac'
     )
-    built.environment = {
-        **built.environment,
-        "OFFLOAD_CLANG": compiler_script(built, "dying", after=die),
-    }
+    built.environment["OFFLOAD_CLANG"] = compiler_script(built, "dying", after=die)
     built.build()
     (built.folder / "../die").touch()
     built.sconstruct(PROGRAM.replace("env.", "env['OFFLOAD_LAUNCHER'] = ''\nenv.", 1))
@@ -115,10 +112,7 @@ def _killed_build(project: Project, name: str, edit: Callable[[], object]) -> No
     """Edit, let scons build until it compiles for the output `name`, and kill all of it."""
     here = project.folder.parent / "here"
     wait = f'case "$out" in *{name}*) [ ! -e ../wait ] || {{ touch {here}; sleep 300; }};; esac'
-    project.environment = {
-        **project.environment,
-        "OFFLOAD_CLANG": compiler_script(project, "waiting", before=wait),
-    }
+    project.environment["OFFLOAD_CLANG"] = compiler_script(project, "waiting", before=wait)
     project.build()
     (project.folder / "../wait").touch()
     edit()
@@ -242,10 +236,9 @@ def test_kept_temporaries_are_of_one_compile(project: Project) -> None:
     """Compiles that keep temporaries of one name take turns: each job reads what was written."""
     project.write("o.c", REGION)
     before = "mkdir ../turn 2>/dev/null || touch ../together\nsleep 0.3"
-    project.environment = {
-        **project.environment,
-        "OFFLOAD_CLANG": compiler_script(project, "slow", before=before, after="rmdir ../turn"),
-    }
+    project.environment["OFFLOAD_CLANG"] = compiler_script(
+        project, "slow", before=before, after="rmdir ../turn"
+    )
     project.sconstruct(
         "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906', 'gfx90a'])\n"
         "env.Replace(CCFLAGS=['--save-temps'])\n" + OPENMP
