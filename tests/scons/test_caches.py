@@ -167,7 +167,7 @@ def test_two_builds_at_once(project: Project, tmp_path: Path) -> None:
 
 def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
     """With -j8, all eight compiles of one source run at the same time."""
-    gate = project.write(
+    project.script(
         "gate",
         "#!/bin/sh\n"
         f'touch "$(mktemp {project.folder}/here.XXXXXX)"\n'
@@ -177,7 +177,6 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
         "done\n"
         "exit 1\n",
     )
-    gate.chmod(0o755)
     targets = "gfx906 gfx908 gfx90a gfx942 gfx1030 gfx1100 gfx1101 gfx1200"
     project.sconstruct(
         f"env.Replace(OFFLOAD_ARCH='{targets}', OFFLOAD_LAUNCHER=File('#gate').abspath)\n"
@@ -226,12 +225,11 @@ def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> Non
         pytest.skip("a script around the embedded compiler lacks what that one is given")
     cached(project, NODES)
     assert project.build() == ALL
-    fake = project.write(
+    fake = project.script(
         "clang-next",
         '#!/bin/sh\n[ "$*" != --version ] || exec echo "clang version 99.0.0"\n'
         f'exec {clang.clang[0]} "$@"\n',
     )
-    fake.chmod(0o755)
     other = checkout(project, tmp_path / "other")
     other.environment["OFFLOAD_CLANG"] = str(fake)
     assert other.build() == ALL

@@ -400,12 +400,11 @@ def test_check(project: Project) -> None:
     project.build("-c")
     # A compiler that goes wrong with a precompiled header.
     clang = program("clang-22")
-    wrong = project.write(
+    wrong = project.script(
         "clang",
         f'#!/bin/sh\ncase "$*" in *-include-pch*) set -- -DOWN=9 -w "$@";; esac\n'
         f'exec {clang} "$@"\n',
     )
-    wrong.chmod(0o755)
     project.write("own.h", "#ifndef OWN\n#define OWN 1\n#endif\n")
     lines = f"env.Replace(OFFLOAD_PCH_CHECK=1, OFFLOAD_CLANG={str(wrong)!r})"
     settings(project, ON, lines, "env.Replace(OFFLOAD_LAUNCHER='')")
