@@ -77,7 +77,7 @@ _PASSES = (
 """What tells passes apart, the surest first; None: a device's, called by its target."""
 _TARGETS = (re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"), re.compile(r".* --target=(\S+)"))
 _ACTION = re.compile(r"[A-Z]+ (\[.*\] )?\S+")
-_SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", "SConstruct", "SConscript")
+_SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", ".cfg", "SConstruct", "SConscript")
 _COMMAND_OUTPUT = re.compile(r" -o (\S+) ")
 
 

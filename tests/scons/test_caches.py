@@ -95,17 +95,6 @@ def test_order_jobs_and_launcher_are_in_no_key(project: Project, tmp_path: Path)
     other.assert_up_to_date("-j1")
 
 
-def test_configuration_files_of_checkouts(project: Project, tmp_path: Path) -> None:
-    """Another checkout with the same configuration files takes all, and nothing with others."""
-    flags = "env.Append(CCFLAGS=['--config', './f.cfg'])\n"
-    cached(project, flags + NODES)
-    for place, value in (("", 1), ("same", 1), ("other", 2)):
-        at = checkout(project, tmp_path / place) if place else project
-        at.write("f.cfg", "@deep/g.cfg\n")
-        at.write("deep/g.cfg", f"-DMORE={value}\n")
-        assert at.build_once() == ([] if place == "same" else ALL)
-
-
 FOLDER_TOLD = {
     "response file": ("env.Append(CCFLAGS=['@words'])\n", True),
     "compiler": ("env['OFFLOAD_CLANG'] = {!r} + ' -g'\n", True),
