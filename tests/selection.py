@@ -103,7 +103,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     ),
     "tests/scons/test_precompiled.py": ("test_why_not", "test_copied_checkout"),
     "tests/scons/test_rdc.py": ("test_image_is_what_clang_links",),
-    "tests/scons/test_report_node.py": ("test_report",),
+    "tests/scons/test_report_node.py": ("test_comparison",),
     "tests/scons/test_sources.py": ("test_wrong_sources",),
     "tests/scons/test_unseen_inputs.py": (
         "test_as_a_clean_build[[]-I-by-*",
