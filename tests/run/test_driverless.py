@@ -242,23 +242,21 @@ def test_edit_after_a_success(sources: Path) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize(
-    ("variable", "value"),
-    [("CCC_OVERRIDE_OPTIONS", "# O0"), ("CC_PRINT_OPTIONS", "1"), ("CC_LOG_DIAGNOSTICS", "1")],
+    ("options", "variables"),
+    [
+        (["-v"], {}),
+        (["-Xoffload-linker", "-Map=map"], {}),  # of which a temporary's name is in a file
+        (["-MJ", "o.json"], {}),
+        (["-gen-cdb-fragment-path", "sub"], {}),
+        ([], {"CCC_OVERRIDE_OPTIONS": "# O0"}),
+        ([], {"CC_PRINT_OPTIONS": "1"}),
+        ([], {"CC_LOG_DIAGNOSTICS": "1"}),
+    ],
 )
-def test_variables_of_the_driver(
-    sources: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
-    """With a variable that is about the driver's own doing, the driver is run."""
-    monkeypatch.setenv(variable, value)
-    assert DirectPasses().run(_command("a", ()), dict(os.environ)) is None
-
-
-@pytest.mark.llvm
-def test_words_for_the_driver(sources: Path) -> None:
-    """The driver answers to ``-v``, and names a temporary in the files of such words."""
-    map_file = ("-Xoffload-linker", "-Map=map")
-    for options in (("-v",), map_file, ("-MJ", "o.json"), ("-gen-cdb-fragment-path", "sub")):
-        assert DirectPasses().run(_command("a", options), dict(os.environ)) is None
+def test_words_for_the_driver(sources: Path, options: list[str], variables: dict[str, str]) -> None:
+    """The driver is run for words and variables that are about its own doing."""
+    command = _command("a", tuple(options))
+    assert DirectPasses().run(command, {**os.environ, **variables}) is None
 
 
 @pytest.mark.llvm

@@ -77,7 +77,7 @@ _PASSES = (
 """What tells passes apart, the surest first; None: a device's, called by its target."""
 _TARGETS = (re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"), re.compile(r".* --target=(\S+)"))
 _ACTION = re.compile(r"[A-Z]+ (\[.*\] )?\S+")
-_SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", "SConstruct", "SConscript")
+_SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", ".cfg", "SConstruct", "SConscript")
 _COMMAND_OUTPUT = re.compile(r" -o (\S+) ")
 
 
@@ -141,7 +141,7 @@ class Project:
             done.returncode,
             done.stdout,
             done.stderr,
-            sorted(_described(line) for line in lines),
+            sorted(described(line) for line in lines),
             "is up to date" in done.stdout or "Nothing to be done" in done.stdout,
         )
 
@@ -183,7 +183,8 @@ class Project:
         assert run.up_to_date, run.output
 
 
-def _described(command: str) -> str:
+def described(command: str) -> str:
+    """Return the source and the pass of a compile's command."""
     name = next((name or "" for mark, name in _PASSES if mark.search(command)), None)
     assert name is not None, command
     if not name:

@@ -11,9 +11,9 @@ import pytest
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.scons.conftest import BOTH, Project, passes
+from tests.scons.relocatable import RELOCATABLE
 
 DSAS = ("libparts.gfx906.a", "libparts.gfx90a_xnack+.a")
-RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 LIBRARY = "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'])\n"
 REGISTERED = ["registered __CLANG_OFFLOAD_BUNDLE__", "_Z6kernelPi"]
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c', library])\n"

@@ -95,17 +95,6 @@ def test_order_jobs_and_launcher_are_in_no_key(project: Project, tmp_path: Path)
     other.assert_up_to_date("-j1")
 
 
-def test_configuration_files_of_checkouts(project: Project, tmp_path: Path) -> None:
-    """Another checkout with the same configuration files takes all, and nothing with others."""
-    flags = "env.Append(CCFLAGS=['--config', './f.cfg'])\n"
-    cached(project, flags + NODES)
-    for place, value in (("", 1), ("same", 1), ("other", 2)):
-        at = checkout(project, tmp_path / place) if place else project
-        at.write("f.cfg", "@deep/g.cfg\n")
-        at.write("deep/g.cfg", f"-DMORE={value}\n")
-        assert at.build_once() == ([] if place == "same" else ALL)
-
-
 FOLDER_TOLD = {
     "response file": ("env.Append(CCFLAGS=['@words'])\n", True),
     "compiler": ("env['OFFLOAD_CLANG'] = {!r} + ' -g'\n", True),
@@ -167,7 +156,7 @@ def test_two_builds_at_once(project: Project, tmp_path: Path) -> None:
 
 def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
     """With -j8, all eight compiles of one source run at the same time."""
-    gate = project.write(
+    project.script(
         "gate",
         "#!/bin/sh\n"
         f'touch "$(mktemp {project.folder}/here.XXXXXX)"\n'
@@ -177,7 +166,6 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
         "done\n"
         "exit 1\n",
     )
-    gate.chmod(0o755)
     targets = "gfx906 gfx908 gfx90a gfx942 gfx1030 gfx1100 gfx1101 gfx1200"
     project.sconstruct(
         f"env.Replace(OFFLOAD_ARCH='{targets}', OFFLOAD_LAUNCHER=File('#gate').abspath)\n"
@@ -226,14 +214,13 @@ def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> Non
         pytest.skip("a script around the embedded compiler lacks what that one is given")
     cached(project, NODES)
     assert project.build() == ALL
-    fake = project.write(
+    fake = project.script(
         "clang-next",
         '#!/bin/sh\n[ "$*" != --version ] || exec echo "clang version 99.0.0"\n'
         f'exec {clang.clang[0]} "$@"\n',
     )
-    fake.chmod(0o755)
     other = checkout(project, tmp_path / "other")
-    other.environment = {**other.environment, "OFFLOAD_CLANG": str(fake)}
+    other.environment["OFFLOAD_CLANG"] = str(fake)
     assert other.build() == ALL
 
 

@@ -100,13 +100,11 @@ def run(interposer: Path, toolkit: Path, tmp_path: Path) -> Runner:
 def build(toolkit: Path, clang: str) -> Callable[..., str]:
     """Return a function that builds the project in a folder, twice: the second does nothing."""
 
-    def scons(folder: Path, **variables: str) -> str:
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "CUDA_PATH": str(toolkit),
-            "OFFLOAD_CLANG": clang,
-            **variables,
-        }
+    def scons(folder: Path, script: str = "") -> str:
+        if script:
+            (folder / "SConstruct").write_text(SCONSTRUCT + script)
+        variables = {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
+        environment = os.environ | variables
         runs = [run_scons(["-Q"], cwd=folder, env=environment) for _ in range(2)]
         assert runs[0].returncode == 0, runs[0].stdout + runs[0].stderr
         assert "is up to date" in runs[1].stdout, runs[1].stdout
@@ -201,8 +199,7 @@ def test_registration_is_that_of_clang_and_nvcc(
     """The program registers what that of the driver's own compiler does, with each source's PTX."""
     script = f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
     script += "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
-    (sources / "SConstruct").write_text(SCONSTRUCT + script)
-    build(sources)
+    build(sources, script)
     registered = run(sources / "prog")
     code = "| compute_80 compute_90 " * 2
     assert " ".join(registered[0]) == f"binary 0 sm_80 sm_90 {code}".strip()
@@ -248,8 +245,7 @@ def test_libraries_go_both_ways(
     invoke([*command, "-c", "one.cu", "-o", "nvone.o"], sources, toolkit)
     script = "env.OffloadProgram('ours', ['one.cu', 'main.cpp', 'nvtwo.o'])\n"
     script += "env.OffloadStaticLibrary('two', 'two.cu', OFFLOAD_ARCHIVE_FORMAT='fat-binary')\n"
-    (sources / "SConstruct").write_text(SCONSTRUCT + script)
-    build(sources)
+    build(sources, script)
     ours = run(sources / "ours")
     assert sorted(" ".join(ours[0][2:]).split(" | ")) == [
         "compute_80 compute_90",
@@ -284,8 +280,7 @@ def test_commands(sources: Path, build: Callable[..., str], run: Runner, toolkit
     command("embed", *images, *names, "-o", "all.o", *hosts)
     script = "env.Program('made', ['one.host.o', 'two.host.o', 'all.o', 'main.cpp'])\n"
     script += "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
-    (sources / "SConstruct").write_text(SCONSTRUCT + script)
-    build(sources)
+    build(sources, script)
     made, whole = run(sources / "made"), run(sources / "prog")
     assert " ".join(made[0]) == "binary 0 sm_80 sm_90"
     assert plain(made) == plain(whole)
@@ -309,8 +304,7 @@ def test_kernels_that_start_kernels(
     script = "env.OffloadProgram('%s', ['parent.o', 'main.cpp'%s], OFFLOAD_NVLINK='%s')\n"
     text = script % ("whole", f", {str(runtime)!r}", "")
     text += script % ("library", "", toolkit / "lib64/libnvJitLink.so.13")
-    (sources / "SConstruct").write_text(SCONSTRUCT + text)
-    build(sources)
+    build(sources, text)
     assert plain(run(sources / "whole")) == plain(run(sources / "theirs"))
     registered = run(sources / "library")
     assert {words[2] for words in registered[1:-1]} == {"_Z5childPi", "_Z6parentPi"}
@@ -325,8 +319,7 @@ def test_linker_as_a_library(
     linkers = {"nvlink": nvidia("nvlink"), "library": nvidia("libnvJitLink.so.13")}
     found = {}
     for name, path in linkers.items():
-        (sources / "SConstruct").write_text(SCONSTRUCT + script % ("'two.cu', ", str(path)))
-        built = build(sources)
+        built = build(sources, script % ("'two.cu', ", str(path)))
         assert "LINK [sm_90] prog.sm_90.cubin" in built
         kept = {name for name in symbols(sources / "prog.sm_90.cubin") if not name.startswith(".")}
         found[name] = {name for name in kept if re.match(r"_Z|shared_by_all", name)}
@@ -500,10 +493,8 @@ def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
             for name in ("a", "b", "c") if number == 1 else ("a",):
                 source = folder / f"{name}.cu"
                 source.write_text(PCH_SOURCE.format(name=name).replace("NUMBER", f"{number}.0f"))
-            environment = {**os.environ, "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
-            environment["PYTHONPATH"] = str(ROOT)
-            done = run_scons([f"pch={pch}"], cwd=folder, env=environment)
-            assert done.returncode == 0, done.stdout + done.stderr
+            variables = {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
+            done = run_scons([f"pch={pch}"], cwd=folder, env=os.environ | variables, check=True)
             lines = [line for line in done.stdout.splitlines() if "precompiled headers:" in line]
             said += [line.partition("headers: ")[2] for line in lines]
             files = sorted(

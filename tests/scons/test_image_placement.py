@@ -13,7 +13,7 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.embed import embed_bundle
-from tests.scons import test_cuda, test_openmp
+from tests.scons import test_cuda, test_openmp, test_shards
 from tests.scons.conftest import KERNEL, RUNTIME, SCONSTRUCT, Project
 
 HIP = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
@@ -49,10 +49,7 @@ def sources_of(kind: str, project: Project) -> str:
     if kind == "hip":
         return SCONSTRUCT + ALWAYS + HIP
     if kind == "cuda":
-        project.write("k.cu", test_cuda.KERNEL)
-        project.write("runtime.c", test_cuda.RUNTIME)
-        project.write("main.c", test_cuda.MAIN)
-        return test_cuda.HEAD + ALWAYS + test_cuda.PTX_ONLY + test_cuda.PROGRAM
+        return test_cuda.HEAD + ALWAYS + test_shards.cuda(project)
     project.write("work.c", test_openmp.REGION)
     project.write("main.c", test_openmp.MAIN)
     return test_openmp.HEAD + ALWAYS + test_openmp.PROGRAM

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.scons.conftest import Project, passes
+from tests.scons.conftest import Project, described, passes
 
 OBJECTS = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', CPPPATH=['one', 'two'])\n"
 SOURCE = """\
@@ -50,13 +50,8 @@ def builds(project: Project, *steps: str, fails: bool = False) -> list[list[str]
     found = []
     for path in (*logs, log):
         text = path.read_text() if path.exists() else ""
-        found.append(sorted(f"{line.split()[-1]} {_target(line)}" for line in text.splitlines()))
+        found.append(sorted(described(line) for line in text.splitlines()))
     return found
-
-
-def _target(command: str) -> str:
-    words = [word for word in command.split() if word.startswith("--offload-arch=")]
-    return words[0].partition("=")[2] if words else "host"
 
 
 @pytest.fixture

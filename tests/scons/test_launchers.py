@@ -288,12 +288,11 @@ def test_stale_depfile(project: Project) -> None:
     assert project.run().status != 0
     project.write("new.h", "#define HERE 1\n")
     project.write("k.hip", '#include "new.h"\n' + KERNEL)
-    launcher = project.write(
+    project.script(
         "launcher",
         '#!/bin/sh\nsaved=; set -- $(echo "$@" | sed "s/-Xclang -dependency-file -Xclang '
         '[^ ]*//; s/-Xclang -MT -Xclang object//")\nexec "$@"\n',
     )
-    launcher.chmod(0o755)
     project.sconstruct(
         "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
         "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"

@@ -7,18 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import ALL, BODY, ONE, THREE, TWO, Project, checkout, contents, passes
+from tests.scons.conftest import ALL, BODY, ONE, TWO, Project, checkout, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
 
-FOUND = {
-    "CCFLAGS=-I": ("#include <value.h>\n", "env['CCFLAGS'] = ['-Ii']\n"),
-    "CPATH": ("#include <value.h>\n", "env['ENV']['CPATH'] = 'i'\n"),
+VALUE = "#include <value.h>\n"
+I_FOLDER = "env['CCFLAGS'] = ['-Ii']\n"
+FOUND = {  # a source, a setting, and a file by which the code differs
+    "CCFLAGS=-I": (VALUE, I_FOLDER, "i/value.h", "#define HERE {}\n"),
+    "CPATH": (VALUE, "env['ENV']['CPATH'] = 'i'\n", "i/value.h", "#define HERE {}\n"),
+    "configuration file": (
+        *("", "env['CCFLAGS'] = ['--config', './f.cfg']\n"),
+        *("included/g.cfg", "-DHERE={}\n"),
+    ),
 }
-"""By a flag and by a variable; `unseen_cases` has all ways in which a source finds a file."""
-found = pytest.mark.parametrize(("head", "setting"), FOUND.values(), ids=FOUND.keys())
+"""`unseen_cases` has all ways in which a source finds a file."""
 
 
 def prepare(project: Project, head: str, setting: str) -> None:
@@ -31,27 +36,31 @@ def prepare(project: Project, head: str, setting: str) -> None:
 
 def test_nothing_old_is_fetched(project: Project) -> None:
     """Where a compile fails, the cache's result of what was there before is not fetched."""
-    prepare(project, *FOUND["CCFLAGS=-I"])
+    prepare(project, VALUE, I_FOLDER)
     project.build()
     project.write("i/value.h", "#error no value\n")
     assert "Retrieved" not in project.fails().output
     assert not [name for name in ALL if (project.folder / name).exists()]
 
 
-@found
-def test_other_checkout(project: Project, tmp_path: Path, head: str, setting: str) -> None:
-    """Another checkout takes all if its headers are the same, and nothing if they are not."""
+@pytest.mark.parametrize(("head", "setting", "file", "text"), FOUND.values(), ids=FOUND.keys())
+def test_other_checkout(
+    project: Project, tmp_path: Path, head: str, setting: str, file: str, text: str
+) -> None:
+    """Another checkout takes all if its files are the same, and nothing if they are not."""
     prepare(project, head, setting)
+    project.write("f.cfg", "@included/g.cfg\n")
+    project.write(file, text.format(1))
     assert project.build() == ALL
     same = checkout(project, tmp_path / "deep/other")
     assert same.build() == []
     assert contents(same.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
     same.assert_up_to_date()
-    same.write("i/value.h", TWO)
+    same.write(file, text.format(2))
     assert same.build_once() == ALL
     assert contents(same.folder, ["k.hipfb"]) != contents(project.folder, ["k.hipfb"])
     different = checkout(project, tmp_path / "deep/different")
-    different.write("i/value.h", THREE)
+    different.write(file, text.format(3))
     assert different.build() == ALL
     assert_as_clean_build(different, OUTPUTS)
 
@@ -106,10 +115,7 @@ def test_saved_during_the_compile(project: Project, tmp_path: Path) -> None:
     """A compile during which a header was saved gives the cache nothing under the new header."""
     prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i']\n")
     save = "[ ! -e new.h ] || mv new.h i/value.h"
-    project.environment = {
-        **project.environment,
-        "OFFLOAD_CLANG": compiler_script(project, "saving", after=save),
-    }
+    project.environment["OFFLOAD_CLANG"] = compiler_script(project, "saving", after=save)
     project.write("new.h", TWO)
     project.run("-j1")
     other = checkout(project, tmp_path / "deep/other")

@@ -74,14 +74,13 @@ def linker(project: Project, version: int) -> Path:
     real = own_clang().resolve().parent / "lld"
     if not real.exists():
         pytest.skip("the compiler has no lld beside it")
-    script = project.write(
+    script = project.script(
         "../tools/lld",
         "#!/bin/sh\n"
         f'case "$*" in *--version*) echo "LLD {version}.0.0 (compatible with GNU linkers)"; exit;;'
         " esac\n"
         f'exec {real} "$@" --defsym=linked_by={version}\n',
     )
-    script.chmod(0o755)
     return script.parent
 
 

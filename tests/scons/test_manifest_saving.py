@@ -35,10 +35,7 @@ def test_saved_during_a_compile(project: Project, when: str, file: str, decider:
     for name in texts:
         project.write(name, texts[name][0])
     save = f"[ ! -e new ] || mv new {file}"
-    project.environment = {
-        **project.environment,
-        "OFFLOAD_CLANG": compiler_script(project, "saving", **{when: save}),
-    }
+    project.environment["OFFLOAD_CLANG"] = compiler_script(project, "saving", **{when: save})
     project.sconstruct(f"env.Decider({decider!r})\nenv['CCFLAGS'] = ['-Iinclude']\n" + NODES)
     project.write("new", texts[file][1])
     project.run("-j1")  # may fail, and say that the file was changed
@@ -150,14 +147,11 @@ def test_what_is_found_changes_during_a_compile(
         project.write(name, text)
     for name, target in case.links.items():
         (project.folder / name).symlink_to(target)
-    project.environment = {
-        **project.environment,
-        "OFFLOAD_CLANG": compiler_script(
-            project,
-            "changing",
-            after=f'case "$*" in *k.hip*) [ ! -e new ] || {{ {case.line}; }};; esac',
-        ),
-    }
+    project.environment["OFFLOAD_CLANG"] = compiler_script(
+        project,
+        "changing",
+        after=f'case "$*" in *k.hip*) [ ! -e new ] || {{ {case.line}; }};; esac',
+    )
     project.write("k.hip", case.head + KERNEL.replace("VALUE", "HERE"))
     if before:
         build(project, case.flags)

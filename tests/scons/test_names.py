@@ -74,10 +74,11 @@ def declare(project: Project, names: Iterable[str], body: str) -> None:
     project.sconstruct(HEAD.replace("NAMES", repr([name.encode().hex() for name in names])) + body)
 
 
-def run(project: Project) -> tuple[int, str]:
-    done = project.run("-Q")
+def done(project: Project) -> str:
+    """Build; return what is printed."""
+    run = project.done("-Q")
     assert not (project.folder / "x").exists()  # what a name would write if a shell ran it
-    return done.status, done.output + done.errors
+    return run.output
 
 
 def test_steps_without_a_command(project: Project) -> None:
@@ -89,8 +90,7 @@ def test_steps_without_a_command(project: Project) -> None:
         (project.folder / name / f"{name}.co").write_bytes(b"device code")
         shutil.copy(project.folder / "o.o", project.folder / name / f"{name}.bundle.o")
     declare(project, NAMES.values(), IN_PROCESS)
-    status, output = run(project)
-    assert status == 0, output
+    done(project)
     for name in NAMES.values():
         folder = project.folder / name
         for made in (f"{name}.hipfb", f"{name}.offload", f"{name}.gfx906.co", "out.gfx906.co"):
@@ -100,8 +100,7 @@ def test_steps_without_a_command(project: Project) -> None:
             images = {image.target_id for image in list_images(folder / f"lib{name}.a")}
             assert "gfx906" in images
             assert (folder / "dsa.gfx906.a").read_bytes().startswith(b"!<arch>\n")
-    status, output = run(project)
-    assert "is up to date" in output, output
+    project.assert_up_to_date()
 
 
 REFUSED = {
@@ -119,11 +118,9 @@ def test_refused_names(project: Project, name: str) -> None:
     folder.mkdir()
     (folder / f"{NAMES[name]}.hip").write_text("")
     declare(project, [NAMES[name]], COMPILES)
-    status, output = run(project)
-    assert status == 2
-    assert REFUSED[name] in output
-    assert "rename" in output
-    assert "Traceback" not in output
+    errors = project.fails("-Q").errors
+    assert REFUSED[name] in errors
+    assert "rename" in errors
 
 
 def test_compiled_sources(project: Project) -> None:
@@ -137,21 +134,18 @@ def test_compiled_sources(project: Project) -> None:
         include = f'#include "{name}.h"\n' if name in included else ""
         (project.folder / name / f"{name}.hip").write_text(include + kernel)
     declare(project, names, "    env['OFFLOAD_LAUNCHER'] = ''\n" + COMPILES)
-    status, output = run(project)
-    assert status == 0, output
+    done(project)
     entries = json.loads((project.folder / "commands.json").read_text())
     files = {entry["file"] for entry in entries}
     for name in names:
         assert (project.folder / name / f"{name}p").exists()
         assert str(Path(name, f"{name}.hip")) in files
-    status, output = run(project)
-    assert "is up to date" in output, output
+    project.assert_up_to_date()
     for name in included:
         (project.folder / name / "include" / f"{name}.h").write_text(
             "#define HEADER 2\nint more;\n"
         )
-    status, output = run(project)
-    assert (status, output.count("HIP [gfx906]")) == (0, len(included)), output
+    assert done(project).count("HIP [gfx906]") == len(included)
 
 
 def test_line_feed_in_an_archive(project: Project) -> None:

@@ -19,14 +19,9 @@ from offload_tool.operations.list_images import list_images
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import Project, flagged_clang
+from tests.scons.relocatable import RELOCATABLE, declarations
 
-HEAD = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-#define __device__ __attribute__((device))
-#define __managed__ __attribute__((managed))
-#define __global__ __attribute__((global))
-"""
+HEAD = declarations("hip") + "#define __managed__ __attribute__((managed))\n"
 ONE = """\
 extern __device__ int shared_by_all;
 __device__ int helper(int);
@@ -71,7 +66,6 @@ int __hipPushCallConfiguration() { return 0; }
 int __hipPopCallConfiguration() { return 0; }
 int hipLaunchKernel() { return 100; }
 """
-RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 FLAGS = ("-nogpuinc", "-nogpulib", "--offload-arch=gfx906", "--offload-arch=gfx90a:xnack+")
 DRIVERS = {"old": "--no-offload-new-driver", "new": "--offload-new-driver"}
 OF_THE_PROGRAM = ["loaded __CLANG_OFFLOAD_BUNDLE__ 1", "unloaded 1"]

@@ -18,6 +18,8 @@ from offload_tool.scons.pch import PCH_FOLDER, shared_headers
 from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
 from tests.conftest import program
 from tests.scons.conftest import SCONSTRUCT, Project, Run, checkout
+from tests.scons.test_launchers import Cache
+from tests.scons.test_launchers import cache as cache
 
 BEGIN = "// text\n#include <launch.h>\n#include <header.h>\n"
 BODY = """
@@ -45,7 +47,7 @@ inline int chosen() {
 #endif
 }
 """
-BUILD = "env.Append(CPPPATH=['#first', '#second'], CCFLAGS=['-O2'])\nenv.OffloadObject({})\n"
+BUILD = "env.Append(CPPPATH=['#first', '#second'], CCFLAGS=['-O2'])\n"
 
 
 def write(project: Project) -> None:
@@ -57,14 +59,18 @@ def write(project: Project) -> None:
         project.write(f"{name}.hip", BEGIN + BODY.replace("NAME", name))
 
 
-def settings(project: Project, *lines: str, names: list[str] = SOURCES) -> None:
+def settings(project: Project, *lines: str, names: list[str] = SOURCES, calls: str = "") -> Project:
+    """Write the SConstruct, with objects of sources, or with other calls."""
     head = SCONSTRUCT.replace('CPPDEFINES={"VALUE": 1}', 'CPPDEFINES={"VALUE": 3}')
-    body = BUILD.format([f"{name}.hip" for name in names])
-    project.sconstruct("\n".join([*lines, "env.Replace(OFFLOAD_SUMMARY=True)", body]), head)
+    calls = calls or f"env.OffloadObject({[f'{name}.hip' for name in names]})\n"
+    return project.sconstruct(
+        "\n".join([*lines, "env.Replace(OFFLOAD_SUMMARY=True)", BUILD + calls]), head
+    )
 
 
 ALSO_SMALL = "from offload_tool.scons import pch\npch.SMALLEST = 0\n"
 ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
+ONE = "env.Replace(OFFLOAD_ARCH='gfx906')"
 
 
 @pytest.fixture
@@ -183,17 +189,66 @@ def test_chain(project: Project, tmp_path: Path) -> None:
     pair[0].assert_up_to_date()
 
 
-def test_too_few_users(project: Project) -> None:
-    """For two sources none is made, whatever a third one begins with."""
-    project.write("c.hip", "#include <empty.h>\nint c;\n")
-    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
-    assert said(project.run()) == f"0 compiles with, 6 without (6: {UNLIKE})"
-    assert pchs(project) == []
+LOST = "static __device__ int lost;\ninline const void* up() { return &lost; }\n"
+WHY_LOST = "a probe compiles to other bytes with it: symbol '_ZL4lost' is there only without"
+PLAIN = "env.OffloadStaticLibrary('all', ['a.hip', 'b.hip', 'c.hip'])\n"
+RDC = "env.OffloadObject(['ra.hip', 'rb.hip', 'rc.hip'], OFFLOAD_RDC=True)\n"
+OF_RDC = "6 compiles with, 6 without (6: relocatable device code (-fgpu-rdc))"
+OWN_FLAGS = "".join(
+    f"env.OffloadDeviceObject('{n}.hip', CPPDEFINES={{'VALUE': {ord(n)}}})\n" for n in SOURCES
+)
+FEW = "0 compiles with, 3 without (3: different flags: fewer than 3 compiles have all in common)"
+SUMMARIES = {  # a header or source, a line and the calls of the SConstruct, and what is said
+    "two sources": (
+        {"c.hip": "#include <empty.h>\nint c;\n"},
+        *(ON, "", f"0 compiles with, 6 without (6: {UNLIKE})"),
+    ),
+    "headers that are read as fast as their PCH": (
+        {},
+        *("env.Replace(OFFLOAD_PCH=True)", "", f"0 compiles with, 6 without (6: {SMALL})"),
+    ),
+    "header of which a PCH would lose something": (
+        {"second/header.h": HEADER + LOST},
+        *(ON, "", f"3 compiles with, 3 without (3: {WHY_LOST})"),
+    ),
+    "different flags": ({}, ON, OWN_FLAGS, FEW),
+    "relocatable sources last": ({}, ON, PLAIN + RDC, OF_RDC),
+    "relocatable sources first": ({}, ON, RDC + PLAIN, OF_RDC),
+    "named header": (
+        {},
+        *("env.Replace(OFFLOAD_PCH=['launch.h'])", "", "6 compiles with, 0 without"),
+    ),
+    "named header that does not come first": (
+        {},
+        *("env.Replace(OFFLOAD_PCH=['header.h'])", ""),
+        f"0 compiles with, 6 without (6: {NOT_NAMED})",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "line", "calls", "expected"), SUMMARIES.values(), ids=SUMMARIES.keys()
+)
+def test_summary(
+    project: Project, files: dict[str, str], line: str, calls: str, expected: str
+) -> None:
+    """The summary says how many compiles had a precompiled header, and why others had none."""
+    for name in SOURCES:
+        project.write(f"r{name}.hip", BEGIN + BODY.replace("NAME", name))
+    for name, text in files.items():
+        project.write(name, text)
+    settings(project, line, ONE, calls=calls)
+    assert said(project.run()) == expected
+    usable = [n for n in pchs(project) if not refusal_of(str(project.folder / PCH_FOLDER / n))]
+    assert bool(usable) == (expected[0] != "0")
+    assert UNLIKE not in expected or pchs(project) == []
+    log = (project.folder / "compiles.log").read_text()
+    assert "-include-pch" not in log  # so that caches hit
 
 
 def test_none_for_one_edited_source(project: Project) -> None:
     """A source that is edited again and again gets no precompiled header of its own."""
-    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", names=["a"])
+    settings(project, ON, ONE, names=["a"])
     for number in range(3):
         project.write("a.hip", BEGIN + BODY.replace("NAME", "a") + f"// {number}\n")
         assert said(project.run()) == f"0 compiles with, 2 without (2: {UNLIKE})"
@@ -209,34 +264,11 @@ def test_none_for_plain_sources(project: Project) -> None:
     assert not (project.folder / PCH_FOLDER).exists()
 
 
-def test_small_headers(project: Project) -> None:
-    """Headers that are read as fast as their PCH have none, but where a user names them."""
-    settings(project, "env.Replace(OFFLOAD_PCH=True, OFFLOAD_ARCH='gfx906')")
-    assert said(project.run()) == f"0 compiles with, 6 without (6: {SMALL})"
-    assert not [name for name in pchs(project) if not _is_refusal(project, name)]
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_relocatable_and_plain_sources(project: Project, order: tuple[int, int]) -> None:
-    """Relocatable sources and others have headers of their own, in each order of reading."""
-    builds = (
-        "env.OffloadStaticLibrary('all', {})".format([f"{name}.hip" for name in SOURCES]),
-        "env.OffloadObject({}, OFFLOAD_RDC=True)".format([f"r{name}.hip" for name in SOURCES]),
-    )
-    for name in SOURCES:
-        project.write(f"r{name}.hip", BEGIN + BODY.replace("NAME", name))
-    lines = [ON, "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_SUMMARY=True)", BUILD.split("\n")[0]]
-    project.sconstruct("\n".join([*lines, *(builds[at] for at in order)]), SCONSTRUCT)
-    expected = "6 compiles with, 6 without (6: relocatable device code (-fgpu-rdc))"
-    assert said(project.run()) == expected
-
-
 def test_names_are_of_what_decides(project: Project) -> None:
     """Each header is that of any order of reading, and flags of the run decide it.
 
     A flag that is changed after the builder was called counts for all passes of the environment.
     """
-    lines = [ON, "env.Replace(OFFLOAD_ARCH='gfx906')"]
     calls = [
         *(f"env.OffloadDeviceObject('{name}.hip')" for name in SOURCES),
         "other = env.Clone(CPPDEFINES={'VALUE': 4})",
@@ -244,10 +276,8 @@ def test_names_are_of_what_decides(project: Project) -> None:
     ]
     found = []
     for order in (calls, [*calls[3:], *calls[:3]]):
-        settings(project, *lines, names=[])
-        text = (project.folder / "SConstruct").read_text()
-        body = "\n".join([*order, "env.Append(OFFLOAD_FLAGS=['-DLATE'])"])
-        project.write("SConstruct", text.replace("env.OffloadObject([])", body))
+        body = "\n".join([*order, "env.Append(OFFLOAD_FLAGS=['-DLATE'])\n"])
+        settings(project, ON, ONE, calls=body)
         for output in project.folder.glob("*.co"):
             output.unlink()
         assert said(project.run()) == "6 compiles with, 0 without"
@@ -257,43 +287,18 @@ def test_names_are_of_what_decides(project: Project) -> None:
     assert found[0] == found[1]
 
 
-def test_different_flags(project: Project) -> None:
-    """Where the sources begin alike and the flags differ, the summary says that."""
-    calls = [
-        f"env.OffloadDeviceObject('{n}.hip', CPPDEFINES={{'VALUE': {ord(n)}}})" for n in SOURCES
-    ]
-    text = "\n".join([ON, "env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_SUMMARY=True)", *calls])
-    project.sconstruct(f"{BUILD.splitlines()[0]}\n{text}", SCONSTRUCT)
-    different = "different flags: fewer than 3 compiles have all in common"
-    assert said(project.run()) == f"0 compiles with, 3 without (3: {different})"
-
-
 def test_old_ones_are_removed(project: Project) -> None:
     """Of the precompiled headers of former flags, those of some sets are kept."""
     for number in range(6):
         flags = f"env.Append(OFFLOAD_FLAGS=['-DNUMBER={number}'])"
-        settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", flags)
+        settings(project, ON, ONE, flags)
         assert said(project.run()).startswith("6 compiles with" if not number else "3 compiles")
     assert len([name for name in pchs(project) if name.startswith("gfx906")]) == 4
 
 
-def _is_refusal(project: Project, name: str) -> bool:
-    return bool(refusal_of(str(project.folder / PCH_FOLDER / name)))
-
-
-def test_named_headers(project: Project) -> None:
-    """A list of headers makes PCHs for the sources that begin with just them, in their order."""
-    settings(project, "env.Replace(OFFLOAD_PCH=['launch.h'], OFFLOAD_ARCH='gfx906')")
-    assert said(project.run()) == "6 compiles with, 0 without"
-    log = (project.folder / "compiles.log").read_text()
-    assert "-include-pch" not in log  # so that caches hit
-    settings(project, "env.Replace(OFFLOAD_PCH=['header.h'], OFFLOAD_ARCH='gfx908')")
-    assert said(project.run()) == f"0 compiles with, 3 without (3: {NOT_NAMED})"
-
-
 def test_why_not(project: Project) -> None:
     """The summary counts what compiled without, by reason."""
-    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')", "env.Append(OFFLOAD_FLAGS=['-g'])")
+    settings(project, ON, ONE, "env.Append(OFFLOAD_FLAGS=['-g'])")
     assert said(project.run()) == "3 compiles with, 3 without (3: debug information (-g))"
     project.write("second/launch.h", LAUNCH + "#warning told\n")
     run = project.run()
@@ -362,15 +367,6 @@ def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
         assert first[name] == hashlib.sha256(content).hexdigest()
 
 
-def test_refused_header(project: Project) -> None:
-    """A header of which a PCH would lose something is named in the summary, with what it is."""
-    lost = "static __device__ int lost;\ninline const void* up() { return &lost; }\n"
-    project.write("second/header.h", HEADER + lost)
-    settings(project, ON, "env.Replace(OFFLOAD_ARCH='gfx906')")
-    why = "a probe compiles to other bytes with it: symbol '_ZL4lost' is there only without"
-    assert said(project.run()) == f"3 compiles with, 3 without (3: {why})"
-
-
 def test_compile_commands(pair: tuple[Project, Project]) -> None:
     """``compile_commands.json`` has the commands without."""
     texts = []
@@ -390,11 +386,9 @@ def test_variant_folders(project: Project) -> None:
         (project.folder / f"{name}.{suffix}").rename(project.write(f"src/{name}.{suffix}", ""))
     script = "Import('env')\nenv.OffloadObject(['a.hip', 'b.hip', 'c.hip'])\n"
     project.write("src/SConscript", script)
-    settings(project, ON, names=[])
-    text = (project.folder / "SConstruct").read_text().replace("env.OffloadObject([])\n", "")
     for copies in (0, 1):
-        call = f"SConscript('src/SConscript', 'env', variant_dir='out{copies}', duplicate={copies})"
-        project.write("SConstruct", f"{text}{call}\n")
+        options = f"variant_dir='out{copies}', duplicate={copies}"
+        settings(project, ON, calls=f"SConscript('src/SConscript', 'env', {options})\n")
         assert said(project.run()) == "9 compiles with, 0 without"
         project.assert_up_to_date()
 
@@ -406,12 +400,11 @@ def test_check(project: Project) -> None:
     project.build("-c")
     # A compiler that goes wrong with a precompiled header.
     clang = program("clang-22")
-    wrong = project.write(
+    wrong = project.script(
         "clang",
         f'#!/bin/sh\ncase "$*" in *-include-pch*) set -- -DOWN=9 -w "$@";; esac\n'
         f'exec {clang} "$@"\n',
     )
-    wrong.chmod(0o755)
     project.write("own.h", "#ifndef OWN\n#define OWN 1\n#endif\n")
     lines = f"env.Replace(OFFLOAD_PCH_CHECK=1, OFFLOAD_CLANG={str(wrong)!r})"
     settings(project, ON, lines, "env.Replace(OFFLOAD_LAUNCHER='')")
@@ -455,3 +448,45 @@ def test_shared_headers(
         candidates, wanted, lambda headers: sum(every[each[1:-1]] for each in headers)
     )
     assert {name: found[name].end if name in found else 0 for name in BEGINS} == expected
+
+
+def outputs(project: Project) -> dict[str, str]:
+    """Return the digests of code objects and host objects."""
+    files = [*project.folder.glob("*.co"), *project.folder.glob("*.o")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.mark.llvm
+def test_behind_caches(project: Project, cache: Cache, tmp_path: Path) -> None:
+    """What is removed comes from the cache; after a header's change nothing old does."""
+    each_source = 1 if "sccache" in cache.launcher else 2  # it hits for one pass only, as without
+    settings(project, ON, ONE, cache.settings())
+    plain = checkout(project, tmp_path / "plain")
+    settings(plain, ONE)
+
+    def same() -> str:
+        run = project.done()
+        plain.build()
+        assert outputs(project) == outputs(plain)
+        return said(run)
+
+    assert same() == "6 compiles with, 0 without"
+    assert cache.hits() == 0
+    project.build("-c")
+    assert same() == "6 compiles with, 0 without"
+    assert cache.hits() == 3 * each_source
+    for each in (project, plain):
+        each.write("second/header.h", HEADER.replace("return v + v", "return v - v"))
+    assert same() == "6 compiles with, 0 without"
+    assert cache.hits() == 3 * each_source
+    for number in (1, 2, 3):  # with a precompiled header of its own
+        for each in (project, plain):
+            text = BODY.replace("NAME", "a").replace("+ OWN", f"+ {number}")
+            each.write("a.hip", f"{BEGIN}#include <empty.h>\n{text}")
+        assert same() == "2 compiles with, 0 without"
+    assert cache.hits() == 3 * each_source
+    for each in (project, plain):
+        text = BODY.replace("NAME", "a").replace("+ OWN", "+ 2")
+        each.write("a.hip", f"{BEGIN}#include <empty.h>\n{text}")
+    same()
+    assert cache.hits() == 4 * each_source

@@ -10,8 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
@@ -23,58 +22,46 @@ OUTPUTS = ("k.gfx906.co", "k.host.o")
 QUIET = ("-nogpuinc", "-nogpulib")
 
 
-@dataclass
-class Scons:
-    """Builds with scons."""
+Builder = Callable[[Project, Case, Sequence[str]], tuple[bool, str]]
 
-    setting: str = ""
 
-    def prepare(self, project: Project, case: Case, flags: Sequence[str]) -> None:
+def by_scons(setting: str = "") -> Builder:
+    """Return what builds with scons."""
+
+    def build(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
+        head = f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
         variables = f"env['ENV'].update({dict(case.variables)!r})\n"
-        project.sconstruct(
-            f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
-            + variables
-            + self.setting
-            + NODES
-        )
-
-    def __call__(self, project: Project, _case: Case, _flags: Sequence[str]) -> tuple[bool, str]:
-        done = project.run()
+        done = project.sconstruct(head + variables + setting + NODES).run()
         return done.status == 0, done.output + done.errors
 
-
-class Compile:
-    """Builds with one command for each output."""
-
-    def prepare(self, project: Project, case: Case, flags: Sequence[str]) -> None:
-        """Nothing is declared."""
-
-    def __call__(self, project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
-        said = ""
-        for output, which in zip(OUTPUTS, (["--target-id", "gfx906"], ["--host"]), strict=True):
-            done = subprocess.run(
-                [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", output, *which]
-                + ["--depfile", f"{output}.d", "--", *QUIET, "-DVALUE=1", *flags],
-                cwd=project.folder,
-                env={**project.environment, **case.variables},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
-            said += done.stdout + done.stderr
-            if done.returncode:
-                return False, said
-        return True, said
+    return build
 
 
-DRIVER = "env['OFFLOAD_DIRECT'] = False\n"
-Builder = Scons | Compile
+def by_compile(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
+    """Build with one command for each output."""
+    said = ""
+    for output, which in zip(OUTPUTS, (["--target-id", "gfx906"], ["--host"]), strict=True):
+        done = subprocess.run(
+            [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", output, *which]
+            + ["--depfile", f"{output}.d", "--", *QUIET, "-DVALUE=1", *flags],
+            cwd=project.folder,
+            env={**project.environment, **case.variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        said += done.stdout + done.stderr
+        if done.returncode:
+            return False, said
+    return True, said
+
+
 BUILDERS: dict[str, Builder] = {
-    "by-scons": Scons(),
-    "by-driver": Scons(DRIVER),
-    "by-cache": Scons("env.CacheDir('cache')\n"),
-    "by-compile": Compile(),
+    "by-scons": by_scons(),
+    "by-driver": by_scons("env['OFFLOAD_DIRECT'] = False\n"),
+    "by-cache": by_scons("env.CacheDir('cache')\n"),
+    "by-compile": by_compile,
 }
 
 
@@ -136,7 +123,6 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
     for change in case.first:
         change(folder)
     flags = [word.replace("FOLDER", str(folder)) for word in case.flags]
-    builder.prepare(project, case, flags)
     good, said = builder(project, case, flags)
     assert good, said
     for number, change in enumerate(case.changes):
