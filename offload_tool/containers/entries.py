@@ -7,7 +7,6 @@ start twice as fast without them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.formats.bundle.binary import Bundle, read_begun_bundle, read_bundle
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
     from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
 
 
+@frozen
 class CudaContent:
     """One image of a CUDA fat binary, with the payload that it may share with others."""
 
-    def __init__(self, image: CudaImage, label: str, payloads: LastPayload) -> None:
-        self.image = image
-        self.label = label
-        self.payloads = payloads
+    image: CudaImage
+    payloads: LastPayload
 
     def view(self, source: InputFile) -> memoryview:
         """Return the decompressed image without padding.
@@ -37,17 +35,17 @@ class CudaContent:
         """
         from offload_tool.formats.cuda.fatbin import image_content
 
-        unpack = partial(self.payloads.unpacked, source, label=self.label)
-        return image_content(source.data, self.image, unpack)
+        return image_content(source.data, self.image, self.payloads.unpacked)
 
 
+@frozen
 class PackedFrame:
     """A code object of a kpack archive that is a compressed frame of its own."""
 
-    def __init__(self, archive: KpackArchive, image: KpackImage, label: str) -> None:
-        self.archive = archive
-        self.image = image
-        self.label = label
+    archive: KpackArchive
+    image: KpackImage
+    label: str
+    """Name of the archive for messages."""
 
     def begin(self, source: InputFile, size: int) -> memoryview:
         """Return the first bytes of the code object, at most `size`; decompress no more.
@@ -73,14 +71,16 @@ class PackedFrame:
 
 
 class LastPayload:
-    """Caches the last decompressed payload, for images that are compressed together."""
+    """Caches the last decompressed payload of a file, for images that are compressed together."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: InputFile, label: str) -> None:
+        self._source = source
+        self._label = label
         self._packed: Packed | None = None
         self._content = b""
 
-    def unpacked(self, source: InputFile, packed: Packed, label: str) -> bytes:
-        """Return the decompressed content of a payload of `source`.
+    def unpacked(self, packed: Packed) -> bytes:
+        """Return the decompressed content of a payload.
 
         :raises FormatError: the payload is damaged.
         """
@@ -88,7 +88,7 @@ class LastPayload:
 
         if packed != self._packed:
             self._packed, self._content = None, b""  # free the old content first
-            self._content = decompressed(source.data, packed, path=label)
+            self._content = decompressed(self._source.data, packed, path=self._label)
             self._packed = packed
         return self._content
 

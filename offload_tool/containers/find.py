@@ -542,7 +542,7 @@ def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
 
 
 def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
-    payloads = LastPayload()
+    payloads = LastPayload(place.source, place.label)
     for entry in fatbin.entries:
         total, before = sum(image.size for image in entry.images), 0
         for image in entry.images:
@@ -558,7 +558,7 @@ def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
                 image.offset,
                 stored,
                 is_decompressed=len(entry.images) > 1,
-                cuda=CudaContent(image, place.label, payloads),
+                cuda=CudaContent(image, payloads),
             )
             unpacked = image.size if image.is_compressed else None
             yield _image(parts, content, image.image_kind, unpacked)

@@ -410,8 +410,7 @@ class Walk(Generic[_T]):
         with open_zip_member(archive, row, place.source, label, wanted) as member:
             if member is not None:
                 source, offset = member
-                known = place.base is not None and offset is not None
-                base = (place.base or 0) + (offset or 0) if known else None
+                base = None if place.base is None or offset is None else place.base + offset
                 names = (*place.names, row.filename)
                 yield from self.look(Place(place.path, source, inner, (), names, base, beside))
 

@@ -38,18 +38,6 @@ def messagepack() -> ModuleType:
     return library
 
 
-def packed(value: object) -> bytes:
-    """Return maps, arrays, strings and integers as MessagePack, in the shortest form.
-
-    :raises UsageError: a string is not UTF-8, or msgpack is not installed.
-    """
-    try:
-        data: bytes = messagepack().packb(value, use_bin_type=True)
-    except UnicodeEncodeError as error:
-        raise _not_text(error) from error
-    return data
-
-
 def check_text(*texts: str) -> None:
     """Check that strings, such as file names, can be stored.
 
@@ -59,12 +47,8 @@ def check_text(*texts: str) -> None:
         for text in texts:
             text.encode()
     except UnicodeEncodeError as error:
-        raise _not_text(error) from error
-
-
-def _not_text(error: UnicodeEncodeError) -> UsageError:
-    message = "is not UTF-8, as names in kpack archives and markers have to be; rename it"
-    return UsageError(f"{error.object!r} {message}")
+        message = "is not UTF-8, as names in kpack archives and markers have to be; rename it"
+        raise UsageError(f"{error.object!r} {message}") from error
 
 
 class _Pieces:

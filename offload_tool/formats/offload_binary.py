@@ -417,12 +417,13 @@ class _BinaryReader:
             place = strings_at + index * pair.size
             key_at, value_at, *sizes = pair.unpack_from(self.data, self.start + place)
             key = self._read_string(place, "key offset", key_at)
-            value = (
-                self._read_sized(place + 8, value_at, sizes[0])
-                if sizes
-                else self._read_string(place + 8, "value offset", value_at)
-            )
-            strings[key] = value
+            if sizes:
+                self._check(place + 8, "value offset", value_at, sizes[0], 1)
+                self._spend(place + 8, sizes[0])
+                start = self.start + value_at
+                strings[key] = self._text(start, start + sizes[0])
+            else:
+                strings[key] = self._read_string(place + 8, "value offset", value_at)
         place = self.start + image_at
         return OffloadImage(kind, offload_kind, flags, strings, place, image_size, has_image)
 
@@ -435,11 +436,6 @@ class _BinaryReader:
             raise self._error(place, field, message, cut_short=True)
         self._spend(place, found.start() - self.start - offset)
         return self._text(self.start + offset, found.start())
-
-    def _read_sized(self, place: int, offset: int, size: int) -> str:
-        self._check(place, "value offset", offset, size, 1)
-        self._spend(place, size)
-        return self._text(self.start + offset, self.start + offset + size)
 
     def _text(self, start: int, end: int) -> str:
         return bytes(self.data[start:end]).decode("utf-8", "surrogateescape")

@@ -6,11 +6,7 @@ to outputs. An output is written to a temporary file next to it and renamed when
 
 from __future__ import annotations
 
-from offload_tool.io.atomic_write import (
-    have_same_content,
-    replace_all,
-    replace_file,
-)
+from offload_tool.io.atomic_write import replace_all, replace_file
 from offload_tool.io.input_file import FileRange, InputFile
 from offload_tool.io.output_file import OutputFile
 from offload_tool.io.paths import STDIN, STDOUT, StrPath
@@ -22,7 +18,6 @@ __all__ = [
     "InputFile",
     "OutputFile",
     "StrPath",
-    "have_same_content",
     "replace_all",
     "replace_file",
 ]

@@ -189,11 +189,11 @@ def _open_temporary(path: str) -> tuple[int, bool]:
 
 
 def have_same_content(path: StrPath, other: StrPath) -> bool:
-    """Return whether `other` is readable, not a link, and equal to `path`.
+    """Return whether `other` is a readable, regular file and equal to `path`.
 
     :raises FileError: the file at `path` cannot be read.
     """
-    if os.path.islink(other) or not os.path.isfile(other):
+    if not os.path.isfile(other):
         return False
     with InputFile(path) as source:
         descriptor = source.fileno()

@@ -53,7 +53,8 @@ class OutputFile:
         self.kept = False
         """Whether the old file was equal and stayed; set after the block of `replace_file`."""
         self._descriptor = descriptor
-        self._seekable = seekable
+        self.seekable = seekable
+        """Whether written bytes can still be changed (not in a pipe)."""
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`.
@@ -125,11 +126,6 @@ class OutputFile:
         self.write(b"".join(parts))
         parts.clear()
 
-    @property
-    def seekable(self) -> bool:
-        """Return whether written bytes can still be changed (not in a pipe)."""
-        return self._seekable
-
     def patch(self, position: int, data: bytes) -> None:
         """Overwrite bytes at `position` with `data`; needs `seekable`."""
         view = memoryview(data)
@@ -158,7 +154,7 @@ class OutputFile:
         self._allocate(self.position, size)
 
     def _allocate(self, position: int, size: int) -> None:
-        if self._seekable and size >= _RESERVED:
+        if self.seekable and size >= _RESERVED:
             try:
                 os.posix_fallocate(self._descriptor, position, size)
             except OSError as error:
@@ -169,17 +165,17 @@ class OutputFile:
         """Append zeros up to `position`, as a hole if the file system supports it."""
         gap = position - self.position
         self._charge(gap)
-        if self._seekable and gap > 0:
+        if self.seekable and gap > 0:
             with naming(self.path):
                 os.lseek(self._descriptor, position, os.SEEK_SET)
             self.position = position
-        while not self._seekable and gap > 0:
+        while not self.seekable and gap > 0:
             self._write(bytes(min(gap, _READ_CHUNK)))
             gap = position - self.position
 
     def finish(self) -> None:
         """Set the file's size, which may include trailing zeros or exclude reserved space."""
-        if self._seekable:
+        if self.seekable:
             # Otherwise ext4 writes out unallocated blocks before it replaces a file.
             self._allocate(0, self.position)
             with naming(self.path):

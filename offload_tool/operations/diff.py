@@ -23,7 +23,8 @@ from offload_tool.formats.kernel import Kernel, stable_name
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.io import StrPath, have_same_content
+from offload_tool.io import StrPath
+from offload_tool.io.atomic_write import have_same_content
 from offload_tool.operations.list_images import kernels_of
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"

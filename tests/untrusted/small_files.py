@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
+from msgpack import packb
+
 from offload_tool.formats.kpack.marker import KpackMarker
-from offload_tool.formats.msgpack_stream import packed
 from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, bundle, zipped
 
@@ -45,11 +46,11 @@ def elf(
 
 def note(size: int) -> bytes:
     """Return an AMD metadata note of about that many bytes."""
-    kernel = packed({".name": "k", ".symbol": "k.kd"} | dict.fromkeys(_NUMBERS, 0))
+    kernel = packb({".name": "k", ".symbol": "k.kd"} | dict.fromkeys(_NUMBERS, 0))
     count = size // len(kernel)
     kernels = b"\xdd" + count.to_bytes(4, "big") + kernel * count
-    metadata = b"\x82" + packed("amdhsa.version") + packed([1, 2])
-    metadata += packed("amdhsa.kernels") + kernels
+    metadata = b"\x82" + packb("amdhsa.version") + packb([1, 2])
+    metadata += packb("amdhsa.kernels") + kernels
     return struct.pack("<III", 7, len(metadata), 32) + b"AMDGPU\0\0" + metadata + bytes(-size % 4)
 
 
@@ -70,13 +71,13 @@ def _packed_zip(members: dict[str, bytes]) -> bytes:
 
 def kpack(keys: int, code: bytes = b"image") -> bytes:
     """Return an archive with one code object under many keys."""
-    row = packed({"gfx906": {"type": "hsaco", "ordinal": 0, "original_size": len(code)}})
-    rows = b"".join(packed(f"{key}#0") + row for key in range(keys))
+    row = packb({"gfx906": {"type": "hsaco", "ordinal": 0, "original_size": len(code)}})
+    rows = b"".join(packb(f"{key}#0") + row for key in range(keys))
     head = {"group_name": "g", "gfx_arch_family": "gfx906", "gfx_arches": ["gfx906"]}
-    blobs = packed([{"offset": 64, "size": len(code)}])
-    table = b"\x86" + b"".join(packed(key) + packed(value) for key, value in head.items())
-    table += packed("compression_scheme") + packed("none") + packed("blobs") + blobs
-    table += packed("toc") + b"\xdf" + keys.to_bytes(4, "big") + rows
+    blobs = packb([{"offset": 64, "size": len(code)}])
+    table = b"\x86" + b"".join(packb(key) + packb(value) for key, value in head.items())
+    table += packb("compression_scheme") + packb("none") + packb("blobs") + blobs
+    table += packb("toc") + b"\xdf" + keys.to_bytes(4, "big") + rows
     return struct.pack("<4sIQ", b"KPAK", 1, 64 + len(code)).ljust(64, b"\0") + code + table
 
 

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.bundle.binary import BundleEntry
 
 if TYPE_CHECKING:
+    from offload_tool.formats.bundle.binary import BundleEntry
     from offload_tool.io import FileRange, StrPath
     from offload_tool.io.write_plan import FilePlan
 
@@ -106,6 +106,8 @@ def read_text_bundle(
 
     :raises FormatError: a returned entry lacks an end marker, or its ID an end of line.
     """
+    from offload_tool.formats.bundle.binary import BundleEntry  # not for the markers
+
     start, end = _pattern(comment, _START), _pattern(comment, _END)
     entries = []
     position = 0

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UsageError
-from offload_tool.formats.msgpack_stream import packed, reading
+from offload_tool.formats.msgpack_stream import check_text, messagepack, reading
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
@@ -50,7 +50,9 @@ def pack_marker(marker: KpackMarker) -> bytes:
     """
     if not marker.search_paths or not marker.kernel_name:
         raise UsageError("a kpack marker needs a kernel name and at least one search path")
-    data = packed({_PATHS: list(marker.search_paths), _NAME: marker.kernel_name})
+    pack = messagepack().packb
+    check_text(*marker.search_paths, marker.kernel_name)
+    data: bytes = pack({_PATHS: list(marker.search_paths), _NAME: marker.kernel_name})
     if len(data) > MOST:
         raise UsageError(f"a kpack marker has at most {MOST} bytes, not {len(data)}")
     return data

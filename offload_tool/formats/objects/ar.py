@@ -234,7 +234,8 @@ class ArchiveReader:
                 self._check_content(position, size, raw)
             member = self._read_member(position, size, raw)
             self.position = behind(position, 0 if self.thin else size)
-            if self._is_bsd_index(member, special):
+            is_first = self.count == 0 and self.indexes == 0 and self.names is None
+            if is_first and member.name in _BSD_INDEXES and not special.endswith(b"/"):
                 self.indexes = 1
             else:
                 self.count += 1
@@ -269,10 +270,6 @@ class ArchiveReader:
     @staticmethod
     def _is_special(name: bytes) -> bool:
         return name in _INDEXES or name == _LONG_NAMES or name[:2] == b"/<"
-
-    def _is_bsd_index(self, member: ArchiveMember, raw: bytes) -> bool:
-        first = self.count == 0 and self.indexes == 0 and self.names is None
-        return first and member.name in _BSD_INDEXES and not raw.endswith(b"/")
 
     def _read_special(self, position: int, size: int, name: bytes) -> None:
         """Record a special entry in front of the members; its content has been checked."""

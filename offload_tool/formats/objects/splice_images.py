@@ -163,9 +163,9 @@ def plan_with_content(
     :raises UnsupportedError: the layout is not LLVM's, or there is no such section.
     """
     tables = read_elf_tables(data, path=path)
-    index = _section_with(tables, placeholder, path)
+    index = _section_with(tables, placeholder)
     order = _order(tables)
-    _check_layout(tables, order, path, len(data))
+    _check_layout(tables, order)
     offsets, headers_at = _layout(tables, order, index, size)
     shape, count = tables.elf_class, len(tables.sections)
     pieces: list[Piece] = []
@@ -191,7 +191,7 @@ def plan_with_content(
     return FilePlan(join(pieces), headers_at + count * shape.section.size)
 
 
-def _section_with(tables: ElfTables, placeholder: bytes, path: StrPath | None) -> int:
+def _section_with(tables: ElfTables, placeholder: bytes) -> int:
     found = [
         number
         for number, section in enumerate(tables.sections)
@@ -201,7 +201,7 @@ def _section_with(tables: ElfTables, placeholder: bytes, path: StrPath | None) -
     ]
     if len(found) != 1:
         message = f"expected one section that is the placeholder, found {len(found)}"
-        raise UnsupportedError(message, path=path)
+        raise UnsupportedError(message, path=tables.path)
     return found[0]
 
 
@@ -232,14 +232,14 @@ def _aligned(offset: int, alignment: int) -> int:
     return offset + -offset % max(alignment, 1)
 
 
-def _check_layout(tables: ElfTables, order: list[int], path: StrPath | None, length: int) -> None:
+def _check_layout(tables: ElfTables, order: list[int]) -> None:
     header = tables.header
     found = [section.sh_offset for section in tables.sections], header.e_shoff
     end = header.e_shoff + len(tables.sections) * tables.elf_class.section.size
-    is_usual = header.e_type == ET_REL and not header.e_phnum and end == length
+    is_usual = header.e_type == ET_REL and not header.e_phnum and end == len(tables.data)
     is_usual = is_usual and len(tables.sections) < SHN_LORESERVE
     if not is_usual or _layout(tables, order, -1, 0) != found:
-        raise UnsupportedError("not laid out as LLVM lays out objects", path=path)
+        raise UnsupportedError("not laid out as LLVM lays out objects", path=tables.path)
 
 
 def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> bytes:

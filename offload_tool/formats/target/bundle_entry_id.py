@@ -133,7 +133,7 @@ class BundleEntryID:
         three-field triple is recognised.
         """
         kind, triple, target, _ = _split(text)
-        return cls(kind, triple, _canonical(target))
+        return cls(kind, triple, str(any_target_id(target) or target))
 
     def __str__(self) -> str:
         return f"{self.kind}-{self.triple}-{self.target_id}"
@@ -166,11 +166,6 @@ def any_target_id(text: str) -> TargetID | None:
         return TargetID.parse(text, allow_unknown=True)
     except TargetIDError:
         return None
-
-
-def _canonical(text: str) -> str:
-    found = any_target_id(text)
-    return text if found is None else str(found)
 
 
 def _split(text: str) -> tuple[str, str, str, bool]:

@@ -128,7 +128,7 @@ def _list(text: str) -> tuple[str, ...]:
     return () if text == "-" else tuple(text.split(","))
 
 
-def _amdgpu_rows() -> Iterator[Processor]:
+def _rows() -> Iterator[Processor]:
     for line in (_AMDGPU.strip() + _AMDGPU_GENERIC.rstrip()).splitlines():
         names, features, mach, *rest = line.split()
         name, _, alternatives = names.partition("=")
@@ -144,10 +144,6 @@ def _amdgpu_rows() -> Iterator[Processor]:
             int(rest[0]) if rest else 22,
             newer,
         )
-
-
-def _rows() -> Iterator[Processor]:
-    yield from _amdgpu_rows()
     yield Processor("amdgcnspirv", "spirv")
     for number in (_NVPTX + _NVPTX_BACKEND_ONLY).split():
         yield Processor(f"sm_{number}", "nvptx")

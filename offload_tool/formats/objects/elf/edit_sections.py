@@ -459,7 +459,10 @@ class _Layout:
             if section.segment is None:
                 outside.append(section)
                 continue
-            self._check_unchanged(section)
+            old = section.old
+            if section.data is not None and section.data != self.tables.content(old):
+                message = f"{self.tables.label(old)} must change, but lies inside a segment"
+                raise self.tables.unsupported(old, "sh_offset", message)
             delta = section.header.sh_offset - section.segment.header.p_offset
             offset = section.segment.offset + delta
             # Without content, the offset is arbitrary and may even wrap around.
@@ -470,11 +473,6 @@ class _Layout:
             section.set(sh_offset=end)
             end += section.file_size
         return end
-
-    def _check_unchanged(self, section: _EditedSection) -> None:
-        if section.data is not None and section.data != self.tables.content(section.old):
-            message = f"{self.tables.label(section.old)} must change, but lies inside a segment"
-            raise self.tables.unsupported(section.old, "sh_offset", message)
 
     # -- bytes -----------------------------------------------------------------------
 
