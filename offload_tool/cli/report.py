@@ -12,10 +12,8 @@ from offload_tool.errors import OffloadError, UnsupportedError, UsageError
 from offload_tool.io import replace_file
 
 if TYPE_CHECKING:
-    from offload_tool.containers.find import FoundContainer, FoundImage
     from offload_tool.operations.diff import Comparison
     from offload_tool.operations.kernel_table import KernelColumns
-    from offload_tool.operations.list_images import DeviceImage
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     # Imported here: no other command needs them.
     from offload_tool.operations.kernel_table import KernelColumns
     from offload_tool.operations.list_images import kernels_of
-    from offload_tool.operations.size_report import Intermediates, collect_images, summarise
+    from offload_tool.operations.size_report import Intermediates, images_under, summarise
     from offload_tool.report import Content, render_page
 
     if options.compare and len(options.compare) != len(options.paths):
@@ -84,13 +82,13 @@ def run(options: argparse.Namespace) -> int:
         if not isinstance(error, UnsupportedError):  # images of unsupported kinds count by size
             broken.append(error)
 
-    def read(image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
+    images = []
+    for image, source, found in images_under(options.paths, skipped=problems.append):
+        images.append(image)
         listed = kernels_of(source, found, skipped=no_kernels, silent=unread.append)
         kernels.add(image, listed or ())
         if image.file not in named:
             parts.add(image, source, found)
-
-    images = collect_images(options.paths, skipped=problems.append, each=read)
     if intermediates := parts.files():
         dropped = {*intermediates}
         images = [image for image in images if image.file not in dropped]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage
@@ -66,31 +66,22 @@ class SizeReport:
     """One row for each target ID in each place: the tiles of the picture."""
 
 
-def collect_images(
-    paths: Iterable[StrPath],
-    *,
-    skipped: Callable[[OffloadError], None] | None = None,
-    each: Callable[[DeviceImage, FoundImage, FoundContainer], None] | None = None,
-) -> list[DeviceImage]:
-    """Return the images under all `paths`; a file reached twice counts once.
+def images_under(
+    paths: Iterable[StrPath], *, skipped: Callable[[OffloadError], None] | None = None
+) -> Iterator[tuple[DeviceImage, FoundImage, FoundContainer]]:
+    """Yield the images under all `paths` as `listed_images` does; a file reached twice counts once.
 
-    For `skipped` and errors, see `list_images.iter_images`. `each` is called for every image
-    while the image can be read.
+    For `skipped` and errors, see `list_images.iter_images`.
     """
-    images: list[DeviceImage] = []
     seen: set[str] = set()
     for path in paths:
         files: dict[str, str] = {}
         for image, source, found in listed_images(path, skipped=skipped):
             if image.file not in files:
                 files[image.file] = os.path.realpath(image.file)
-            if files[image.file] in seen:
-                continue
-            images.append(image)
-            if each is not None:
-                each(image, source, found)
+            if files[image.file] not in seen:
+                yield image, source, found
         seen.update(files.values())
-    return images
 
 
 def summarise(images: Sequence[DeviceImage]) -> SizeReport:

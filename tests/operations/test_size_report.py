@@ -16,8 +16,8 @@ from offload_tool.cli import main
 from offload_tool.operations.size_report import (
     Intermediates,
     SizeRow,
-    collect_images,
     fold_smallest,
+    images_under,
     summarise,
 )
 from offload_tool.util.frozen import replaced
@@ -80,7 +80,8 @@ def test_two_ways_to_a_file(bundle: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(bundle)
     twin = make_bundle(tmp_path / "twin", IMAGES)
-    images = collect_images([bundle, link, bundle.parent / "." / "b", twin])
+    found = images_under([bundle, link, bundle.parent / "." / "b", twin])
+    images = [image for image, _, _ in found]
     assert Counter(image.file for image in images) == {str(bundle): 5, str(twin): 5}
 
 
@@ -194,7 +195,8 @@ __attribute__((global)) void k(int* p) { *p = 1; }
 
 def intermediates(folder: Path) -> list[str]:
     found = Intermediates()
-    collect_images([folder], each=found.add)
+    for image in images_under([folder]):
+        found.add(*image)
     return sorted(Path(name).name for name in found.files())
 
 

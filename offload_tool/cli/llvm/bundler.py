@@ -148,11 +148,12 @@ def run_bundler(
 
     With `keep_equal`, outputs that already have the same bytes are left untouched.
     """
-    return run_drop_in(
-        tool,
-        lambda: parse(tool, BUNDLER_COMMAND_LINE, arguments),
-        lambda given: _Bundler(tool, given, environ, keep_equal=keep_equal).run(),
-    )
+
+    def run() -> None:
+        given = parse(tool, BUNDLER_COMMAND_LINE, arguments)
+        _Bundler(tool, given, environ, keep_equal=keep_equal).run()
+
+    return run_drop_in(tool, run)
 
 
 class _Bundler:

@@ -23,7 +23,6 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
-    _Parsed = TypeVar("_Parsed")
     _Default = TypeVar("_Default", bound=int | None)
 
 OptionType: TypeAlias = (
@@ -122,23 +121,17 @@ class Values:
         return values[-1] if values else None
 
 
-@frozen
-class Information:
-    """A requested text: print it on standard output, end with status 0."""
+class ParsingEndedError(UsageError):
+    """A command line ends an LLVM tool: it is wrong, or asks for a text, with status 0.
 
-    text: str
-    warnings: tuple[str, ...] = ()
-    """Lines for standard error: errors in the preceding arguments."""
-
-
-class LlvmUsageError(UsageError):
-    """An LLVM tool rejects the command line: print `lines` on standard error unchanged.
-
-    They hold bytes that are not UTF-8 as surrogates, as ``sys.argv`` does.
+    `lines` are for standard error, unchanged: errors, also those before the request for a text.
+    They hold bytes that are not UTF-8 as surrogates, as ``sys.argv`` does. `text` is for standard
+    output; without one, the command line is wrong.
     """
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], text: str = "") -> None:
         self.lines = tuple(lines)
+        self.text = text
         super().__init__("\n".join(self.lines))
 
     def __str__(self) -> str:
@@ -146,25 +139,18 @@ class LlvmUsageError(UsageError):
 
 
 def run_drop_in(
-    tool: str,
-    read: Callable[[], _Parsed | Information],
-    run: Callable[[_Parsed], None],
-    described: Callable[[OffloadError], str] = str,
+    tool: str, run: Callable[[], None], described: Callable[[OffloadError], str] = str
 ) -> int:
-    """Parse a command line and run its command; return the exit status, 0 or 1.
+    """Run a command that parses its command line; return the exit status, 0 or 1.
 
     `described` returns the text of an error, which follows the tool's name.
     """
     try:
-        parsed = read()
-        if isinstance(parsed, Information):
-            print_lines(parsed.warnings)
-            print_text(parsed.text, sys.stdout)
-        else:
-            run(parsed)
-    except LlvmUsageError as error:
-        print_lines(error.lines)
-        return 1
+        run()
+    except ParsingEndedError as end:
+        print_lines(end.lines)
+        print_text(end.text, sys.stdout)
+        return int(not end.text)
     except OffloadError as error:
         print_lines([f"{tool}: error: {described(error)}"])
         return 1
@@ -217,10 +203,10 @@ _GENERIC = (
 )
 
 
-def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Values | Information:
+def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Values:
     """Parse `arguments`; `tool` is the invoked name, for messages.
 
-    :raises LlvmUsageError: `command_line` does not allow these arguments.
+    :raises ParsingEndedError: they are not what `command_line` allows, or ask for a text.
     """
     return _CommandLineParser(tool, command_line).parse(expanded(arguments))
 
@@ -228,7 +214,7 @@ def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Val
 def expanded(arguments: Sequence[str]) -> list[str]:
     """Return arguments with response files expanded.
 
-    :raises LlvmUsageError: a response file cannot be read, or contains itself.
+    :raises ParsingEndedError: a response file cannot be read, or contains itself.
     """
     if not any(word.startswith("@") for word in arguments):
         return [*arguments]
@@ -237,7 +223,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     try:
         return expand_response_files(arguments)
     except UsageError as error:
-        raise LlvmUsageError([str(error)]) from error
+        raise ParsingEndedError([str(error)]) from error
 
 
 class _CommandLineParser:
@@ -250,7 +236,7 @@ class _CommandLineParser:
         self.values = Values()
         self.errors: list[str] = []
 
-    def parse(self, words: list[str]) -> Values | Information:
+    def parse(self, words: list[str]) -> Values:
         remaining = iter(words)
         for word in remaining:
             if word == "--":
@@ -259,12 +245,10 @@ class _CommandLineParser:
             elif word == "-" or not word.startswith("-"):
                 self._positional(word)
             else:
-                information = self._option(word, remaining)
-                if information is not None:
-                    return Information(information, tuple(self.errors))
+                self._option(word, remaining)
         self._check_counts()
         if self.errors:
-            raise LlvmUsageError(self.errors)
+            raise ParsingEndedError(self.errors)
         return self.values
 
     def _positional(self, word: str) -> None:
@@ -273,8 +257,7 @@ class _CommandLineParser:
         else:
             self.values.positionals.append(word)
 
-    def _option(self, word: str, remaining: Iterator[str]) -> str | None:
-        """Parse one option; return its text if the option requests one."""
+    def _option(self, word: str, remaining: Iterator[str]) -> None:
         argument = word[2:] if word.startswith("--") else word[1:]
         name, equals, text = argument.partition("=")
         option = self.options.get(name)
@@ -283,15 +266,17 @@ class _CommandLineParser:
             option, argument, given = self._group(argument)
         if option is None:
             self._unknown(word, self._nearest(argument))
-            return None
-        if option.option_type == "information" and given is None:
-            if name == "version":
-                return f"{self.command_line.version}\n"
-            return help_text(
-                self.tool, self.command_line, listed="list" in name, hidden="hidden" in name
-            )
-        self._occurrence(option, given, remaining)
-        return None
+        elif option.option_type == "information" and given is None:
+            raise ParsingEndedError(self.errors, self._information(name))
+        else:
+            self._occurrence(option, given, remaining)
+
+    def _information(self, name: str) -> str:
+        """Return the text that an option requests."""
+        if name == "version":
+            return f"{self.command_line.version}\n"
+        listed, hidden = "list" in name, "hidden" in name
+        return help_text(self.tool, self.command_line, listed=listed, hidden=hidden)
 
     def _group(self, argument: str) -> tuple[Option | None, str, str | None]:
         """Parse grouped one-letter flags up to the last; return its option, name and value.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Option,
-    Values,
     help_text,
     parse,
     run_drop_in,
@@ -80,15 +79,11 @@ def run_packager(
     No environment variable matters. With `keep_equal`, outputs that already have the same bytes
     are left untouched.
     """
-    return run_drop_in(
-        tool,
-        lambda: parse(tool, PACKAGER_COMMAND_LINE, arguments),
-        lambda values: _run(tool, values, keep_equal=keep_equal),
-        _described,
-    )
+    return run_drop_in(tool, lambda: _run(tool, arguments, keep_equal=keep_equal), _described)
 
 
-def _run(tool: str, values: Values, *, keep_equal: bool) -> None:
+def _run(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
+    values = parse(tool, PACKAGER_COMMAND_LINE, arguments)
     if _stem(tool).endswith(_OLD_NAME):
         print_lines([_DEPRECATED])
     output, inputs = values.text("o") or "", values.positionals

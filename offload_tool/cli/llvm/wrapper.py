@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
-    Information,
     Option,
-    Values,
     expanded,
     help_text,
     parse,
@@ -160,22 +158,16 @@ def run_wrapper(
     No environment variable matters. With `keep_equal`, an output that already has the same bytes
     is left untouched.
     """
-
-    def read() -> tuple[CommandLine, Generation, Values] | Information:
-        words = expanded(arguments)
-        command_line, generation = choose_tool(tool, words)
-        values = parse(tool, command_line, words)
-        return values if isinstance(values, Information) else (command_line, generation, values)
-
-    return run_drop_in(tool, read, lambda given: _wrap(tool, *given, keep_equal=keep_equal))
+    return run_drop_in(tool, lambda: _wrap(tool, arguments, keep_equal=keep_equal))
 
 
-def _wrap(
-    tool: str, command_line: CommandLine, generation: Generation, given: Values, *, keep_equal: bool
-) -> None:
+def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
     from offload_tool.formats.target.triple import fields, is_known_arch
     from offload_tool.operations.wrap import wrap_images
 
+    words = expanded(arguments)
+    command_line, generation = choose_tool(tool, words)
+    given = parse(tool, command_line, words)
     if given.flag("h"):
         print_text(help_text(tool, command_line), sys.stdout)
         return
