@@ -33,7 +33,7 @@ _QUOTED = rb"\s*(?:\"([^\"]+)\"|<([^<>]+)>)\s*"
 _MOST_NAMES_OF_NAMES = 8
 
 
-class _AskedNames:
+class AskedNames:
     """The names in one file."""
 
     def __init__(self, text: bytes, plain: bytes) -> None:
@@ -81,7 +81,7 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
 
     `words` are the command's arguments, which may define macros.
     """
-    asked = [(path, _asked_in(path)) for path in read]
+    asked = [(path, asked_in(path)) for path in read]
     names = [name for _, found in asked for name in found.names]
     if any(found.unknown for _, found in asked):
         return names, True
@@ -102,11 +102,6 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
     except _UnknownNameError:
         return names, True
     return names, False
-
-
-def asked_in(path: str) -> tuple[str, ...]:
-    """Return the names that a file spells and tests."""
-    return _asked_in(path).names
 
 
 class _Definitions:
@@ -160,12 +155,13 @@ class _Definitions:
 
 
 @by_look
-def _asked_in(path: str) -> _AskedNames:
+def asked_in(path: str) -> AskedNames:
+    """Return the names that a file tests."""
     text = _text(path)
-    return _AskedNames(text, _without_comments(text)) if b"__has_" in text else _NOTHING
+    return AskedNames(text, _without_comments(text)) if b"__has_" in text else _NOTHING
 
 
-_NOTHING = _AskedNames(b"", b"")
+_NOTHING = AskedNames(b"", b"")
 
 
 @by_look

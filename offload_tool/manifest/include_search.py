@@ -106,7 +106,7 @@ def expected_lookups(
 def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
     """Return the names in `places` of files outside the working directory, and those they test."""
     files = [name for name in read if is_outside(name)]
-    found = {asked for name in files for asked in asked_in(name)}
+    found = {asked for name in files for asked in asked_in(name).names}
     for place in places:
         begin = f"{place.rstrip('/')}/"
         if is_outside(begin):

@@ -61,10 +61,8 @@ class Meanwhile:
         self._start = start
         self._ways: dict[str, bool] = {}
         """Cache: a directory's path has a new link."""
-        self._come: dict[str, bool] = {}
-        """Cache: a directory may be new."""
-        self._put: dict[str, bool] = {}
-        """Cache: a directory may have been renamed."""
+        self._came = functools.cache(self._finds_it_new)
+        self._was_moved = functools.cache(self._finds_it_moved)
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
         """Return the digest of a file as the pass has read it; `CHANGED` if that is not certain."""
@@ -106,16 +104,10 @@ class Meanwhile:
             and not self._leads_elsewhere(name)
         )
 
-    def _came(self, folder: str) -> bool:
+    def _finds_it_new(self, folder: str) -> bool:
         """Return whether a directory may be new or replaced."""
         if is_of_system(f"{folder}/") or not folder.strip("./"):  # working directory, or above
             return False
-        known = self._come.get(folder)
-        if known is None:
-            known = self._come[folder] = self._finds_it_new(folder)
-        return known
-
-    def _finds_it_new(self, folder: str) -> bool:
         was = self._start.folders.get(folder)
         if was is not None:
             return identity(folder) != was
@@ -146,17 +138,15 @@ class Meanwhile:
         folder = name.rpartition("/")[0]
         if is_of_system(name) or not folder.strip("./") or self._start.folders.get(folder):
             return False
-        known = self._put.get(folder)
-        if known is None:
-            known = self._put[folder] = self._finds_it_renamed(folder) or self._was_put(folder)
-        return known
+        return self._was_moved(folder)
 
-    def _finds_it_renamed(self, folder: str) -> bool:
+    def _finds_it_moved(self, folder: str) -> bool:
         try:
             found = os.stat(folder)
         except OSError:
             return True
-        return found.st_ctime_ns >= self._start.moment and found.st_ctime_ns != found.st_mtime_ns
+        is_renamed = self._start.moment <= found.st_ctime_ns != found.st_mtime_ns
+        return is_renamed or self._was_put(folder)
 
     def _leads_elsewhere(self, name: str) -> bool:
         """Return whether a symbolic link on a file's path, or on its target's, is new."""

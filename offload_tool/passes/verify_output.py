@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
+from offload_tool.formats.magic import SPIRVS
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.formats.target.target_id import TargetID
 
-_SPIRV_MAGIC = bytes.fromhex("03022307")  # little-endian, as LLVM writes it
 _MACH_MASK = 0xFF
 # e_flags of code object version 4 and later: two bits per feature, "any" where the
 # feature is supported but not set. Source: AMDGPUUsage, "ELF Header".
@@ -386,8 +386,8 @@ def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
 def _check_spirv(path: StrPath, target_id: TargetID) -> None:
     # A SPIR-V module has no processor, and may have no symbol names.
     with InputFile(path) as source:
-        found = bytes(source.data[: len(_SPIRV_MAGIC)])
-        if found != _SPIRV_MAGIC:
+        found = bytes(source.data[:4])
+        if found != SPIRVS[0]:  # little-endian, as LLVM writes it
             raise OtherOutputError(
                 f"'{path}': expected a SPIR-V module for {target_id}, found {found!r}"
             )

@@ -96,22 +96,10 @@ class Equipment:
 
     def files(self, targets: Iterable[str]) -> list[str]:
         """Return the used files that no depfile lists: libraries, and files with versions."""
-        names = [*_FILES, *(f"oclc_isa_version_{_isa(target)}.bc" for target in targets)]
+        numbers = (target.split(":", 1)[0].removeprefix("gfx") for target in targets)
+        names = [*_FILES, *(f"oclc_isa_version_{number}.bc" for number in numbers)]
         paths = (Path(folder, name) for folder in self.used for name in names)
         return [str(path) for path in paths if path.is_file()]
-
-    def joined(self, other: Equipment) -> Equipment:
-        """Return the union of two."""
-        return Equipment(
-            self.flags + other.flags,
-            ", ".join(filter(None, (self.description, other.description))),
-            " ".join(filter(None, (self.identity, other.identity))),
-            self.used + other.used,
-        )
-
-
-def _isa(target: str) -> str:
-    return target.split(":", 1)[0].removeprefix("gfx")
 
 
 @frozen
@@ -175,7 +163,12 @@ def _find_rocm(asked: _Asked) -> Equipment:
             for path in folders
         ]
         libraries = _first(asked, tried, ("-nogpuinc",))
-    return headers.joined(libraries)
+    return Equipment(
+        headers.flags + libraries.flags,
+        ", ".join(filter(None, (headers.description, libraries.description))),
+        headers.identity,
+        headers.used + libraries.used,
+    )
 
 
 def _find_cuda(asked: _Asked) -> Equipment:

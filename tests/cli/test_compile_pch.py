@@ -399,7 +399,7 @@ def test_names_that_are_not_understood(
     project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the compiler uses unexpected file names, there is no PCH."""
-    monkeypatch.setattr(pch, "_folder", lambda _: "/other")
+    monkeypatch.setattr(pch.PchRecipe, "folder", "/other")
     rebuilt(capfd, "device", "", "'second/launch.h' has another name in it")
 
 
