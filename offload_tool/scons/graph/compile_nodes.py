@@ -93,7 +93,7 @@ def host_node(
         actions.HOST_FROM_IR(
             env,
             node,
-            _host_ir_node(env, unit),
+            [_host_ir_node(env, unit)],
             **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
