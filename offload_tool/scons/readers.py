@@ -206,7 +206,7 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
         found = targets_of_compiler(given, kind, lambda: toolchain(env))
     if not found:
         raise UsageError("OFFLOAD_ARCH is empty; set it to target IDs, such as ['gfx90a:xnack+']")
-    built = {name for device in found for name in _flag_keys(device)}
+    built = {name for device in found for name in names_of(device)}
     unused = sorted(set(_flags_by_name(env, built)) - built)
     if unused:
         raise UsageError(
@@ -321,13 +321,14 @@ def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
 
     def find() -> list[Any]:
         flags = _flags_by_name(env)
-        return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
+        return [flag for name in names_of(device) for flag in flags.get(name, ())]
 
     found: list[Any] = once(env, f"flags of {device.name}", find)
     return found
 
 
-def _flag_keys(device: CompileTarget) -> tuple[str, ...]:
+def names_of(device: CompileTarget) -> tuple[str, ...]:
+    """Return the names that select a device: its processor's, then its own."""
     if device.target_id is None:
         return (device.name,)
     return tuple(dict.fromkeys((device.target_id.processor, device.name)))
