@@ -323,8 +323,7 @@ def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
         flags = _flags_by_name(env)
         return [flag for name in names_of(device) for flag in flags.get(name, ())]
 
-    found: list[Any] = once(env, f"flags of {device.name}", find)
-    return found
+    return once(env, f"flags of {device.name}", find)
 
 
 def names_of(device: CompileTarget) -> tuple[str, ...]:
@@ -505,8 +504,7 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     """
     answers = answers_of(env)
     if answers is not None and answers.compiler is not None:
-        known: Toolchain = answers.compiler
-        return known
+        return answers.compiler
     folders = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
     places = Places(*(place(env, name) for name in folders))
     with compat.at_top(env):

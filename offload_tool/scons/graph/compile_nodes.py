@@ -235,8 +235,7 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
         check_flags(found, rdc=job.rdc)
         return found
 
-    words: tuple[str, ...] = once(env, f"{text} of {device.name if device else 'host'}", find)
-    return words
+    return once(env, f"{text} of {device.name if device else 'host'}", find)
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
@@ -308,5 +307,4 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
         with compat.at_top(env):
             return [env.File(name) for name in names]
 
-    found: list[Any] = once(env, like, find)
-    return found
+    return once(env, like, find)
