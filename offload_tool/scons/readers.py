@@ -609,7 +609,7 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
 
 def _likely_kinds(env: Environment) -> list[str]:
     """Return the likely kinds of an environment's sources."""
-    given = env["OFFLOAD_KIND"]
+    given = env["OFFLOAD_KIND"] or ""
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 
