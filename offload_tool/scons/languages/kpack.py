@@ -256,12 +256,7 @@ def packed_object(
 
 
 def packed_links(
-    env: Environment,
-    packing: Packing,
-    stem: Stem,
-    part: Parts,
-    linked: Linked,
-    given: GivenCode,
+    env: Environment, packing: Packing, stem: Stem, part: Parts, linked: Linked, given: GivenCode
 ) -> list[Node]:
     """Declare the link of each device, and the objects through which a program finds them."""
     images = [
