@@ -150,16 +150,11 @@ def _function(function: Any, name: str) -> NodeBuilder:
     return NodeBuilder(action)
 
 
-_PASS = {
-    "node_class": PassOutput,
-    "source_scanner": NO_SCANNER,
-    "target_scanner": DEPENDENCY_SCANNER,
-}
-DEVICE = _command("DEVICE", offload_check, offload_begin, **_PASS)
-HOST = _command("HOST", offload_check, offload_begin, **_PASS)
-HOST_FROM_IR = _command(
-    *("HOSTIR", offload_check, offload_begin), node_class=PassOutput, source_scanner=NO_SCANNER
-)
+_PASS: dict[str, Any] = {"node_class": PassOutput, "source_scanner": NO_SCANNER}
+_SOURCE_PASS = {**_PASS, "target_scanner": DEPENDENCY_SCANNER}
+DEVICE = _command("DEVICE", offload_check, offload_begin, **_SOURCE_PASS)
+HOST = _command("HOST", offload_check, offload_begin, **_SOURCE_PASS)
+HOST_FROM_IR = _command("HOSTIR", offload_check, offload_begin, **_PASS)
 LINK = _command("LINK", offload_check_link)
 MERGE = _command("MERGE")
 PTXAS = _command("PTXAS", offload_check_cubin)

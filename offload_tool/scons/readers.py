@@ -205,7 +205,7 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
         found = targets_of_compiler(given, kind, lambda: toolchain(env))
     if not found:
         raise UsageError("OFFLOAD_ARCH is empty; set it to target IDs, such as ['gfx90a:xnack+']")
-    built = {name for device in found for name in _flag_keys(device)}
+    built = {name for device in found for name in names_of(device)}
     unused = sorted(set(_flags_by_name(env, built)) - built)
     if unused:
         raise UsageError(
@@ -320,13 +320,13 @@ def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
 
     def find() -> list[Any]:
         flags = _flags_by_name(env)
-        return [flag for name in _flag_keys(device) for flag in flags.get(name, ())]
+        return [flag for name in names_of(device) for flag in flags.get(name, ())]
 
-    found: list[Any] = once(env, f"flags of {device.name}", find)
-    return found
+    return once(env, f"flags of {device.name}", find)
 
 
-def _flag_keys(device: CompileTarget) -> tuple[str, ...]:
+def names_of(device: CompileTarget) -> tuple[str, ...]:
+    """Return the names that select a device: its processor's, then its own."""
     if device.target_id is None:
         return (device.name,)
     return tuple(dict.fromkeys((device.target_id.processor, device.name)))
@@ -502,8 +502,7 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     """
     answers = answers_of(env)
     if answers is not None and answers.compiler is not None:
-        known: Toolchain = answers.compiler
-        return known
+        return answers.compiler
     places = {name: path for name in OWN_INSTALLATIONS if (path := place(env, name))}
     with compat.at_top(env):
         found = compat.of_build(env, _Toolchains).find(
@@ -606,7 +605,7 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
 
 def _likely_kinds(env: Environment) -> list[str]:
     """Return the likely kinds of an environment's sources."""
-    given = env["OFFLOAD_KIND"]
+    given = env["OFFLOAD_KIND"] or ""
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 

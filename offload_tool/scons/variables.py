@@ -15,7 +15,6 @@ import SCons.Util
 from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
 
 from offload_tool.errors import UsageError
-from offload_tool.passes.source_kind import KINDS
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
@@ -126,9 +125,8 @@ def _name(env: Environment, given: Any) -> Any:
     return text if text and not text.isspace() else _WRONG
 
 
-def _kind(env: Environment, given: Any) -> Any:
-    text = env.subst(given or "").lower() if given is None or SCons.Util.is_String(given) else None
-    return text if text in ("", *KINDS) else _WRONG
+def _lower_text(env: Environment, given: Any) -> Any:
+    return env.subst(str(given)).lower() if _is_item(given) else _text(env, given)
 
 
 def _headers(env: Environment, given: Any) -> Any:
@@ -149,7 +147,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_ARCH": _LIST,
     "OFFLOAD_ALLOW_MISSING_BUNDLES": _boolean(False),
     "OFFLOAD_ALLOW_UNKNOWN_ARCH": _boolean(False),
-    "OFFLOAD_KIND": Variable("", f"one of {', '.join(KINDS)}", _kind),
+    "OFFLOAD_KIND": _TEXT._replace(read=_lower_text),
     "OFFLOAD_KPACK": Variable(False, "True, False or the name of a group", _boolean_or(_name)),
     "OFFLOAD_KPACK_COMPRESS": _TEXT._replace(default="zstd-per-kernel"),
     "OFFLOAD_KPACK_INTERFACE": _boolean(False),

@@ -33,7 +33,6 @@ RIGHT: dict[str, dict[Any, Any]] = {
     "a dictionary {target ID: flags}": {None: None},
     "a dictionary {key: text}, or {file: {key: text}}": {None: None},
     "a text": {None: None, "a": "a", "": ""},
-    "one of hip, openmp, cuda": {None: "", "": "", "hip": "hip", "CUDA": "cuda"},
     "a path: a text or a node": {None: None, "a": "a", NODE: NODE},
     "a command: a text, a node, or a list of them": {"a b": "a b", NODE: NODE, None: None},
     "a text, a node, or a list of them": {
@@ -58,7 +57,6 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "a dictionary {target ID: flags}": (["-O1"], "-O1", True, 0),
     "a dictionary {key: text}, or {file: {key: text}}": (["feature"], "feature=x", True, 0),
     "a text": (*ODD, 3, ["a"], {}),
-    "one of hip, openmp, cuda": (*ODD, 3, ["hip"], {}, "opencl"),
     "a path: a text or a node": (*ODD, 3, ["a"], {}),
     "a command: a text, a node, or a list of them": (True, 3, {}, [True]),
     "a text, a node, or a list of them": (*ODD, 3, {}, [3], [None], ["a", True]),

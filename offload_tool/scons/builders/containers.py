@@ -109,7 +109,7 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
     for entry, name in zip(ids, names, strict=True):
         file = stem.file(env, f".{name}{suffix}")
         spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
-        nodes.append(actions.UNBUNDLE(env, file, bundle, _OFFLOAD_SPEC=spec))
+        nodes.append(actions.UNBUNDLE(env, file, [bundle], _OFFLOAD_SPEC=spec))
         label_entry(file, entry)
     return nodes
 
@@ -164,7 +164,7 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
         spec = readers.spec(kind=kind_outside_bundles(entry), strings=strings, **options)
         file = stem.file(env, f".{name}{suffix}")
-        nodes.append(actions.EXTRACT(env, file, package, _OFFLOAD_SPEC=spec))
+        nodes.append(actions.EXTRACT(env, file, [package], _OFFLOAD_SPEC=spec))
         label_entry(file, entry)
     return nodes
 
@@ -181,7 +181,7 @@ def offload_repack(env: Environment, target: str | None, sources: list[Node]) ->
     compression = readers.compression(env)
     spec = readers.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
     name = named(env, target, "$OFFLOADBUNDLESUFFIX")
-    return [actions.REPACK(env, name, bundle, _OFFLOAD_SPEC=spec)]
+    return [actions.REPACK(env, name, [bundle], _OFFLOAD_SPEC=spec)]
 
 
 def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:

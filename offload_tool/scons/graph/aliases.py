@@ -20,6 +20,7 @@ import SCons.Node.FS
 
 from offload_tool.errors import OffloadError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target
+from offload_tool.scons import readers
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, Node
@@ -38,10 +39,7 @@ def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
     """
     if not _is_alone(node, device):
         return
-    names = [device.name]
-    if device.target_id is not None:
-        names.append(device.target_id.processor)
-    for name in dict.fromkeys(names):
+    for name in readers.names_of(device):
         if name in _aliases:
             _aliases[name].add_source([node])  # what env.Alias does for a further node
         else:

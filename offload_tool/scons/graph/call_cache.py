@@ -12,7 +12,7 @@ import re
 from collections import UserList, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import SCons.Node
 
@@ -20,9 +20,11 @@ from offload_tool.scons import compat
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment
+    from offload_tool.toolchain.probe import Toolchain
 
     Read = Callable[[Environment], dict[str, Any]]
 
+T = TypeVar("T")
 KINDS = "_OFFLOAD_KINDS"
 """Offload kinds of a builder call: a comma-separated text."""
 _ANSWERS = "_OFFLOAD_ANSWERS"
@@ -43,7 +45,7 @@ class Answers:
     __slots__ = ("by_text", "compiler", "depends_on_source")
 
     def __init__(self, *, depends_on_source: bool) -> None:
-        self.compiler: Any = None
+        self.compiler: Toolchain | None = None
         self.by_text: dict[str, Any] = {}
         self.depends_on_source = depends_on_source
 
@@ -76,14 +78,15 @@ def answers_of(env: Environment) -> Answers | None:
     return found
 
 
-def once(env: Environment, text: str, find: Callable[[], Any]) -> Any:
+def once(env: Environment, text: str, find: Callable[[], T]) -> T:
     """Return the result of `find`, called once if it is equal for all nodes of a call."""
     answers = answers_of(env)
     if answers is None or answers.depends_on_source:
         return find()
     if text not in answers.by_text:
         answers.by_text[text] = find()
-    return answers.by_text[text]
+    found: T = answers.by_text[text]
+    return found
 
 
 class _Calls(dict[int, "_Variables"]):

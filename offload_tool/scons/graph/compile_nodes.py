@@ -93,7 +93,7 @@ def host_node(
         actions.HOST_FROM_IR(
             env,
             node,
-            _host_ir_node(env, unit),
+            [_host_ir_node(env, unit)],
             **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
@@ -235,8 +235,7 @@ def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ..
         check_flags(found, rdc=job.rdc)
         return found
 
-    words: tuple[str, ...] = once(env, f"{text} of {device.name if device else 'host'}", find)
-    return words
+    return once(env, f"{text} of {device.name if device else 'host'}", find)
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
@@ -308,5 +307,4 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
         with compat.at_top(env):
             return [env.File(name) for name in names]
 
-    found: list[Any] = once(env, like, find)
-    return found
+    return once(env, like, find)

@@ -216,7 +216,7 @@ def _archive_for(
     """Declare the part of a library for one device; `kind` is empty for the host's part."""
     if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
         return  # several programs use the library
-    builder(env, node, library, _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
+    builder(env, node, [library], _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
     env.Precious(node)  # the action keeps an equal file
     node.attributes.offload_spec = (spec, library)
     if kind:

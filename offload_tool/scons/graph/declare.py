@@ -43,7 +43,7 @@ class NodeBuilder:
         self._builder = SCons.Builder.Builder(action=action, **arguments)
         self._node_class = node_class
 
-    def __call__(self, env: Environment, node: Node, sources: Any, **variables: Any) -> Node:
+    def __call__(self, env: Environment, node: Node, sources: list[Node], **variables: Any) -> Node:
         """Declare the node, and return it.
 
         :raises DeclaredOtherwiseError: an earlier declaration differs.
@@ -54,24 +54,22 @@ class NodeBuilder:
             self._builder(env, node, sources, **variables)
             compat.adopt(node, self._node_class)
             return node
-        given = sources if isinstance(sources, list) else [sources]
-        action = self._builder.action
-        new = _declaration(action, node, given, env.Override(variables))
-        if given != node.sources or new != _declaration(
+        new = _declaration(self._builder.action, node, sources, env.Override(variables))
+        if sources != node.sources or new != _declaration(
             node.builder.action, node, node.sources, node.env
         ):
-            before, now = (", ".join(map(str, nodes)) for nodes in (node.sources, given))
+            before, now = (", ".join(map(str, nodes)) for nodes in (node.sources, sources))
             how = f"of {before} and of {now}"
             if before == now:
                 how = f"of {now} with different variables"
             raise DeclaredOtherwiseError(
                 f"'{node}' is made twice, {how}; give one of them another name",
-                hashlib.sha256(repr((list(map(str, given)), new)).encode()).hexdigest(),
+                hashlib.sha256(repr((list(map(str, sources)), new)).encode()).hexdigest(),
             )
         return node
 
     def first_free(
-        self, env: Environment, names: Iterable[Node], sources: Any, **variables: Any
+        self, env: Environment, names: Iterable[Node], sources: list[Node], **variables: Any
     ) -> Node:
         """Declare a node that the user has not named, under the first free name of `names`.
 

@@ -194,8 +194,13 @@ def _check_names(source: Node, folder: Folder) -> None:
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
-    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none."""
-    given: str = env["OFFLOAD_KIND"]
+    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none.
+
+    :raises UsageError: OFFLOAD_KIND is none of the kinds.
+    """
+    given: str = env["OFFLOAD_KIND"] or ""
+    if given not in ("", *KINDS):
+        raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
     by_suffix = kind_of_suffix(node.name)
     if by_suffix is not None:
         # The suffix decides the language; only HIP can compile another language's sources.

@@ -167,20 +167,13 @@ def linked_objects(
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
     variables = toolchain_variables(env, readers.toolchain(env).cc)
-    embedded = actions.EMBED_LINKED_CUDA.first_free(
-        env,
-        stem.files(env, "$OFFLOADEMBEDSUFFIX"),
-        [linked, *part.sources],
-        **variables,
-        _OFFLOAD_SPEC=readers.spec(),
-    )
-    registration = actions.REGISTER_CUDA.first_free(
-        env,
-        stem.files(env, ".registration$OBJSUFFIX"),
-        [env.File(linked_fatbin.SOURCE), *part.queries],
-        **variables,
-        _OFFLOAD_SPEC=readers.spec(),
-    )
+    variables["_OFFLOAD_SPEC"] = readers.spec()
+    names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
+    files = [linked, *part.sources]
+    embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **variables)
+    names = stem.files(env, ".registration$OBJSUFFIX")
+    files = [env.File(linked_fatbin.SOURCE), *part.queries]
+    registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
     return identified(env, [embedded, registration])
 
 

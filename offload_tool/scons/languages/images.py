@@ -192,10 +192,7 @@ def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[
     if kind == "openmp":
         return [openmp_registration(env, stem, images)]
     bundle = bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
-    return [
-        embedded(env, stem, [bundle, *part.hosts]),
-        registration_of_entries(env, stem),
-    ]
+    return [embedded(env, stem, [bundle, *part.hosts]), registration_of_entries(env, stem)]
 
 
 def _ptx_image(

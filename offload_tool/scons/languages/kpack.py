@@ -27,7 +27,7 @@ import glob
 import os
 import posixpath
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,12 +256,7 @@ def packed_object(
 
 
 def packed_links(
-    env: Environment,
-    packing: Packing,
-    stem: Stem,
-    part: Parts,
-    linked: Linked,
-    given: GivenCode,
+    env: Environment, packing: Packing, stem: Stem, part: Parts, linked: Linked, given: GivenCode
 ) -> list[Node]:
     """Declare the link of each device, and the objects through which a program finds them."""
     images = [
@@ -299,10 +294,6 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     return actions.EMBED.first_free(env, names, [marker], _OFFLOAD_SPEC=spec)
 
 
-_IN_NO_PROCESSOR = frozenset("_.")
-"""Characters that no processor with code in archives has in its name."""
-
-
 class _Leftovers:
     """The archives of this build, and their folders.
 
@@ -323,31 +314,28 @@ class _Leftovers:
     def _tell(self) -> None:
         if not compat.has_read_all():  # the list of outputs is not complete
             return
-        for path in sorted(set(self._found())):
-            print(  # noqa: T201 - as SCons says what it does
-                f"offload: '{os.path.relpath(path)}' is of no target that this build makes, and "
-                "would be found by what looks for such archives; remove it",
-                file=sys.stderr,
-            )
-
-    def _found(self) -> Iterator[str]:
+        leftovers = set()
         for folder, path in self._places:
             begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)
             for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):
                 name = file[len(begin) : len(file) - len(end)]
                 if file not in self._made and _is_target_id(name):
-                    yield file
+                    leftovers.add(file)
+        for file in sorted(leftovers):
+            print(  # noqa: T201 - as SCons says what it does
+                f"offload: '{os.path.relpath(file)}' is of no target that this build makes, and "
+                "would be found by what looks for such archives; remove it",
+                file=sys.stderr,
+            )
 
 
 def _is_target_id(name: str) -> bool:
     """Return True if a name is a target ID: ``demo_x_gfx906`` is of another group than ``demo``.
 
-    So is ``demo_gfx906_gfx90a``: no unknown processor has such a name.
+    So is ``demo_gfx906_gfx90a``: no processor with code in archives has "_" or "." in its name.
     """
     try:
-        return (
-            _IN_NO_PROCESSOR.isdisjoint(name)
-            and str(parse_target(name, allow_unknown=True).target_id) == name
-        )
+        found = parse_target(name, allow_unknown=True).target_id
     except OffloadError:
         return False
+    return str(found) == name and "_" not in name and "." not in name

@@ -171,14 +171,12 @@ def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
 
 def _words(node: Node, command: str) -> list[str]:
     # SCons takes longer to compute the arguments than all their uses.
-    find: Any = _find_words if compat.is_interactive() else _found_words
+    find: Any = _found_words.__wrapped__ if compat.is_interactive() else _found_words
     return [*find(node, command)]
 
 
-def _find_words(node: Any, command: str) -> tuple[str, ...]:
+@functools.lru_cache(maxsize=64)
+def _found_words(node: Any, command: str) -> tuple[str, ...]:
     env = node.get_build_env().Override({"OFFLOAD_LAUNCHER": ""})
     lines = env.subst_list(command, target=[node], source=node.sources)
     return tuple(str(word) for word in lines[0])
-
-
-_found_words = functools.lru_cache(maxsize=64)(_find_words)
