@@ -17,6 +17,7 @@ def test_every_name_is_what_its_module_has() -> None:
     for name in offload_tool.__all__:
         module = importlib.import_module(f"offload_tool.{offload_tool._HOMES[name]}")
         assert getattr(offload_tool, name) is getattr(module, name)
+        assert getattr(module, name).__name__ == name
 
 
 def test_lists_agree() -> None:

@@ -5,50 +5,27 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from offload_tool import list_images
-from tests.conftest import ROOT, program, run_tool
-from tests.test_meson import compiles_since, counting_environment
+from tests.conftest import ROOT, run_tool
+from tests.test_meson import Example, compiles_since, counting_environment
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
 
 
-@dataclass
-class Project:
-    """The example, copied."""
-
-    folder: Path
-    environment: dict[str, str]
+class Project(Example):
+    """The example."""
 
     @property
     def source(self) -> Path:
         return self.build_folder / "saxpy.hip"
 
-    @property
-    def build_folder(self) -> Path:
-        return self.folder / "make_saxpy"
-
-    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run make, whatever becomes of it."""
-        return subprocess.run(
-            [program("make"), *arguments],
-            cwd=self.build_folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-
     def build(self, *arguments: str) -> tuple[list[str], str]:
         """Run make, which must work; return the targets that were compiled, and what was said."""
-        done = self.call("-j2", *arguments)
+        done = self.call("make", "-j2", *arguments)
         assert done.returncode == 0, done.stdout
         compiles = [name.removeprefix("saxpy ") for name in compiles_since(self.folder)]
         return compiles, done.stdout
@@ -69,7 +46,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     environment["TARGETS"] = " ".join(TARGETS)
     for name in ("MAKEFLAGS", "MAKELEVEL"):
         environment.pop(name, None)
-    made = Project(folder, environment)
+    made = Project(folder, environment, folder / "make_saxpy")
     made.source.write_text(
         '#ifdef __gfx90a__\n#include "one.h"\n#endif\n' + made.source.read_text()
     )
@@ -155,7 +132,7 @@ def test_error_in_the_source(built: Project) -> None:
     text = built.source.read_text()
     old = built.source.stat()
     built.source.write_text(text + "this is not C++\n")
-    done = built.call("-k")
+    done = built.call("make", "-k")
     assert done.returncode != 0
     assert "error:" in done.stdout
     left = {path.name for path in built.build_folder.iterdir()}

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -73,27 +73,12 @@ def passes(*names: str) -> list[str]:
 
 
 @dataclass
-class Project:
-    """The example, copied, with headers that single passes reach."""
+class Example:
+    """An example, copied into a folder; programs run in its folder `build_folder`."""
 
     folder: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def source(self) -> Path:
-        return self.folder / "source"
-
-    @property
-    def build_folder(self) -> Path:
-        return self.folder / "build"
-
-    def write(self, name: str, text: str) -> None:
-        (self.source / name).write_text(text)
-
-    def edit(self, name: str, old: str, new: str) -> None:
-        text = (self.source / name).read_text()
-        assert old in text, old
-        self.write(name, text.replace(old, new, 1))
+    environment: dict[str, str]
+    build_folder: Path
 
     def call(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the build folder, whatever becomes of it."""
@@ -107,6 +92,22 @@ class Project:
             check=False,
             timeout=300,
         )
+
+
+class Project(Example):
+    """The example, with headers that single passes reach."""
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    def write(self, name: str, text: str) -> None:
+        (self.source / name).write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.source / name).read_text()
+        assert old in text, old
+        self.write(name, text.replace(old, new, 1))
 
     def setup(self, folder: str = "build", targets: list[str] = TARGETS) -> None:
         (self.folder / folder).mkdir()
@@ -132,7 +133,7 @@ class Project:
 
 
 def make_project(folder: Path) -> Project:
-    made = Project(folder, counting_environment(folder))
+    made = Project(folder, counting_environment(folder), folder / "build")
     shutil.copytree(ROOT / "examples/meson_saxpy", made.source)
     made.write("special.h", "")
     made.write("host.h", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 
-import offload_tool
 from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
 from offload_tool.cli.parser import whole_parser
 from tests.conftest import ROOT
@@ -31,13 +30,6 @@ def test_one_version() -> None:
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
     assert f"offload-tool bundler {version[1]} " in BUNDLER_COMMAND_LINE.version
-
-
-def test_public_names_exist() -> None:
-    for name in offload_tool.__all__:
-        assert getattr(offload_tool, name).__name__ == name
-    assert not hasattr(offload_tool, "no_such_name")
-    assert set(dir(offload_tool)) == set(offload_tool.__all__)
 
 
 def test_every_command_is_in_the_table() -> None:

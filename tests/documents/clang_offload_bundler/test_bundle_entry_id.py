@@ -28,25 +28,22 @@ def test_four_fields(beside: Beside) -> None:
     assert beside.read("ours.hipfb") == beside.read("theirs")
 
 
-def test_kinds(beside: Beside) -> None:
-    """'Offload-kind: the runtime responsible for managing the entry': others are refused."""
-    entry = "cuda-nvptx64-nvidia-cuda--sm_70"
-    message = f"invalid target '{entry}', unknown offloading kind 'cuda'"
-    beside.refused(f"env.OffloadBundle('x', 'a.in', OFFLOAD_TARGETS={entry!r})\n", message)
-    done = beside.tried(
-        "clang-offload-bundler", "-type=bc", f"-targets={entry}", "-input=a.in", "-output=theirs"
-    )
-    assert done.returncode == 1
-    assert message in done.stderr
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            "cuda-nvptx64-nvidia-cuda--sm_70",
+            "invalid target 'cuda-nvptx64-nvidia-cuda--sm_70', unknown offloading kind 'cuda'",
+        ),
+        ("openmp-amdgcn-amd-amdhsa--gfx906", "expecting exactly one host target but got 0"),
+    ],
+    ids=["kind", "host"],
+)
+def test_refused_as_in_llvm(beside: Beside, entry: str, message: str) -> None:
+    """'Offload-kind: the runtime responsible for managing the entry': others are refused.
 
-
-def test_host_entry(beside: Beside) -> None:
-    """'Host: clang-offload-bundler always includes this entry': it is missed as in LLVM.
-
-    Of HIP alone no host is wanted.
+    'Host: clang-offload-bundler always includes this entry': of HIP alone no host is wanted.
     """
-    entry = "openmp-amdgcn-amd-amdhsa--gfx906"
-    message = "expecting exactly one host target but got 0"
     beside.refused(f"env.OffloadBundle('x', 'a.in', OFFLOAD_TARGETS={entry!r})\n", message)
     done = beside.tried(
         "clang-offload-bundler", "-type=bc", f"-targets={entry}", "-input=a.in", "-output=theirs"
