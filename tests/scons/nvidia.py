@@ -73,6 +73,9 @@ void **__cudaRegisterFatBinary(const void *data) {
 void __cudaRegisterFatBinaryEnd(void **handle) { puts("end"); }
 void __cudaRegisterFunction(void **h, const void *f, char *d, const char *name) { puts(name); }
 void __cudaRegisterVar(void **h, char *v, char *d, const char *name) { puts(name); }
+void __cudaRegisterManagedVar(void) {}
+void __cudaRegisterSurface(void) {}
+void __cudaRegisterTexture(void) {}
 void __cudaUnregisterFatBinary(void **handle) { puts("unregistered"); }
 int __cudaPushCallConfiguration(void) { return 0; }
 int __cudaPopCallConfiguration(void) { return 0; }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.operations.list_images import list_images
-from offload_tool.passes.cuda import ARCH_LIST_SINCE, find_ptxas
+from offload_tool.passes.cuda import ARCH_LIST_SINCE
 from offload_tool.toolchain.select import find_toolchain
 from tests.formats.cuda_images import images_of
 from tests.scons import conftest
@@ -87,21 +87,6 @@ def test_program_with_cubins(assembled: Project) -> None:
     ]
     assert assembled.start()[1:-1] == ["_Z6kernelPi", "end"]
     assembled.assert_up_to_date()
-
-
-def test_real_ptxas(kernels: Project) -> None:
-    """NVIDIA's own ptxas takes the PTX and its cubins have the kernel."""
-    ptxas = find_ptxas()
-    if ptxas is None:
-        pytest.skip("no ptxas: no CUDA toolkit, nor NVIDIA's wheel nvidia-cuda-nvcc")
-    kernels.sconstruct(PROGRAM, HEAD).build()
-    for target in BOTH:
-        cubin = kernels.read(f"k.{target}.cubin")
-        assert cubin[18:20] == bytes([190, 0])
-        assert b".text._Z6kernelPi\0" in cubin
-    assert len(entries(kernels.folder / "k.fatbin")) == 4
-    assert kernels.start()[1:-1] == ["_Z6kernelPi", "end"]
-    kernels.assert_up_to_date()
 
 
 def test_processor_that_ptxas_does_not_know(assembled: Project) -> None:

@@ -106,7 +106,7 @@ def test_no_lld(tmp_path: Path, no_wheel: None) -> None:
         ("/no/such/clang", "not an executable file"),
         ("clang '", "is not a command"),
         ("   ", "not an executable file"),
-        ("clang-20", "without the AMDGPU target; set OFFLOAD_CLANG to"),
+        ("{}/clang-20", "without the AMDGPU target; set OFFLOAD_CLANG to"),
     ],
     ids=["missing", "quote", "blank", "no AMDGPU"],
 )
@@ -114,7 +114,7 @@ def test_named_compiler_must_work(tmp_path: Path, named: str, message: str) -> N
     """A compiler that the user named is never silently replaced by another one."""
     fake_clang(tmp_path / "clang-20", "20.0.0", targets="  x86-64 - X86\n")
     with pytest.raises(CompilerError, match=message):
-        find_toolchain({"PATH": f"{tmp_path}:/usr/bin", "OFFLOAD_CLANG": named})
+        find_toolchain({"PATH": "/usr/bin", "OFFLOAD_CLANG": named.format(tmp_path)})
 
 
 def test_lld_elsewhere_on_path(tmp_path: Path, no_wheel: None) -> None:
