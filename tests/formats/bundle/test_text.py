@@ -71,7 +71,7 @@ def test_round_trip(items: list[tuple[str, bytes]], comment: str, between: bytes
     """What is written is read back, whatever bytes it holds and whatever stands between."""
     data = memoryview(between.join([b"", *(entry(*item, comment) for item in items), b""]))
     read = read_text_bundle(data, comment)
-    assert [(row.id, bytes(data[row.offset : row.offset + row.size])) for row in read] == items
+    assert [(item.id, bytes(data[item.offset : item.offset + item.size])) for item in read] == items
 
 
 PIECES = st.sampled_from(
