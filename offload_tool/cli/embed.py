@@ -12,10 +12,11 @@ from offload_tool.io import InputFile, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 
 _FORMATS = (
-    *(FileFormat.BUNDLE, FileFormat.CUDA_FATBIN, FileFormat.OFFLOAD_BINARY),
-    FileFormat.CODE_OBJECT,
+    FileFormat.BUNDLE,
+    FileFormat.CUDA_FATBIN,
+    FileFormat.OFFLOAD_BINARY,
+    FileFormat.CODE_OBJECT,  # of a cubin
 )
-"""Formats of files with images; the last one is that of cubins."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -175,7 +176,7 @@ def _check_linked(cubin: str) -> None:
 def _format(images: str) -> FileFormat:
     """Return the format of a file with images.
 
-    :raises UsageError: it is none of `_FORMATS`.
+    :raises UsageError: it is another format than those of `_FORMATS`.
     """
     with InputFile(images) as source:
         is_code = is_code_object(source.data)
