@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,12 @@ class Beside:
         done = self.tried(tool, *arguments)
         assert done.returncode == 0, done.stderr
         return done
+
+    def bundle(self, names: str, ids: Sequence[str], output: str, *options: str) -> None:
+        """Bundle what `names` has of the files a.in to c.in, with LLVM's bundler."""
+        inputs = [f"-input={name}.in" for name in names]
+        words = [*(options or ["-type=bc"]), f"-targets={','.join(ids)}", f"-output={output}"]
+        self.run("clang-offload-bundler", *words, *inputs)
 
     def tried(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of LLVM's programs, whatever becomes of it."""

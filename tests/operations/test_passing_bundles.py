@@ -12,6 +12,7 @@ import pytest
 from offload_tool import BundleEntryID, Compression, list_entry_ids, unbundle_file
 from offload_tool.errors import FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.io import STDOUT
 from offload_tool.io.limits import Budget, Limits, limited
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.operations.fatbins import make_bundle
@@ -123,21 +124,21 @@ def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == content
 
 
-def test_pipes_get_nothing_of_what_is_damaged(tmp_path: Path) -> None:
-    """Outputs that cannot be undone are written only after verification."""
+def test_direct_outputs_get_nothing_of_what_is_damaged(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """What cannot be undone, in a pipe or on standard output, is written after verification."""
     content = b"x" * 30_000
     target = BundleEntryID.parse(IDS[1])
+    for name, digest in (("bad", bytes(8)), ("good", None)):
+        (tmp_path / name).write_bytes(compressed(bytes(bundle([b"", content])), digest=digest))
     read, write = os.pipe()
     try:
-        for digest in (bytes(8), None):
-            data = compressed(bytes(bundle([b"", content])), digest=digest)
-            (tmp_path / "in").write_bytes(data)
-            if digest is None:
-                unbundle_file(tmp_path / "in", {target: f"/dev/fd/{write}"})
-            else:
-                with pytest.raises(FormatError, match="hash"):
-                    unbundle_file(tmp_path / "in", {target: f"/dev/fd/{write}"})
-        assert os.read(read, 1 << 16) == content
+        for output in (f"/dev/fd/{write}", STDOUT):
+            with pytest.raises(FormatError, match="hash"):
+                unbundle_file(tmp_path / "bad", {target: output})
+            unbundle_file(tmp_path / "good", {target: output})
+        assert os.read(read, 1 << 16) == capfdbinary.readouterr().out == content
     finally:
         os.close(read)
         os.close(write)

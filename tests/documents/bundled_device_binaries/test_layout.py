@@ -24,10 +24,7 @@ def test_memory_layout(beside: Beside, alignment: int) -> None:
         f"env.OffloadBundle('ours', ['a.in', 'b.in', 'c.in'], OFFLOAD_TARGETS={IDS!r}, "
         f"OFFLOAD_BUNDLE_ALIGN={alignment})\n"
     )
-    inputs = [f"-input={name}.in" for name in "abc"]
-    targets = f"-targets={','.join(IDS)}"
-    words = ("-type=bc", targets, f"-bundle-align={alignment}", *inputs, "-output=theirs")
-    beside.run("clang-offload-bundler", *words)
+    beside.bundle("abc", IDS, "theirs", "-type=bc", f"-bundle-align={alignment}")
     ours = beside.read("ours.hipfb")
     assert ours == beside.read("theirs")
     assert ours[:24] == b"__CLANG_OFFLOAD_BUNDLE__"

@@ -22,9 +22,7 @@ def test_four_fields(beside: Beside) -> None:
     )
     assert f"'{old}' has a triple of three fields" in run.errors
     assert f"it is taken as '{new}', write that" in run.errors
-    beside.run(
-        "clang-offload-bundler", "-type=bc", f"-targets={new}", "-input=a.in", "-output=theirs"
-    )
+    beside.bundle("a", [new], "theirs")
     assert beside.read("ours.hipfb") == beside.read("theirs")
 
 
@@ -57,16 +55,14 @@ def test_several_bundles(beside: Beside) -> None:
 
     LLVM gives the first of them, without a word.
     """
-    entry = f"-targets={HIP}gfx906"
     for name in "ab":
-        files = [f"-input={name}.in", f"-output={name}.hipfb"]
-        beside.run("clang-offload-bundler", "-type=bc", entry, *files)
+        beside.bundle(name, [f"{HIP}gfx906"], f"{name}.hipfb")
     beside.write("ab.hipfb", beside.read("a.hipfb") + beside.read("b.hipfb"))
     call = f"env.OffloadUnbundle('u', 'ab.hipfb', OFFLOAD_TARGETS='{HIP}gfx906')\n"
     beside.refused(call, f"'ab.hipfb': 2 entries '{HIP}gfx906', at 0x")
     assert not list(beside.folder.glob("u.*"))
-    unbundle = ["-type=bc", "-unbundle", entry, "-input=ab.hipfb", "-output=theirs"]
-    beside.run("clang-offload-bundler", *unbundle)
+    unbundle = ["-type=bc", "-unbundle", f"-targets={HIP}gfx906", "-input=ab.hipfb"]
+    beside.run("clang-offload-bundler", *unbundle, "-output=theirs")
     assert beside.read("theirs") == beside.read("a.in")
 
 

@@ -42,9 +42,7 @@ def test_bundles_of_type_o_without_a_host(beside: Beside) -> None:
 @pytest.mark.parametrize(("method", "version"), [("zstd", 3), ("zstd", 2), ("zlib", 3)])
 def test_repacked(beside: Beside, method: str, version: int) -> None:
     """'Compress the full bundle', afterwards and whatever is in it: LLVM unbundles the same."""
-    ids = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
-    words = ("-type=bc", f"-targets={','.join(ids)}")
-    beside.run("clang-offload-bundler", *words, "-input=a.in", "-input=b.in", "-output=plain")
+    beside.bundle("ab", [HOST, HIP], "plain")
     beside.scons(
         f"env.OffloadRepack('small', 'plain', OFFLOAD_COMPRESS='{method}', "
         f"OFFLOAD_COMPRESS_VERSION={version})\n"
@@ -53,6 +51,6 @@ def test_repacked(beside: Beside, method: str, version: int) -> None:
     made = beside.read("small.hipfb")
     assert (made[:4], made[4]) == (b"CCOB", version)
     assert beside.read("again.hipfb") == beside.read("plain")
-    outputs = ("-input=small.hipfb", "-output=u0", "-output=u1")
-    beside.run("clang-offload-bundler", *words, "-unbundle", *outputs)
+    words = ("-type=bc", "-unbundle", f"-targets={HOST},{HIP}", "-input=small.hipfb")
+    beside.run("clang-offload-bundler", *words, "-output=u0", "-output=u1")
     assert beside.read("u1") == beside.read("b.in")

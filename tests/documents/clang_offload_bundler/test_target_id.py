@@ -60,6 +60,5 @@ def test_canonical_form(beside: Beside) -> None:
         f"env.OffloadBundle('ours', 'a.in', OFFLOAD_TARGETS='{HIP}gfx90a:xnack-:sramecc+',\n"
         "                  OFFLOAD_BUNDLE_ALIGN=1)\n"
     )
-    target = f"-targets={HIP}gfx90a:sramecc+:xnack-"
-    beside.run("clang-offload-bundler", "-type=bc", target, "-input=a.in", "-output=theirs")
+    beside.bundle("a", [f"{HIP}gfx90a:sramecc+:xnack-"], "theirs")
     assert beside.read("ours.hipfb") == beside.read("theirs")

@@ -22,21 +22,14 @@ def test_bundling(beside: Beside, file_type: str) -> None:
         f"env.OffloadBundle('ours.bundle', ['a.in', 'b.in', 'c.in'], OFFLOAD_TARGETS=[{ids}], "
         f"OFFLOAD_BUNDLE_TYPE='{file_type}', OFFLOAD_BUNDLE_ALIGN=1)\n"
     )
-    inputs = [f"-input={name}.in" for name in "abc"]
-    targets = f"-targets={','.join((HOST, *GPUS))}"
-    words = (f"-type={file_type}", targets, *inputs, "-output=theirs")
-    beside.run("clang-offload-bundler", *words)
+    beside.bundle("abc", (HOST, *GPUS), "theirs", f"-type={file_type}")
     assert beside.read("ours.bundle") == beside.read("theirs")
 
 
 @pytest.mark.parametrize("file_type", ["ii", "bc"])
 def test_unbundling(beside: Beside, file_type: str) -> None:
     """'The device IDs are used to retrieve the right content', in the order that is asked for."""
-    inputs = [f"-input={name}.in" for name in "abc"]
-    targets = f"-targets={','.join((HOST, *GPUS))}"
-    beside.run(
-        "clang-offload-bundler", f"-type={file_type}", targets, *inputs, "-output=made.bundle"
-    )
+    beside.bundle("abc", (HOST, *GPUS), "made.bundle", f"-type={file_type}")
     wanted = ", ".join(map(repr, reversed(GPUS)))
     beside.scons(
         "nodes = env.OffloadUnbundle('out', 'made.bundle', "
@@ -51,9 +44,7 @@ def test_unbundling(beside: Beside, file_type: str) -> None:
 
 def test_edited_text(beside: Beside) -> None:
     """'The user can conveniently read/edit' a text bundle: what was edited is what comes out."""
-    inputs = [f"-input={name}.in" for name in "ab"]
-    words = ("-type=s", f"-targets={HOST},{GPUS[0]}", *inputs, "-output=made.s")
-    beside.run("clang-offload-bundler", *words)
+    beside.bundle("ab", [HOST, GPUS[0]], "made.s", "-type=s")
     edited = beside.read("made.s").replace(b"content of b", b"edited text")
     beside.write("made.s", edited)
     beside.scons(
