@@ -73,7 +73,11 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_calls.py": ("test_expands_no_command_line_of_each_node",),
     "tests/scons/test_caches.py": ("test_actions_are_thin", "test_checkouts_share_a_cache[[]hip*"),
     "tests/scons/test_command_line.py": ("test_option*",),
-    "tests/scons/test_common_builders.py": ("test_same_as_ours", "test_library*"),
+    "tests/scons/test_common_builders.py": (
+        "test_same_as_ours",
+        "test_library[[]static]",
+        "test_library[[]library*",
+    ),
     "tests/scons/test_compat.py": ("*",),
     "tests/scons/test_cuda.py": ("test_program_with_cubins",),
     "tests/scons/test_cuda_rdc.py": ("test_one_image_of_all_sources",),
