@@ -98,9 +98,13 @@ class ContentError(OffloadError):
 
 
 class LimitError(OffloadError):
-    """A file exceeds the limits of this run; see `offload_tool.io.limits`."""
+    """A file exceeds the limits of this run; see `offload_tool.io.limits`.
+
+    `variable` is the environment variable that raises the limit.
+    """
 
     def __init__(self, message: str, variable: str, path: str | PathLike[str] | None) -> None:
+        self.path, self.variable = path, variable
         option = "--" + variable.removeprefix("OFFLOAD_").lower().replace("_", "-")
         where = "" if path is None else f"'{path}': "
         super().__init__(f"{where}{message}; allow more with {option} or {variable}")
@@ -125,6 +129,7 @@ class UnexpectedError(OffloadError):
     """
 
     def __init__(self, path: str | PathLike[str], error: Exception) -> None:
+        self.path = path
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         super().__init__(f"'{path}': cannot be read: unexpected error ({text}); please report it")
 

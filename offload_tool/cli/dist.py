@@ -70,8 +70,9 @@ def _init(options: argparse.Namespace) -> int:
     _print(f"the scheduler answers and accepts the token: {status}")
     if not status.servers:
         _print("warning: until a server joins, everything is compiled on this machine")
+    folder = os.path.relpath(os.path.abspath(options.output))
     _print(
-        f"use it: OFFLOAD_DIST={os.path.relpath(options.output)}, in a construction environment of "
+        f"use it: OFFLOAD_DIST={folder}, in a construction environment of "
         "SCons, or in the shell for 'offload-tool compile'"
     )
     return 0

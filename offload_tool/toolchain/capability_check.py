@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from offload_tool.clang.driver import Answer, ask, jobs_of, plan_of
-from offload_tool.clang.environment import folder_meant
+from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_meant
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import cached_answer
@@ -231,7 +231,11 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str]) -> None:
     words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
 
     def find() -> bool:
-        reason = _reason(words, job.targets, asked.environ)
+        # The environments of a build may differ in these alone; `words` has what they select.
+        environ = {
+            name: text for name, text in asked.environ.items() if name not in OWN_INSTALLATIONS
+        }
+        reason = _reason(words, job.targets, environ)
         if reason:
             raise CompilerError(reason)
         return True

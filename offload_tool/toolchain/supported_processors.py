@@ -12,7 +12,7 @@ that are off. Without a GPU they print nothing, or fail with a message.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,17 +77,23 @@ def _is_newer(device: CompileTarget) -> bool:
     return processor.since > 22 or not features.isdisjoint(processor.newer_features)
 
 
-@remembered(64)
 def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
     """Return a compiler's error message for a device, or None if it accepts the device."""
     if device.arch not in _LANGUAGES:
         return None
+    return _refusal(compiler.clang, dict(compiler.environment), device)
+
+
+@remembered(64)  # by the program: toolchains differ in installations too
+def _refusal(
+    clang: Sequence[str], variables: Mapping[str, str], device: CompileTarget
+) -> str | None:
     command = [
-        *(*compiler.clang, "-x", _LANGUAGES[device.arch], "--cuda-device-only", "-nogpuinc"),
+        *(*clang, "-x", _LANGUAGES[device.arch], "--cuda-device-only", "-nogpuinc"),
         *("-nogpulib", f"--offload-arch={device.name}", "-c", os.devnull),
     ]
     try:
-        answer = plan_of(command, {**os.environ, **dict(compiler.environment)})
+        answer = plan_of(command, {**os.environ, **variables})
     except CompilerError as error:
         return str(error)
     if answer.status == 0:
