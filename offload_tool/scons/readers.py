@@ -603,9 +603,14 @@ def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
     return tuple(str(each) for each in ids if find_processor(each.processor) is not None)
 
 
+def given_kind(env: Environment) -> str:
+    """Return ``OFFLOAD_KIND`` in lower case; users' flags and names have it as it was given."""
+    return str(env.subst("$OFFLOAD_KIND")).lower()
+
+
 def _likely_kinds(env: Environment) -> list[str]:
     """Return the likely kinds of an environment's sources."""
-    given = env["OFFLOAD_KIND"] or ""
+    given = given_kind(env)
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 

@@ -261,13 +261,22 @@ def command_spawn(program: Sequence[str]) -> Callable[..., int]:
     return spawn_of(partial(run_words, program=len(program)))
 
 
-def spawn_of(run: Runner) -> Callable[..., int]:
-    """Return the SPAWN function that uses no shell: no file name can become a command."""
+def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
+    """Return the SPAWN function that uses no shell: no file name can become a command.
+
+    It removes the files `leftovers` if it refuses a command.
+    """
 
     def spawn(
         _shell: Any, _escape: Any, _name: str, parts: list[str], environment: dict[str, str]
     ) -> int:
-        return run(split_words(parts), environment)
+        try:
+            command = split_words(parts)
+        except SCons.Errors.BuildError:
+            for name in leftovers:
+                Path(name).unlink(missing_ok=True)
+            raise
+        return run(command, environment)
 
     return spawn
 

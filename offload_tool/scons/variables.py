@@ -125,10 +125,6 @@ def _name(env: Environment, given: Any) -> Any:
     return text if text and not text.isspace() else _WRONG
 
 
-def _lower_text(env: Environment, given: Any) -> Any:
-    return env.subst(str(given)).lower() if _is_item(given) else _text(env, given)
-
-
 def _headers(env: Environment, given: Any) -> Any:
     return _texts(env, given) if given else _WRONG
 
@@ -147,7 +143,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_ARCH": _LIST,
     "OFFLOAD_ALLOW_MISSING_BUNDLES": _boolean(False),
     "OFFLOAD_ALLOW_UNKNOWN_ARCH": _boolean(False),
-    "OFFLOAD_KIND": _TEXT._replace(read=_lower_text),
+    "OFFLOAD_KIND": _TEXT,
     "OFFLOAD_KPACK": Variable(False, "True, False or the name of a group", _boolean_or(_name)),
     "OFFLOAD_KPACK_COMPRESS": _TEXT._replace(default="zstd-per-kernel"),
     "OFFLOAD_KPACK_INTERFACE": _boolean(False),

@@ -127,3 +127,24 @@ def test_names_of_the_compiler(project: Project, name: str) -> None:
         found.append(contents(project.folder, MADE))
         project.build("-c")
     assert found[0] == found[1]
+
+
+def test_kind_in_flags(project: Project) -> None:
+    """The user's flags see OFFLOAD_KIND as it was given; any case of it names the kind."""
+    project.write("s.cpp", "#ifndef K_HIP\n#error of another kind\n#endif\nvoid f() {}\n")
+    project.sconstruct(
+        "env.Append(CPPDEFINES=['K_$OFFLOAD_KIND'])\n"
+        "env.OffloadDeviceObject('s', 's.cpp', OFFLOAD_KIND='HIP')\n"
+    )
+    assert project.build() == passes("s.cpp", "gfx906", "gfx90a:xnack+")
+
+
+def test_command_that_needs_a_shell(project: Project) -> None:
+    """A command that is refused leaves no output of an earlier one, as one that fails."""
+    project.sconstruct(
+        "env['OFFLOADDEVICECOM'] += ARGUMENTS.get('more', '')\n"
+        "env.OffloadDeviceObject('k', 'k.hip')\n"
+    )
+    project.build()
+    project.fails("-k", "more= 2>&1")
+    assert not list(project.folder.glob("k.gfx*"))

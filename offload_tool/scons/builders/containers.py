@@ -151,7 +151,7 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     package = only_source(sources, "OffloadExtract takes one file")
     entries = list(dict.fromkeys(packaged_ids(env)))
     if not entries:
-        kind = env["OFFLOAD_KIND"] or "hip"
+        kind = readers.given_kind(env) or "hip"
         entries = [device.entry_id(kind) for device in readers.devices(env, kind)]
     stem = output_stem(env, target, package)
     is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
@@ -198,7 +198,7 @@ def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -
         )
     if target.endswith(".ll"):
         raise UsageError(f"OffloadWrapper of '{target}': LLVM IR text is not written; name it .bc")
-    kind = env["OFFLOAD_KIND"] or "hip"
+    kind = readers.given_kind(env) or "hip"
     options: dict[str, Any] = {}
     if env["OFFLOAD_TARGETS"]:
         options["target_ids"] = [_registered_id(env, text) for text in target_texts(env)]

@@ -156,7 +156,7 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
-    told = kinds or {env["OFFLOAD_KIND"]}
+    told = kinds or {readers.given_kind(env)}
     if not told.isdisjoint({"openmp", "cuda"}):
         archive.attributes.offload_library_kind = next(iter(told))
     _keep_source_fatbins(archive, members)

@@ -149,7 +149,7 @@ def _compile(
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
         run = timed(run, declared)
-    variables["SPAWN"] = spawn_of(run)
+    variables["SPAWN"] = spawn_of(run, (node.get_internal_path(), depfile_of(node)))
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:

@@ -175,7 +175,7 @@ def device_archive_nodes(
 
     Devices are those of ``OFFLOAD_ARCH``; a library of this build may record its kind.
     """
-    kind = getattr(library.attributes, "offload_library_kind", "") or env["OFFLOAD_KIND"]
+    kind = getattr(library.attributes, "offload_library_kind", "") or readers.given_kind(env)
     nodes = []
     if kind and kind not in OffloadKind.ALL:
         if entries:
@@ -228,7 +228,7 @@ def bundle_kind(env: Environment) -> str:
 
     :raises UsageError: bundles have no entries of ``OFFLOAD_KIND``.
     """
-    kind = env["OFFLOAD_KIND"] or OffloadKind.HIP
+    kind = readers.given_kind(env) or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
         raise UsageError(
             f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}; "

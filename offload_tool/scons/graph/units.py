@@ -159,7 +159,7 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
     kind = kind_of(env, source)
     if kind is None and source.get_suffix() in C_SUFFIXES and env["OFFLOAD_KIND"]:
         raise UsageError(
-            f"'{source}' is C, of which no {env['OFFLOAD_KIND'].upper()} code is made; "
+            f"'{source}' is C, of which no {readers.given_kind(env).upper()} code is made; "
             "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
         )
     if kind is None:
@@ -198,7 +198,7 @@ def kind_of(env: Environment, node: Node) -> str | None:
 
     :raises UsageError: OFFLOAD_KIND is none of the kinds.
     """
-    given: str = env["OFFLOAD_KIND"] or ""
+    given = readers.given_kind(env)
     if given not in ("", *KINDS):
         raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
     by_suffix = kind_of_suffix(node.name)
