@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.cli.arguments import add_tolerance
@@ -14,6 +15,7 @@ from offload_tool.io import replace_file
 if TYPE_CHECKING:
     from offload_tool.operations.diff import Comparison
     from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.list_images import DeviceImage
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -82,13 +84,15 @@ def run(options: argparse.Namespace) -> int:
         if not isinstance(error, UnsupportedError):  # images of unsupported kinds count by size
             broken.append(error)
 
-    images = []
-    for image, source, found in images_under(options.paths, skipped=problems.append):
-        images.append(image)
-        listed = kernels_of(source, found, skipped=no_kernels, silent=unread.append)
-        kernels.add(image, listed or ())
-        if image.file not in named:
-            parts.add(image, source, found)
+    def read_images() -> Iterator[DeviceImage]:
+        for image, source, found in images_under(options.paths, skipped=problems.append):
+            listed = kernels_of(source, found, skipped=no_kernels, silent=unread.append)
+            kernels.add(image, listed or ())
+            if image.file not in named:
+                parts.add(image, source, found)
+            yield image
+
+    images = [*read_images()]
     if intermediates := parts.files():
         dropped = {*intermediates}
         images = [image for image in images if image.file not in dropped]

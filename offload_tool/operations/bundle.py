@@ -98,9 +98,10 @@ def write_bundle(
         if host is not None:
             if compression is not None and warn is not None:
                 warn("no compression: the code objects are sections of the host's object file")
-            compression = None
-            plan = _plan_object(contents, host)
-        elif file_type in COMMENT_MARKS:
+            with replace_file(output, keep_equal=keep_equal) as out:
+                _plan_object(contents, host).write_to(out)
+            return None
+        if file_type in COMMENT_MARKS:
             comment = COMMENT_MARKS[file_type]
             for item in contents:
                 check_text_content(item.content.data, comment, path=item.content.path)

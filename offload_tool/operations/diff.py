@@ -196,6 +196,7 @@ def compare_builds(
                 targets.append(change)
             if was is not None and now is not None:  # else, all came or went with the target
                 kernels += _changed_kernels(was, now, key, tolerance)
+        del old, new  # of the kernels of several pairs, one pair's are in memory
     targets.sort(key=lambda row: (-abs(row.grown), row.library, row.target))
     kernels.sort(
         key=lambda row: (-abs(row.grown), -len(row.fields), row.library, row.target, row.name)

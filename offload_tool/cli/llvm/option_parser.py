@@ -149,7 +149,8 @@ def run_drop_in(
         run()
     except ParsingEndedError as end:
         print_lines(end.lines)
-        print_text(end.text, sys.stdout)
+        if end.text:
+            print_text(end.text, sys.stdout)
         return int(not end.text)
     except OffloadError as error:
         print_lines([f"{tool}: error: {described(error)}"])

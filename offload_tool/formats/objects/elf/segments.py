@@ -1,7 +1,7 @@
 """Rewrite ELF files with less content (`plan_shrunk_elf`) or more (`plan_grown_elf`).
 
 Shrinking. The free bytes behind a bundle are cut out. In a program or library nothing moves in
-memory, so no pointer, relocation or unwind table self. Whole pages are cut out. The loadable
+memory, so no pointer, relocation or unwind table changes. Whole pages are cut out. The loadable
 segment around them is split, with holes between the addresses::
 
     before  | .rodata | bundle 1 ........ | bundle 2 ..... | .eh_frame |      one PT_LOAD
