@@ -149,7 +149,7 @@ def run_pass(
         functools.cache(lambda: surroundings_of(found, words, environ)),
         listed if found.dependencies else lambda: [read],
         read_again if found.dependencies else None,
-        by_inode=read == source and (host_ir is not None or wanted.stage == "host-ir"),
+        by_inode=wanted.kind == "openmp" and read == source,
         version=lambda: compiler_version(found),
     )
 
@@ -163,8 +163,12 @@ def run_pass(
 
             raise blame_launcher(error) from None
 
-    run = None if faster is None else faster.run
-    job = OutputJob(work, whole, outputs, found.compiler, check, found.installed, run, stages)
+    job = OutputJob(
+        *(work, whole, outputs, found.compiler, check),
+        installed=found.installed,
+        faster=None if faster is None else faster.run,
+        stages=stages,
+    )
     return produce_output(job, runner)
 
 
