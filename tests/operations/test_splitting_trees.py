@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
+from offload_tool.cli import main
 from offload_tool.errors import FormatError, NoContainerError, UnsupportedError, UsageError
 from offload_tool.operations.match import Device
-from offload_tool.operations.split import WheelOptions, split_file
+from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, run_tool
 from tests.operations.split_programs import (
@@ -181,9 +182,10 @@ def test_pip_installs(wheel: Path, libraries: Path, tmp_path: Path) -> None:
 
 
 def test_options(wheel: Path, tmp_path: Path) -> None:
-    """Options set names, the archives' folder, and requirements."""
-    options = WheelOptions("amd-demo", "demo/lib", ["rocm-device-@GFXARCH@ == 7"])
-    split_file(wheel, tmp_path / "out", group="g", scheme="none", wheel=options)
+    """Options of the command set names, the archives' folder, and requirements."""
+    options = ["--group=g", "--compression=none", "--device-prefix=amd-demo"]
+    options += ["--overlay-root=demo/lib", "--device-requires=rocm-device-@GFXARCH@ == 7"]
+    assert main(["split", str(wheel), "-o", str(tmp_path / "out"), *options]) == 0
     path = tmp_path / "out" / f"amd_demo_gfx942-{NAME.split('-', 1)[1]}"
     with zipfile.ZipFile(path) as made:
         assert made.namelist()[0] == "demo/lib/.kpack/g_gfx942.kpack"
