@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +193,7 @@ class _Work:
         self.inputs = [str(source) for source in sources]
         self.env = env
 
-    @property
+    @cached_property
     def spec(self) -> Any:
         """The options in the action's signature: see `readers.spec`."""
         return json.loads(self.env["_OFFLOAD_SPEC"])

@@ -31,7 +31,6 @@ from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import usual_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat, readers
-from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.toolchain.probe import Toolchain
 
@@ -139,23 +138,10 @@ class DirectRunner:
         return self._passes.run_quietly(command, environment, self._stages)
 
 
-def without_leftovers(run: Runner, node: Any) -> Runner:
-    """Return the runner of a pass that removes its depfile on failure."""
-
-    def run_cleanly(command: list[str], environment: dict[str, str]) -> int:
-        status = run(command, environment)
-        if status:
-            Path(depfile_of(node)).unlink(missing_ok=True)
-        return status
-
-    return run_cleanly
-
-
 def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]) -> Runner:
     """Return the runner of a device pass that stops if its bitcode is unchanged.
 
-    `accelerated` makes a runner faster. The output stays until the bitcode changes, and is removed
-    if the compile fails.
+    `accelerated` makes a runner faster. The output stays until the bitcode changes.
     """
     from offload_tool.run.cut_off import Stages
 
@@ -170,10 +156,7 @@ def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]
         records_of(node).begin_stages(stages)
         if not stages.known:
             output.unlink(missing_ok=True)
-        status = whole(command, environment)
-        if status:
-            output.unlink(missing_ok=True)
-        return status
+        return whole(command, environment)
 
     return run_in_stages
 
@@ -264,19 +247,20 @@ def command_spawn(program: Sequence[str]) -> Callable[..., int]:
 def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
     """Return the SPAWN function that uses no shell: no file name can become a command.
 
-    It removes the files `leftovers` if it refuses a command.
+    It removes the files `leftovers` if it refuses the command, or the command fails.
     """
 
     def spawn(
         _shell: Any, _escape: Any, _name: str, parts: list[str], environment: dict[str, str]
     ) -> int:
+        status = 1
         try:
-            command = split_words(parts)
-        except SCons.Errors.BuildError:
-            for name in leftovers:
-                Path(name).unlink(missing_ok=True)
-            raise
-        return run(command, environment)
+            status = run(split_words(parts), environment)
+        finally:
+            if status:
+                for name in leftovers:
+                    Path(name).unlink(missing_ok=True)
+        return status
 
     return spawn
 

@@ -42,8 +42,9 @@ from offload_tool.util.memoize import remembered
 _ERROR = re.compile(r"^.*?(?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 _ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
 """Clang's advice in its messages; this package has its own."""
-_HIDDEN = ("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH")
-"""Variables that would override the flags under trial."""
+_HIDDEN = (*OWN_INSTALLATIONS, "ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH")
+"""Variables that would override the flags under trial, and this package's, which the flags follow.
+A trial is the same whatever they hold."""
 _PARTS = (
     *("", "include", "include/hip", "include/hip/hip_runtime.h", "include/hip/hip_version.h"),
     *("include/hip/amd_detail", "share/hip/version", "ockl.bc", "ocml.bc"),
@@ -231,11 +232,8 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str]) -> None:
     words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
 
     def find() -> bool:
-        # The environments of a build may differ in these alone; `words` has what they select.
-        environ = {
-            name: text for name, text in asked.environ.items() if name not in OWN_INSTALLATIONS
-        }
-        reason = _reason(words, job.targets, environ)
+        shown = {name: text for name, text in asked.environ.items() if name not in _HIDDEN}
+        reason = _reason(words, job.targets, shown)
         if reason:
             raise CompilerError(reason)
         return True
@@ -261,12 +259,11 @@ def _reason(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, 
 def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
     devices = [f"--offload-arch={target}" for target in targets]
     last = "-S" if "cuda" in words else "-c"  # CUDA's passes end with PTX, before ptxas
-    variables = {name: value for name, value in environ.items() if name not in _HIDDEN}
-    answer = plan_of([*words, *devices, last, os.devnull], variables)
+    answer = plan_of([*words, *devices, last, os.devnull], environ)
     _check_answer(answer)
     _check_programs(answer, environ)
     one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
-    _check_answer(ask([*words, *one], variables))
+    _check_answer(ask([*words, *one], environ))
 
 
 def _pass_flags(job: Job) -> list[str]:

@@ -35,7 +35,6 @@ from offload_tool.scons.spawn import (
     spawn_of,
     toolchain_variables,
     with_cut_off,
-    without_leftovers,
 )
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.compiler_queries import depfile_of
@@ -145,7 +144,6 @@ def _compile(
         run = with_cut_off(run, node, accelerated)
     else:
         run = accelerated(run)
-    run = without_leftovers(run, node)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         ask_for_summary(env)
         run = timed(run, declared)
