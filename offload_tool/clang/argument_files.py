@@ -37,85 +37,85 @@ _PROFILE = "default.profdata"
 Source: clang's user manual."""
 
 
-def possible_files(words: Iterable[str]) -> tuple[str, ...]:
+def possible_files(args: Iterable[str]) -> tuple[str, ...]:
     """Return the response files of a command and all parts of its arguments that may name a file.
 
     A file given to ``-I`` is a header map.
 
     :raises UsageError: see `expand_command`.
     """
-    found = expand_command(words)
-    given = (word[2:] for word in found.words if word.startswith("-I"))
+    found = expand_command(args)
+    given = (arg[2:] for arg in found.args if arg.startswith("-I"))
     maps = filter(os.path.isfile, given)
-    return tuple(dict.fromkeys([*found.files, *_files_among(found.words), *maps]))
+    return tuple(dict.fromkeys([*found.files, *_files_among(found.args), *maps]))
 
 
 @functools.lru_cache(maxsize=256)
-def _files_among(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_parts(words)))
+def _files_among(args: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_parts(args)))
 
 
-def all_words(words: Iterable[str]) -> tuple[str, ...]:
+def all_args(args: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments of a command with its response files expanded.
 
     :raises UsageError: see `expand_command`.
     """
-    return expand_command(words).words
+    return expand_command(args).args
 
 
 def options_of(command: Sequence[str]) -> tuple[str, ...]:
     """Return a command without its leading arguments, which name the program."""
-    return tuple(itertools.dropwhile(lambda word: not word.startswith(("-", "@")), command))
+    return tuple(itertools.dropwhile(lambda arg: not arg.startswith(("-", "@")), command))
 
 
 @functools.lru_cache(maxsize=64)
 def include_folders(
-    words: tuple[str, ...], flags: tuple[str, ...] = _FOLDER_FLAGS
+    args: tuple[str, ...], flags: tuple[str, ...] = _FOLDER_FLAGS
 ) -> tuple[str, ...]:
     """Return the header directories that flags name; ``=`` before one means the sysroot."""
     found = []
-    for word, behind in itertools.pairwise((*words, "")):
+    for arg, behind in itertools.pairwise((*args, "")):
         for flag in flags:
-            if word == flag and behind:
+            if arg == flag and behind:
                 found.append(behind)
-            elif word != flag and word.startswith(flag):
-                found.append(word.removeprefix(flag))
+            elif arg != flag and arg.startswith(flag):
+                found.append(arg.removeprefix(flag))
     return tuple(dict.fromkeys(found))
 
 
-def finds_libraries(words: Iterable[str]) -> bool:
+def finds_libraries(args: Iterable[str]) -> bool:
     """Return whether a linker in a compile searches for libraries; its choice is not known."""
-    given = all_words(words)
+    given = all_args(args)
     return any(
-        (does(before, FOR_LINKER) and takes_next(before) and does(word, LIBRARY))
-        or (does(word, FOR_LINKER) and any(does(part, LIBRARY) for part in word.split(",")))
-        for before, word in itertools.pairwise(("", *given))
+        (does(before, FOR_LINKER) and takes_next(before) and does(arg, LIBRARY))
+        or (does(arg, FOR_LINKER) and any(does(part, LIBRARY) for part in arg.split(",")))
+        for before, arg in itertools.pairwise(("", *given))
     )
 
 
-def _parts(words: Iterable[str]) -> Iterator[str]:
-    for before, word in itertools.pairwise(("", *words)):
-        if word.startswith("@"):
-            yield word[1:]
-        elif not word.startswith("-"):
-            yield from _with_precompiled(word)
+def _parts(args: Iterable[str]) -> Iterator[str]:
+    for before, arg in itertools.pairwise(("", *args)):
+        if arg.startswith("@"):
+            yield arg[1:]
+        elif not arg.startswith("-"):
+            yield from _with_precompiled(arg)
             if does(before, PROGRAMS):
-                yield from programs_in(word)
-        elif does(word, FOR_OTHERS) or not does(word, NO_FILE):
-            yield from _parts_of_option(word)
+                yield from programs_in(arg)
+        elif does(arg, FOR_OTHERS) or not does(arg, NO_FILE):
+            yield from _parts_of_option(arg)
 
 
-def _parts_of_option(word: str) -> Iterator[str]:
-    parts = _PARTS.split(word)[1:]
+def _parts_of_option(arg: str) -> Iterator[str]:
+    parts = _PARTS.split(arg)[1:]
     yield from (part for part in parts if part)
     if len(parts) > 1:  # a file name may hold separators, too
-        yield word.partition("=")[2]
-    for name in values([word], FILE_BEHIND):
+        yield arg.partition("=")[2]
+    for name in values([arg], FILE_BEHIND):
         yield from _with_precompiled(name)
-    for prefix in values([word], PROGRAMS):
+    for prefix in values([arg], PROGRAMS):
         yield from programs_in(prefix)
-    if word.startswith("-fprofile"):
-        folder = word.partition("=")[2]
+    if arg.startswith("-fprofile"):
+        folder = arg.partition("=")[2]
         yield f"{folder}/{_PROFILE}" if folder else _PROFILE
 
 

@@ -33,9 +33,9 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
     `compile_command` is its source.
     """
     # With kept temporaries each job writes a depfile, and the last of them names no source.
-    words = [word for word in compile_command if not does(word, STAGE | TEMPORARIES)]
-    words[words.index("-o") + 1] = os.devnull
-    return [*words[:-1], "-E", "-Qunused-arguments", words[-1]]
+    args = [arg for arg in compile_command if not does(arg, STAGE | TEMPORARIES)]
+    args[args.index("-o") + 1] = os.devnull
+    return [*args[:-1], "-E", "-Qunused-arguments", args[-1]]
 
 
 def read_depfile(path: StrPath) -> list[str]:
@@ -54,8 +54,8 @@ def parse_depfile(text: str) -> list[str]:
     """Return the prerequisites of the first rule in `text`, unescaped, in order."""
     _, _, names = _RULE_END.split(text, maxsplit=1)[0].partition(": ")
     return [
-        _ESCAPED.sub(lambda match: match[1] or match[2], word)
-        for word in _PREREQUISITE.findall(names)
+        _ESCAPED.sub(lambda match: match[1] or match[2], arg)
+        for arg in _PREREQUISITE.findall(names)
     ]
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import REMOVED, does, without_values
 from offload_tool.errors import CompilerError
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 _SECONDS = 120
 PLAN = "-###"
@@ -32,7 +32,7 @@ _JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
 _ESCAPED = r"\\(.)"
 
 
-class Answer(NamedTuple):
+class QueryResult(NamedTuple):
     """The output of a program, decoded by `os.fsdecode`, as it may hold arguments of commands."""
 
     status: int
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
         return printable or f"exit status {self.status}"
 
 
-def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
+def query(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
     """Run a query of a program in `environment` (default: this process's).
 
     Standard input is empty, and ``LC_ALL=C`` makes messages English.
@@ -73,10 +73,10 @@ def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             raise CompilerError(
                 f"{command[0]} cannot be run: {error}; install it, or name another program"
             ) from error
-    return Answer(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
+    return QueryResult(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
 
 
-def words_for_terminal(environment: Mapping[str, str]) -> list[str]:
+def terminal_args(environment: Mapping[str, str]) -> list[str]:
     """Return the option for coloured messages if standard error is a terminal with colours.
 
     It goes before a command's own options, which override it.
@@ -109,7 +109,7 @@ def _temporaries_apart(
             yield {**environment, "TMPDIR": str(own)}, str(own)
 
 
-def question(command: Sequence[str], *, behind: int | None = None) -> list[str]:
+def query_command(command: Sequence[str], *, behind: int | None = None) -> list[str]:
     """Return the ``-###`` query of a command; running it may remove files of ``-MJ``.
 
     ``-###`` is the last argument, or comes after the first `behind` ones.
@@ -118,24 +118,24 @@ def question(command: Sequence[str], *, behind: int | None = None) -> list[str]:
     return [*command[:at], PLAN, *command[at:]]
 
 
-def plan_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
+def query_plan(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
     """Query the driver for the jobs of a command; no file of the user is touched.
 
     :raises CompilerError: the driver cannot be run, or times out.
     """
-    return ask(question(without_removed(command)), environment)
+    return query(query_command(without_removed(command)), environment)
 
 
-def without_removed(words: Sequence[str]) -> list[str]:
+def without_removed(args: Sequence[str]) -> list[str]:
     """Return a command for a query, without the options that let the driver remove a file.
 
     They name reports that the driver truncates at each start, with ``-###``, too. A query would
     remove the report of a concurrent or earlier compile. If a response file holds such an option,
     the result has all response files expanded. Source: clang 22.1.8, observed.
     """
-    expanded = all_words(words)
+    expanded = all_args(args)
     return [
-        *(without_values(expanded, REMOVED) if any(does(w, REMOVED) for w in expanded) else words)
+        *(without_values(expanded, REMOVED) if any(does(w, REMOVED) for w in expanded) else args)
     ]
 
 
@@ -144,44 +144,44 @@ def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> N
 
     :raises CompilerError: the program cannot be run, or fails.
     """
-    answer = ask(command, environment)
-    if answer.status:
-        raise CompilerError(f"'{command[0]}' cannot make {what}: {answer.reason}")
+    result = query(command, environment)
+    if result.status:
+        raise CompilerError(f"'{command[0]}' cannot make {what}: {result.reason}")
 
 
-@remembered(64)
-def output_of(command: Sequence[str], *question: str) -> str:
+@memoized(64)
+def output_of(command: Sequence[str], *query_command: str) -> str:
     """Return the output of a query; each query runs once.
 
     :raises CompilerError: the program cannot be run, or fails.
     """
-    answer = ask([*command, *question])
-    if answer.status:
-        raise CompilerError(f"{command[0]} {' '.join(question)} failed: {answer.reason}")
-    return answer.output
+    result = query([*command, *query_command])
+    if result.status:
+        raise CompilerError(f"{command[0]} {' '.join(query_command)} failed: {result.reason}")
+    return result.output
 
 
-def jobs_of(answer: Answer) -> list[list[str]]:
+def jobs_of(result: QueryResult) -> list[list[str]]:
     """Return the arguments of each job in the driver's answer to ``-###``."""
-    return [job_words(found[0]) for found in re.finditer(_JOB, answer.errors, re.MULTILINE)]
+    return [job_args(found[0]) for found in re.finditer(_JOB, result.errors, re.MULTILINE)]
 
 
-def job_words(line: str) -> list[str]:
+def job_args(line: str) -> list[str]:
     """Return the arguments of a job, parsed from a line of ``-###``."""
     found = re.finditer(_WORD, line)
-    return [re.sub(_ESCAPED, r"\1", word[0][1:-1]) if word["quoted"] else word[0] for word in found]
+    return [re.sub(_ESCAPED, r"\1", arg[0][1:-1]) if arg["quoted"] else arg[0] for arg in found]
 
 
-def response_text(words: Iterable[str]) -> bytes:
-    """Return the content of a response file (``@file``) for LLVM's tools with `words`.
+def response_text(args: Iterable[str]) -> bytes:
+    """Return the content of a response file (``@file``) for LLVM's tools with `args`.
 
     Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
     """
-    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
-    return b"".join(os.fsencode(f'"{word}"\n') for word in escaped)
+    escaped = (arg.replace("\\", "\\\\").replace('"', '\\"') for arg in args)
+    return b"".join(os.fsencode(f'"{arg}"\n') for arg in escaped)
 
 
-@remembered(256)
+@memoized(256)
 def front_end_jobs(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...]:
@@ -190,15 +190,15 @@ def front_end_jobs(
     The result is empty if the driver rejects the command: the compile itself reports the error.
     """
     try:
-        answer = plan_of([*command, os.devnull], environment)
+        result = query_plan([*command, os.devnull], environment)
     except CompilerError:
         return ()
-    return tuple(tuple(job) for job in jobs_of(answer) if _FRONT_END in job)
+    return tuple(tuple(job) for job in jobs_of(result) if _FRONT_END in job)
 
 
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:
     """Return the arguments that follow an option in a job."""
-    return (value for word, value in itertools.pairwise(job) if word == option)
+    return (value for arg, value in itertools.pairwise(job) if arg == option)
 
 
 def llvm_temporary_folder(environment: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ Source: clang and lld 22.1.8, whose calls of ``getenv`` were observed in passes 
 OpenMP. Their other variables change messages, temporary files or Objective-C. CUDA_PATH is this
 package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_OVERRIDE_PRODUCER``
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
-ASKED_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
+KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
 """Environment variables that change a compiler's answers about itself and the machine."""
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 INSTALLATIONS = (
@@ -63,11 +63,11 @@ def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     begins = [
         naming
         for telling, naming, mapping in _TELLING
-        if any(word.startswith(telling) for word in job) and not _is_mapped(job, mapping, folders)
+        if any(arg.startswith(telling) for arg in job) and not _is_mapped(job, mapping, folders)
     ]
     named = [next((w for w in reversed(job) if w.startswith(begin)), "") for begin in begins]
-    named += [word for word in job if word.startswith(_FILES)]
-    values = [f"{word.partition('=')[2]}/" for word in named]
+    named += [arg for arg in job if arg.startswith(_FILES)]
+    values = [f"{arg.partition('=')[2]}/" for arg in named]
     # Without an option, clang takes the working directory of the process.
     return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders)
 
@@ -90,9 +90,9 @@ _TELLING_PROCESSORS = (
 """The fields that determine ``native``; others hold speeds and numbers."""
 
 
-def processor_of(words: Iterable[str]) -> str:
+def processor_of(args: Iterable[str]) -> str:
     """Return the description of this machine's processor if flags have ``native``, else ""."""
-    if not any(does(word, NATIVE) for word in words):
+    if not any(does(arg, NATIVE) for arg in args):
         return ""
     try:
         with open(_PROCESSORS, encoding="utf-8", errors="replace") as file:
@@ -103,15 +103,15 @@ def processor_of(words: Iterable[str]) -> str:
     return "\n".join(sorted(told))
 
 
-def folder_meant(words: Iterable[str]) -> list[str]:
+def folder_meant(args: Iterable[str]) -> list[str]:
     """Return the working directory if an argument names something relative to it, else nothing.
 
     The result belongs into the key of a cached query. Arguments without relative names mean the
     same in every directory.
     """
-    for word in words:
-        for name in (word, word.partition("=")[2], word.removeprefix("-isysroot")):
-            is_name = "/" in name or name is not word
+    for arg in args:
+        for name in (arg, arg.partition("=")[2], arg.removeprefix("-isysroot")):
+            is_name = "/" in name or name is not arg
             if is_name and name and not name.startswith(("/", "-")) and os.path.lexists(name):
                 return [os.getcwd()]
     return []

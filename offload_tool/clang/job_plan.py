@@ -21,7 +21,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from offload_tool.clang.driver import job_words, jobs_of, option_values, plan_of
+from offload_tool.clang.driver import job_args, jobs_of, option_values, query_plan
 from offload_tool.clang.options import (
     DEVICE_LINK,
     EMBEDS,
@@ -83,10 +83,10 @@ class UnknownPlanError(Exception):
 class DriverJob:
     """A program that the driver would run."""
 
-    __slots__ = ("needs", "output", "sort", "target", "words")
+    __slots__ = ("args", "needs", "output", "sort", "target")
 
-    def __init__(self, words: list[str], sort: str, output: str) -> None:
-        self.words = words
+    def __init__(self, args: list[str], sort: str, output: str) -> None:
+        self.args = args
         self.sort = sort
         """``cc1``, ``cc1as``, or one of the values of `_PROGRAMS`."""
         self.output = output
@@ -98,32 +98,32 @@ class DriverJob:
     @property
     def source(self) -> str:
         """The input of a front end; "" for other jobs."""
-        return self.words[-1] if self.sort == "cc1" else ""
+        return self.args[-1] if self.sort == "cc1" else ""
 
-    def beside(self) -> list[str]:
+    def side_files(self) -> list[str]:
         """Return the files that it writes besides its output and its depfile."""
-        return [*values(self.words, WRITES | LINKER if self.sort == "lld" else WRITES)]
+        return [*values(self.args, WRITES | LINKER if self.sort == "lld" else WRITES)]
 
     def embedded(self) -> list[str]:
         """Return the files that a host pass embeds into its object unchanged."""
-        return [*values(self.words, EMBEDS)]
+        return [*values(self.args, EMBEDS)]
 
     def embed(self, name: str) -> None:
         """Replace the file that the job embeds into its object."""
-        for at, word in enumerate(self.words):
-            if word.startswith(EMBEDDING_ATTACHED):
-                self.words[at] = f"{EMBEDDING_ATTACHED}{name}"
-            elif self.words[at - 1] == EMBEDDING:
-                self.words[at] = name
+        for at, arg in enumerate(self.args):
+            if arg.startswith(EMBEDDING_ATTACHED):
+                self.args[at] = f"{EMBEDDING_ATTACHED}{name}"
+            elif self.args[at - 1] == EMBEDDING:
+                self.args[at] = name
 
     def write_to(self, output: str) -> None:
         """Replace the job's output; a depfile's rule keeps the old name."""
-        for at, word in enumerate(self.words):
-            before = self.words[at - 1]
-            if word == self.output and before in _OUTPUTS:
-                self.words[at] = output
-            elif word.startswith(_ATTACHED) and word.partition("=")[2] == self.output:
-                self.words[at] = f"{word.partition('=')[0]}={output}"
+        for at, arg in enumerate(self.args):
+            before = self.args[at - 1]
+            if arg == self.output and before in _OUTPUTS:
+                self.args[at] = output
+            elif arg.startswith(_ATTACHED) and arg.partition("=")[2] == self.output:
+                self.args[at] = f"{arg.partition('=')[0]}={output}"
         self.output = output
 
 
@@ -176,7 +176,7 @@ class DriverPlan:
         """Move the temporary files into a directory."""
         names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
         for job in self.jobs:
-            job.words = [_renamed(word, names) for word in job.words]
+            job.args = [_renamed(arg, names) for arg in job.args]
             job.output = names.get(job.output, job.output)
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
@@ -199,7 +199,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
     :raises UnknownPlanError: it has something unknown.
     """
     said, lines = read_lines(errors)
-    jobs = [job_in(job_words(line)) for line in lines]
+    jobs = [job_in(job_args(line)) for line in lines]
     source = _related(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
     temporary = [name for name in consumed if _is_temporary(name, folder)]
@@ -228,63 +228,63 @@ def jobs_in(errors: str) -> list[DriverJob]:
     :raises UnknownPlanError: one of them is unknown.
     """
     lines = (line for line in errors.splitlines() if line.startswith(' "'))
-    return [job_in(job_words(line)) for line in lines]
+    return [job_in(job_args(line)) for line in lines]
 
 
-def job_in(words: list[str]) -> DriverJob:
+def job_in(args: list[str]) -> DriverJob:
     """Parse a command of the driver's.
 
     :raises UnknownPlanError: it is unknown.
     """
-    if any(word.startswith("@") for word in words):
+    if any(arg.startswith("@") for arg in args):
         raise UnknownPlanError("the driver would write a response file")
-    name = os.path.basename(words[0])
-    if words[1:2] in (["-cc1"], ["-cc1as"]):
-        sort = words[1][1:]
+    name = os.path.basename(args[0])
+    if args[1:2] in (["-cc1"], ["-cc1as"]):
+        sort = args[1][1:]
     else:
         sort = _PROGRAMS.get(re.sub(r"-\d+$", "", name), "")
     if not sort:
-        raise UnknownPlanError(f"the driver would run '{words[0]}'")
-    if sort == "linker-wrapper" and any(_SPLIT_DWARF in word for word in words):
+        raise UnknownPlanError(f"the driver would run '{args[0]}'")
+    if sort == "linker-wrapper" and any(_SPLIT_DWARF in arg for arg in args):
         raise UnknownPlanError("debug information of device code would be beside temporary files")
-    if sort == "linker-wrapper" and (word := unknown_word(_of_links(words))):
-        raise UnknownPlanError(f"'{word}' is not known of a link of device code")
-    for word in values(words, FOR_LLVM):
-        if _FILES_OF_LLVM.fullmatch(word):
-            raise UnknownPlanError(f"'{word}' lets LLVM write or say more in each pass")
-    outputs = [*_outputs(words)]
+    if sort == "linker-wrapper" and (arg := unknown_arg(_of_links(args))):
+        raise UnknownPlanError(f"'{arg}' is not known of a link of device code")
+    for arg in values(args, FOR_LLVM):
+        if _FILES_OF_LLVM.fullmatch(arg):
+            raise UnknownPlanError(f"'{arg}' lets LLVM write or say more in each pass")
+    outputs = [*_outputs(args)]
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
-    return DriverJob(words, sort, outputs[0])
+    return DriverJob(args, sort, outputs[0])
 
 
-def _of_links(words: Iterable[str]) -> Iterator[str]:
-    for word in words:
-        if word.startswith(_TO_LINKERS):
-            value = word.removeprefix(_TO_LINKERS)
+def _of_links(args: Iterable[str]) -> Iterator[str]:
+    for arg in args:
+        if arg.startswith(_TO_LINKERS):
+            value = arg.removeprefix(_TO_LINKERS)
             yield value if value.startswith("-") else value.partition("=")[2]  # triple=value
 
 
-def _outputs(words: Sequence[str]) -> Iterator[str]:
-    for before, word in itertools.pairwise(words):
+def _outputs(args: Sequence[str]) -> Iterator[str]:
+    for before, arg in itertools.pairwise(args):
         if before in _OUTPUTS:
-            yield word
-    yield from (w.partition("=")[2] for w in words if w.startswith(_ATTACHED))
+            yield arg
+    yield from (w.partition("=")[2] for w in args if w.startswith(_ATTACHED))
 
 
-def unknown_word(words: Iterable[str]) -> str:
+def unknown_arg(args: Iterable[str]) -> str:
     """Return the first argument that is not a known option for linking device code; "" if none.
 
     Libraries, scripts, maps and traces are unknown: the links of several targets would write one
     file, and a file found by a search is no input that the command names.
     """
     before = ""
-    for word in words:
-        is_option = word.startswith("-") and word != "-o" and before not in _BEFORE_VALUES
-        is_known = does(word, DEVICE_LINK) and not any(w in word for w in _FILES_OF_LINKS)
+    for arg in args:
+        is_option = arg.startswith("-") and arg != "-o" and before not in _BEFORE_VALUES
+        is_known = does(arg, DEVICE_LINK) and not any(w in arg for w in _FILES_OF_LINKS)
         if is_option and not is_known:
-            return word
-        before = word
+            return arg
+        before = arg
     return ""
 
 
@@ -299,14 +299,14 @@ def _connect(jobs: list[DriverJob]) -> None:
     """Set the dependencies of each job on earlier ones; reject two jobs that write one file."""
     written: set[str] = set()
     for number, job in enumerate(jobs):
-        for name in (job.output, *job.beside()):
+        for name in (job.output, *job.side_files()):
             if name in written:
                 raise UnknownPlanError(f"two passes would write '{name}'")
             written.add(name)
         job.needs = [
             before
             for before, other in enumerate(jobs[:number])
-            if any(other.output in word for word in job.words)
+            if any(other.output in arg for arg in job.args)
         ]
 
 
@@ -322,12 +322,12 @@ def _name_targets(jobs: list[DriverJob]) -> None:
 
 def _target(job: DriverJob) -> str:
     """Return `HOST`, or the target ID of a device pass: the processor, then LLVM's features."""
-    triple = next(option_values(job.words, "-triple"), "")
+    triple = next(option_values(job.args, "-triple"), "")
     if not triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv")):
         return HOST
-    processor = next(option_values(job.words, "-target-cpu"), "")
+    processor = next(option_values(job.args, "-target-cpu"), "")
     features = {}
-    for feature in option_values(job.words, "-target-feature"):
+    for feature in option_values(job.args, "-target-feature"):
         if feature[1:] in ("sramecc", "xnack"):
             features[feature[1:]] = feature[0]
     if not processor and "spirv" in triple:
@@ -356,20 +356,20 @@ def _is_temporary(name: str, folder: str) -> bool:
     return os.path.dirname(name) == folder and bool(_TEMPORARY.fullmatch(os.path.basename(name)))
 
 
-def _renamed(word: str, names: Mapping[str, str]) -> str:
+def _renamed(arg: str, names: Mapping[str, str]) -> str:
     for before, after in names.items():
-        if before in word:
-            word = word.replace(before, after)
-    return word
+        if before in arg:
+            arg = arg.replace(before, after)
+    return arg
 
 
-def keeps_temporaries(words: Iterable[str]) -> bool:
+def keeps_temporaries(args: Iterable[str]) -> bool:
     """Return whether a compile with these arguments keeps its intermediate files.
 
     Each job reads the file that the one before has written. Two compiles of one source, or of
     sources of one name, must not run at the same time.
     """
-    return any(does(word, TEMPORARIES) for word in words)
+    return any(does(arg, TEMPORARIES) for arg in args)
 
 
 def side_files(
@@ -383,7 +383,7 @@ def side_files(
     Source: clang 22.1.8, observed.
     """
     try:
-        jobs = jobs_of(plan_of(command, environment))
+        jobs = jobs_of(query_plan(command, environment))
     except CompilerError:
         return {}
     found: dict[str, bool] = {}
@@ -392,12 +392,12 @@ def side_files(
     return {name: own for name, own in found.items() if os.path.isfile(name)}
 
 
-def _written(words: list[str], output: str) -> dict[str, bool]:
+def _written(args: list[str], output: str) -> dict[str, bool]:
     stem = posixpath.splitext(output)[0]
     found = {}
-    for name in values(words, WRITES):
+    for name in values(args, WRITES):
         local = posixpath.relpath(name) if name.startswith("/") else name
         found[local] = local.startswith(stem)
-    for written in option_values(words, "-o"):  # temporaries that are not kept are gone
+    for written in option_values(args, "-o"):  # temporaries that are not kept are gone
         found |= dict.fromkeys({written, f"{written}{_OF_LLD}"} - {output}, False)
     return found

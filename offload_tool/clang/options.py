@@ -315,7 +315,7 @@ _OPTIONS: dict[str, int] = {
     "--target": LINKED | TRIPLE,
     "-target": TRIPLE | NEXT,
     **dict.fromkeys(("-m", "-EB", "-EL"), TRIPLE),
-    # -- others that take the next word --------------------------------------------------
+    # -- others that take the next argument --------------------------------------------------
     **dict.fromkeys(
         (
             *("-A", "--analyzer-output", "-arch", "-b", "-ccc-gcc-name", "-ccc-install-dir"),
@@ -395,63 +395,63 @@ def beginnings(what: int) -> tuple[str, ...]:
     return _spellings(what)[1]
 
 
-def does(word: str, what: int) -> bool:
+def does(arg: str, what: int) -> bool:
     """Return whether an argument is an option with one of the bits."""
     whole, begins = _spellings(what)
-    return word in whole or word.startswith(begins)
+    return arg in whole or arg.startswith(begins)
 
 
-def is_one_of(word: str, what: int) -> bool:
+def is_one_of(arg: str, what: int) -> bool:
     """Return whether an argument is an option with the bit, alone or with ``=`` and a value."""
-    name, is_given, _ = word.partition("=")
+    name, is_given, _ = arg.partition("=")
     return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & what)
 
 
-def takes_next(word: str) -> bool:
+def takes_next(arg: str) -> bool:
     """Return whether the next argument is the value of this one."""
-    return bool(_OPTIONS.get(word, 0) & NEXT) or does(word, BEGINS)
+    return bool(_OPTIONS.get(arg, 0) & NEXT) or does(arg, BEGINS)
 
 
-def values(words: Sequence[str], what: int) -> Iterator[str]:
+def values(args: Sequence[str], what: int) -> Iterator[str]:
     """Yield the values of options with a bit: the next argument, or the rest of the same one."""
-    for word, behind in itertools.pairwise((*words, "")):
+    for arg, behind in itertools.pairwise((*args, "")):
         for name in beginnings(what):
-            if word == name and behind and not name.endswith("="):
+            if arg == name and behind and not name.endswith("="):
                 yield behind
-            elif word != name and word.startswith(name):
-                value = word.removeprefix(name)
+            elif arg != name and arg.startswith(name):
+                value = arg.removeprefix(name)
                 # Otherwise this is an option with a longer name.
                 if name.endswith("=") or value.startswith("=") or not value.startswith("-"):
                     yield value.removeprefix("=")
 
 
-def without_values(words: Iterable[str], what: int) -> Iterator[str]:
+def without_values(args: Iterable[str], what: int) -> Iterator[str]:
     """Yield the arguments except options with a bit and their values."""
-    rest = iter(words)
-    for word in rest:
-        if not does(word, what):
-            yield word
-        elif takes_next(word):
+    rest = iter(args)
+    for arg in rest:
+        if not does(arg, what):
+            yield arg
+        elif takes_next(arg):
             next(rest, "")
 
 
-def with_values(words: Iterable[str], what: int) -> Iterator[str]:
+def with_values(args: Iterable[str], what: int) -> Iterator[str]:
     """Yield the options with a bit, and their values, also behind options such as -Xarch_host."""
-    rest = iter(words)
-    for word in rest:
-        if does(word, what):
-            yield from (word, *itertools.islice(rest, takes_next(word)))
+    rest = iter(args)
+    for arg in rest:
+        if does(arg, what):
+            yield from (arg, *itertools.islice(rest, takes_next(arg)))
 
 
-def relevant_flags(words: Iterable[str]) -> tuple[str, ...]:
+def relevant_flags(args: Iterable[str]) -> tuple[str, ...]:
     """Return the flags of a compile that decide what must be installed."""
-    return tuple(with_values(words, INSTALLED))
+    return tuple(with_values(args, INSTALLED))
 
 
-def trial_flags(words: Iterable[str]) -> tuple[str, ...]:
+def trial_flags(args: Iterable[str]) -> tuple[str, ...]:
     """Return all flags of a compile for a trial of the compiler; none if they write files."""
-    given, what = tuple(words), BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
-    writes = any(word.startswith(("-o", "-Xclang=-dep")) or does(word, what) for word in given)
+    given, what = tuple(args), BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
+    writes = any(arg.startswith(("-o", "-Xclang=-dep")) or does(arg, what) for arg in given)
     return () if writes else given
 
 
@@ -460,6 +460,6 @@ def reason_against_pch(job: Sequence[str]) -> str:
     for reason, names in WITHOUT_PCH.items():
         for name in names:
             is_whole = name in ("-E", "-load")
-            if any(word == name if is_whole else word.startswith(name) for word in job):
+            if any(arg == name if is_whole else arg.startswith(name) for arg in job):
                 return reason
     return ""

@@ -28,7 +28,7 @@ from offload_tool.util.frozen import frozen
 if TYPE_CHECKING:
     import re
 
-    from offload_tool.io.file_digests import Look
+    from offload_tool.io.file_digests import FileStat
 
     _Identity: TypeAlias = tuple[int, int]
     _Found: TypeAlias = tuple[Iterable[str], _Identity]
@@ -47,14 +47,14 @@ _OTHER_QUOTING = ("--rsp-quoting=windows", "--driver-mode=cl")
 class Expansion(NamedTuple):
     """A command after the expansion of its response files."""
 
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     files: tuple[str, ...] = ()
     """The response files that it was expanded from."""
 
 
 @frozen
 class _Level:
-    words: Iterator[str]
+    args: Iterator[str]
     name: str = ""
     identity: _Identity | None = None
 
@@ -67,32 +67,32 @@ def expand_response_files(arguments: Iterable[str]) -> list[str]:
     return list(_expand(arguments, _read_once, []))
 
 
-def expand_command(words: Iterable[str]) -> Expansion:
+def expand_command(args: Iterable[str]) -> Expansion:
     """Return the arguments of a compile command with its response files expanded.
 
     The compiler reads the files, too, so each has to be a regular file.
 
     :raises UsageError: a file cannot be read a second time, or not as the compiler reads it.
     """
-    given = tuple(words)
-    if not any(word.startswith("@") for word in given):
+    given = tuple(args)
+    if not any(arg.startswith("@") for arg in given):
         return Expansion(given)
     check_quoting(given)
     files: list[str] = []
     return Expansion(tuple(_expand(given, _read_known, files)), tuple(dict.fromkeys(files)))
 
 
-def check_quoting(words: Sequence[str]) -> None:
+def check_quoting(args: Sequence[str]) -> None:
     """Check that response files are quoted as on POSIX systems.
 
     :raises UsageError: an option selects another quoting.
     """
-    for word in words:
-        if word in _OTHER_QUOTING:
-            raise UsageError(f"'{word}': response files of Windows are not read; quote as POSIX")
+    for arg in args:
+        if arg in _OTHER_QUOTING:
+            raise UsageError(f"'{arg}': response files of Windows are not read; quote as POSIX")
 
 
-def configuration_words(name: str) -> list[str]:
+def configuration_args(name: str) -> list[str]:
     """Return the arguments in a configuration file; none if it cannot be read."""
     import re
 
@@ -103,7 +103,7 @@ def configuration_words(name: str) -> list[str]:
         return []
     lines = (found[1] for found in re.finditer(_LINE, content) if found[1])
     joined = (re.sub(_CONTINUED, lambda found: found[0] if found[1] else b"", x) for x in lines)
-    return [word.partition("\0")[0] for line in joined for word in _split(line)]
+    return [arg.partition("\0")[0] for line in joined for arg in _split(line)]
 
 
 def _expand(
@@ -114,24 +114,24 @@ def _expand(
     limits = current()
     seen: set[_Identity] = set()
     while stack:
-        word = next(stack[-1].words, None)
-        if word is None:
+        arg = next(stack[-1].args, None)
+        if arg is None:
             stack.pop()
             continue
-        word = word.partition("\0")[0]
-        opened = read(word[1:]) if word.startswith("@") else None
+        arg = arg.partition("\0")[0]
+        opened = read(arg[1:]) if arg.startswith("@") else None
         if opened is None:
-            yield word
+            yield arg
             continue
         inner, identity = opened
         if identity in seen:  # only the first read of a file is free of the limit
-            limits.look(_ARGUMENTS * _size_of(word[1:]), word[1:])
+            limits.look(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
         seen.add(identity)
         for outer in stack:
             if identity == outer.identity:
                 raise UsageError(f"recursive expansion of: '{_absolute(outer.name)}'")
-        files.append(word[1:])
-        stack.append(_Level(iter(inner), word[1:], identity))
+        files.append(arg[1:])
+        stack.append(_Level(iter(inner), arg[1:], identity))
 
 
 def _size_of(name: str) -> int:
@@ -161,19 +161,19 @@ def _read_once(name: str) -> _Found | None:
     return _split(_decoded(content)), (status.st_dev, status.st_ino)
 
 
-_known: dict[str, tuple[Look, _Identity, list[str]]] = {}
+_known: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
 """The arguments in files that have not changed since they were read."""
 
 
 def _read_known(name: str) -> _Found | None:
     """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
-    from offload_tool.io.file_digests import has_settled, look_at, look_of
+    from offload_tool.io.file_digests import file_stat, file_stat_from, has_settled
 
     try:
         status = os.stat(name or ".")
     except OSError:
         return _read_once(name)
-    look, identity = look_of(status), (status.st_dev, status.st_ino)
+    look, identity = file_stat_from(status), (status.st_dev, status.st_ino)
     known = _known.get(name)
     if known is not None and known[:2] == (look, identity):
         return known[2], identity
@@ -184,10 +184,10 @@ def _read_known(name: str) -> _Found | None:
     found = _read_once(name)
     if found is None:
         return None
-    words = list(found[0])
-    if look_at(name) == look and has_settled(look):
-        _known[name] = (look, identity, words)
-    return words, found[1]
+    args = list(found[0])
+    if file_stat(name) == look and has_settled(look):
+        _known[name] = (look, identity, args)
+    return args, found[1]
 
 
 def _absolute(name: str) -> str:

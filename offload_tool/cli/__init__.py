@@ -26,46 +26,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     See `offload_tool.cli._main` for other ends.
     """
-    words = sys.argv[1:] if arguments is None else [*arguments]
-    if words[:1] == ["launch"]:  # a build calls it for each compile, and it passes most through
+    args = sys.argv[1:] if arguments is None else [*arguments]
+    if args[:1] == ["launch"]:  # a build calls it for each compile, and it passes most through
         from offload_tool.cli.launch import launch
 
-        return launch(words[1:], os.environ)
+        return launch(args[1:], os.environ)
     if arguments is None and sys.argv[0].rpartition("/")[2] == "hipcc":
         from offload_tool.cli.launch import launch_as_hipcc
 
-        return launch_as_hipcc(sys.argv[0], words, os.environ)
+        return launch_as_hipcc(sys.argv[0], args, os.environ)
     from offload_tool.cli._main import guarded
 
     def run() -> int:
-        status = _run_drop_in(words, sys.argv[0] if arguments is None else "")
+        status = _run_drop_in(args, sys.argv[0] if arguments is None else "")
         if status is not None:
             return status
         from offload_tool.cli.parser import run_command  # argparse is slow to load
 
-        return run_command(words)
+        return run_command(args)
 
     return guarded(run)
 
 
-def _run_drop_in(words: list[str], invoked: str) -> int | None:
+def _run_drop_in(args: list[str], invoked: str) -> int | None:
     """Run a drop-in, if the first argument or our program name names one."""
     name = invoked.rpartition("/")[2]
     for command, tools in _DROP_INS.items():
         if name.startswith(tools):
-            return _drop_in(command, invoked, words)
-        if words[:2] == [command, "--restat"]:  # our option; the tool's parser does not know it
-            return _drop_in(command, f"offload-tool {command}", words[2:], keep_equal=True)
-        if words[:1] == [command]:
-            return _drop_in(command, f"offload-tool {command}", words[1:])
-    if words[:1] == ["compile"]:  # parses its own command line, to start fast
-        return _drop_in("compile", "offload-tool compile", words[1:])
+            return _drop_in(command, invoked, args)
+        if args[:2] == [command, "--restat"]:  # our option; the tool's parser does not know it
+            return _drop_in(command, f"offload-tool {command}", args[2:], keep_equal=True)
+        if args[:1] == [command]:
+            return _drop_in(command, f"offload-tool {command}", args[1:])
+    if args[:1] == ["compile"]:  # parses its own command line, to start fast
+        return _drop_in("compile", "offload-tool compile", args[1:])
     return None
 
 
-def _drop_in(command: str, tool: str, words: list[str], **options: bool) -> int:
+def _drop_in(command: str, tool: str, args: list[str], **options: bool) -> int:
     from importlib import import_module
 
     module = import_module(f"offload_tool.cli.{'llvm.' if command in _DROP_INS else ''}{command}")
-    status: int = getattr(module, f"run_{command}")(tool, words, os.environ, **options)
+    status: int = getattr(module, f"run_{command}")(tool, args, os.environ, **options)
     return status

@@ -91,13 +91,13 @@ def _rules(options: argparse.Namespace) -> list[Rule]:
     from offload_tool.operations.check import Rule
     from offload_tool.operations.match import Device
 
-    words: list[str] = []
+    args: list[str] = []
     for text in options.targets:
         found = split_list(text)
         if not found:  # perhaps from an empty variable: nothing would be checked
             raise UsageError(f"--targets: expected target IDs with commas, found {text!r}")
-        words += found
-    targets = tuple(map(Device.parse, words))
+        args += found
+    targets = tuple(map(Device.parse, args))
     size = None if options.max_size is None else read_size(options.max_size, "--max-size")
     given = Rule(
         targets=targets,

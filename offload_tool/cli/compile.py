@@ -41,15 +41,15 @@ class _OneLineParser(argparse.ArgumentParser):
         self.exit(_WRONG_USAGE)
 
 
-def run_compile(tool: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+def run_compile(tool: str, args: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the command; return the compiler's exit status, or 1 for an error, 2 for usage."""
     # argparse's handling of "--" differs between versions of Python.
-    split = words.index("--") if "--" in words else len(words)
-    options = compile_parser(tool).parse_args(words[:split])
+    split = args.index("--") if "--" in args else len(args)
+    options = compile_parser(tool).parse_args(args[:split])
     try:
         if options.link:
-            return _link(options, words[split + 1 :], environ)
-        return _compile(options, words[split + 1 :], environ)
+            return _link(options, args[split + 1 :], environ)
+        return _compile(options, args[split + 1 :], environ)
     except OffloadError as error:
         status = _WRONG_USAGE if isinstance(error, UsageError) else 1
         message = str(error)
@@ -273,14 +273,14 @@ def _with_launcher(
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         from offload_tool.run.launcher_key import run_launched
 
-        def run_once(before: Sequence[str], words: Sequence[str]) -> int:
+        def run_once(before: Sequence[str], args: Sequence[str]) -> int:
             if not is_device:
                 from offload_tool.run.run_pass import run_command
 
-                return run_command([*before, *words], environment)
+                return run_command([*before, *args], environment)
             from offload_tool.sccache_dist.fallback import run_with_launcher
 
-            return _finish(*run_with_launcher(before, words, environment))
+            return _finish(*run_with_launcher(before, args, environment))
 
         return run_launched(launcher, command, environment, compiler, run_once)
 

@@ -23,26 +23,26 @@ _USAGE = f"usage: {_TOOL} COMPILER ARGS..."
 _WRONG_USAGE = 2
 
 
-def launch(words: Sequence[str], environ: Mapping[str, str]) -> int:
+def launch(args: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a compiler command; return its exit status, unless the compiler replaces the process."""
-    if words[:1] in (["-h"], ["--help"]):
+    if args[:1] in (["-h"], ["--help"]):
         from offload_tool.cli.printing import print_text
 
         print_text(launch_parser(_TOOL).format_help(), sys.stdout)
         return 0
-    if not words or words[0].startswith("-"):
+    if not args or args[0].startswith("-"):
         _print_line(_USAGE)
         return _WRONG_USAGE
     if environ.get(_GONE):
         _print(f"error: {_GONE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
         return _WRONG_USAGE
-    return _run(words, environ)
+    return _run(args, environ)
 
 
-def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    reason = reason_to_pass(words[0], words[1:], environ)
+def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
+    reason = reason_to_pass(args[0], args[1:], environ)
     if reason:
-        return _pass_through(words, environ, reason)
+        return _pass_through(args, environ, reason)
     from offload_tool.cli._main import guarded
     from offload_tool.launch.split_compile import PassedThroughError, run_split
 
@@ -54,7 +54,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         from offload_tool.errors import OffloadError
 
         try:
-            status, printed, said = run_split(words, environ, lambda text: _say(environ, text))
+            status, printed, said = run_split(args, environ, lambda text: _say(environ, text))
         except OffloadError:
             raise
         except PassedThroughError as error:
@@ -72,10 +72,10 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         return status
 
     status = guarded(run)
-    return _pass_through(words, environ, passed) if passed else status
+    return _pass_through(args, environ, passed) if passed else status
 
 
-def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+def launch_as_hipcc(invoked: str, args: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a command of ``hipcc``, called through a link of that name; return its exit status."""
     from offload_tool.launch.passthrough import find_hipcc
 
@@ -83,17 +83,17 @@ def launch_as_hipcc(invoked: str, words: Sequence[str], environ: Mapping[str, st
     if compiler is None:
         _print(f"error: '{invoked}' is a link to offload-tool, and PATH has no other hipcc")
         return 1
-    return launch([compiler, *words], environ)
+    return launch([compiler, *args], environ)
 
 
-def _pass_through(words: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
+def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
     """Replace this process by the compiler; return only if it cannot be started."""
     _say(environ, f"passed through: {reason}")
     sys.stdout.flush()
     try:
-        os.execvpe(words[0], list(words), environ)  # noqa: S606 - no shell is wanted
+        os.execvpe(args[0], list(args), environ)  # noqa: S606 - no shell is wanted
     except OSError as error:
-        _print(f"error: '{words[0]}' cannot be run: {error.strerror}")
+        _print(f"error: '{args[0]}' cannot be run: {error.strerror}")
         return 1
 
 

@@ -43,12 +43,12 @@ _SELF_READING = {
 """Commands that parse their own command lines, with their lines in the help."""
 
 
-def run_command(words: Sequence[str]) -> int:
+def run_command(args: Sequence[str]) -> int:
     """Parse the arguments and run their command; return its exit status."""
-    parser = _make_parser(words[0] if words else "")
-    if words and words[0] in _REMOVED:
-        parser.error(f"{words[0]}: the command is gone; {_REMOVED[words[0]]}")
-    options = parser.parse_args(words)
+    parser = _make_parser(args[0] if args else "")
+    if args and args[0] in _REMOVED:
+        parser.error(f"{args[0]}: the command is gone; {_REMOVED[args[0]]}")
+    options = parser.parse_args(args)
     try:
         with with_limits(options):
             status: int = options.run(options)

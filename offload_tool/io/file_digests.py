@@ -35,7 +35,7 @@ CHANGED = "changed"
 """Stands for the digest of a file that changed while it was read; no digest equals it."""
 
 
-class Look(NamedTuple):
+class FileStat(NamedTuple):
     """The `stat` data that every write to a file changes; times are in nanoseconds."""
 
     modified: int
@@ -54,18 +54,18 @@ def is_of_system(folder: str) -> bool:
     return folder.startswith(_SYSTEM)
 
 
-def look_at(path: str) -> Look | None:
+def file_stat(path: str) -> FileStat | None:
     """Return the look of a file; None if it does not exist."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
-    return look_of(found)
+    return file_stat_from(found)
 
 
-def look_of(found: os.stat_result) -> Look:
+def file_stat_from(found: os.stat_result) -> FileStat:
     """Return the look in a `stat` result."""
-    return Look(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+    return FileStat(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
 def content_of(name: str, most: int = -1) -> bytes:
@@ -77,21 +77,21 @@ def content_of(name: str, most: int = -1) -> bytes:
         return b""
 
 
-def by_look(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
+def cached_by_stat(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
     """Cache a function of a file's content until the file's look changes.
 
     The first argument is the file's name.
     """
     call: Callable[..., _T] = find
 
-    def answer(_look: Look | None, *given: Any, **named: Any) -> _T:
+    def result(_look: FileStat | None, *given: Any, **named: Any) -> _T:
         return call(*given, **named)
 
-    kept: Callable[..., _T] = functools.lru_cache(_MOST_KEPT)(answer)
+    kept: Callable[..., _T] = functools.lru_cache(_MOST_KEPT)(result)
 
     @functools.wraps(find)
     def found(*given: _Given.args, **named: _Given.kwargs) -> _T:
-        return kept(look_at(str(given[0])), *given, **named)
+        return kept(file_stat(str(given[0])), *given, **named)
 
     return found
 
@@ -119,39 +119,39 @@ class Fingerprints:
 
     def __init__(self, is_unwritten: Callable[[str], bool] | None = None) -> None:
         """`is_unwritten` returns whether builds never write to a folder; it is read once then."""
-        self._digests: dict[str, tuple[Look, str]] = {}
-        self._folders: dict[str, tuple[Look, frozenset[str]]] = {}
+        self._digests: dict[str, tuple[FileStat, str]] = {}
+        self._folders: dict[str, tuple[FileStat, frozenset[str]]] = {}
         self._system: dict[str, frozenset[str]] = {}
         self._is_unwritten = is_unwritten or is_of_system
         self._unwritten: dict[str, bool] = {}
         self._answers: dict[Hashable, Any] = {}
 
-    def digest(self, path: str, look: Look | None = None) -> str:
+    def digest(self, path: str, look: FileStat | None = None) -> str:
         """Return the digest of the file at `path`; "" if there is no file.
 
         `look` is the current look, if the caller has it.
         """
-        look = look or look_at(path)
+        look = look or file_stat(path)
         if look is None:
             return ""
         known = self._digests.get(path)
         if known is not None and known[0] == look:
             return known[1]
         found = _read(path)
-        after = look_at(path)
+        after = file_stat(path)
         if after == look and has_settled(look):
             self._digests[path] = (look, found)
         return found
 
-    def known(self, path: str) -> tuple[Look, str] | None:
+    def known(self, path: str) -> tuple[FileStat, str] | None:
         """Return the cached look and digest of a file, if any."""
         return self._digests.get(path)
 
-    def believe(self, path: str, look: Look, digest: str) -> None:
+    def believe(self, path: str, look: FileStat, digest: str) -> None:
         """Add a digest from an earlier run; a cached one takes precedence."""
         self._digests.setdefault(path, (look, digest))
 
-    def note(self, path: str, look: Look, digest: str) -> None:
+    def note(self, path: str, look: FileStat, digest: str) -> None:
         """Cache the digest of a file that this process wrote."""
         self._digests[path] = (look, digest)
 
@@ -160,13 +160,13 @@ class Fingerprints:
         folder = folder or "."
         if folder in self._system:
             return self._system[folder]
-        look = look_at(folder)
+        look = file_stat(folder)
         found = self._names(folder, look)
-        if self.looks_once(folder):
+        if self.lists_once(folder):
             self._system[folder] = found
         return found
 
-    def looks_once(self, folder: str) -> bool:
+    def lists_once(self, folder: str) -> bool:
         """Return whether the contents of a folder are cached for the whole run."""
         found = self._unwritten.get(folder)
         if found is None:
@@ -181,7 +181,7 @@ class Fingerprints:
 
     def identity_of_folder(self, folder: str) -> str:
         """Return device and inode number of a folder."""
-        if self.looks_once(folder):
+        if self.lists_once(folder):
             return str(self.once((folder, "identity"), lambda: identity(folder)))
         return identity(folder or ".")
 
@@ -191,13 +191,13 @@ class Fingerprints:
         made._digests, made._folders = self._digests, self._folders
         return made
 
-    def look_again(self) -> None:
+    def clear_listings(self) -> None:
         """Drop the caches of unwritten folders, for a process that builds several times."""
         self._system.clear()
         self._unwritten.clear()
         self._answers.clear()
 
-    def _names(self, folder: str, look: Look | None) -> frozenset[str]:
+    def _names(self, folder: str, look: FileStat | None) -> frozenset[str]:
         if look is None:
             return _NOTHING
         known = self._folders.get(folder)
@@ -227,6 +227,6 @@ def _read(path: str) -> str:
     return str(digest.hexdigest())
 
 
-def has_settled(look: Look) -> bool:
+def has_settled(look: FileStat) -> bool:
     """Return whether any later write would change the look."""
     return abs(time.time_ns() - look.changed) > _CLOCK_STEP

@@ -33,7 +33,7 @@ def is_of_others(status: os.stat_result, *owners: int) -> bool:
     return status.st_uid not in (os.getuid(), *owners) or bool(status.st_mode & _OTHERS_WRITE)
 
 
-def beside(output: str, suffix: str) -> str:
+def sibling(output: str, suffix: str) -> str:
     """Return the path of a hidden file in the folder of an output."""
     folder, name = os.path.split(output)
     encoded = os.fsencode(name)

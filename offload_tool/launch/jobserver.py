@@ -99,14 +99,14 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
 def _make_flags(flags: str) -> tuple[str, int]:
     """Return the jobserver and the number of jobs in MAKEFLAGS; the last ones count."""
     auth, number = "", 0
-    words = flags.split(" -- ", 1)[0].split()
-    for at, word in enumerate(words):
-        if word.startswith(_AUTH):
-            auth = word.partition("=")[2]
-        elif word == "-j" and words[at + 1 : at + 2] and words[at + 1].isdecimal():
-            number = int(words[at + 1])
-        elif word.startswith("-j") and word[2:].isdecimal():
-            number = int(word[2:])
+    args = flags.split(" -- ", 1)[0].split()
+    for at, arg in enumerate(args):
+        if arg.startswith(_AUTH):
+            auth = arg.partition("=")[2]
+        elif arg == "-j" and args[at + 1 : at + 2] and args[at + 1].isdecimal():
+            number = int(args[at + 1])
+        elif arg.startswith("-j") and arg[2:].isdecimal():
+            number = int(arg[2:])
     return auth, number
 
 

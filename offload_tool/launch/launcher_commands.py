@@ -105,53 +105,53 @@ _NOT_FOR_CCACHE = frozenset(
 """Variables by which ccache would run another program, or in another mode."""
 
 
-def command_of_pass(words: Sequence[str], first: DriverJob, output: str) -> list[str]:
-    """Return the driver's command for one pass of the compile `words`, without arguments of others.
+def command_of_pass(args: Sequence[str], first: DriverJob, output: str) -> list[str]:
+    """Return the driver's command for one pass of the compile `args`, without arguments of others.
 
     `first` is the pass's front end.
     """
     target = first.target
-    kept = [words[0], *_kept(words[1:], target)]
+    kept = [args[0], *_kept(args[1:], target)]
     if target == HOST:
         kept.append("--offload-host-only")
-        if EMBEDDING in first.words:
+        if EMBEDDING in first.args:
             kept += ["-Xclang", EMBEDDING, "-Xclang", PLACEHOLDER_FILE]
-        kept += [w for w in first.words if w == f"{EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
+        kept += [w for w in first.args if w == f"{EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
     else:
         kept += [f"--offload-arch={target}", "--offload-device-only", "--no-gpu-bundle-output"]
     return [*kept, "-o", output]
 
 
-def _kept(words: Iterable[str], target: str) -> Iterator[str]:
+def _kept(args: Iterable[str], target: str) -> Iterator[str]:
     names = ("host",) if target == HOST else ("device", target)
     own = {f"{_XARCH}{name}" for name in names}
-    rest = iter(words)
-    for word in rest:
-        if word.startswith(_XARCH):
+    rest = iter(args)
+    for arg in rest:
+        if arg.startswith(_XARCH):
             value = next(rest, "")
-            if word in own:
+            if arg in own:
                 yield value
-        elif word in _OUTPUT or (does(word, DEPFILE) and takes_next(word)):
+        elif arg in _OUTPUT or (does(arg, DEPFILE) and takes_next(arg)):
             next(rest, "")
         elif not (
-            does(word, DEPFILE | TARGETS)
-            or (word.startswith(_OUTPUT) and not word.startswith(("-object", "-openmp")))
+            does(arg, DEPFILE | TARGETS)
+            or (arg.startswith(_OUTPUT) and not arg.startswith(("-object", "-openmp")))
         ):
-            yield word
+            yield arg
 
 
 def why_not_launched(jobs: Sequence[DriverJob]) -> str:
     """Return why a cache would miss inputs or outputs of a pass; "" if it would not."""
     for job in jobs:
-        if job.beside():
-            return f"it also writes '{job.beside()[0]}'"
-        for word in job.words[1:]:
-            looks = does(word, LIBRARY | LINKER_SCRIPT)
-            unseen = does(word, READS | HEADERS) and word != _FOLLOWED
-            if (job.sort == "lld" and looks) or unseen or word.endswith(_HEADER_MAP):
-                return f"no depfile lists what it reads for '{word}'"
-            if _OF_THE_TIME.search(word):
-                return f"'{word}' is of the time"
+        if job.side_files():
+            return f"it also writes '{job.side_files()[0]}'"
+        for arg in job.args[1:]:
+            looks = does(arg, LIBRARY | LINKER_SCRIPT)
+            unseen = does(arg, READS | HEADERS) and arg != _FOLLOWED
+            if (job.sort == "lld" and looks) or unseen or arg.endswith(_HEADER_MAP):
+                return f"no depfile lists what it reads for '{arg}'"
+            if _OF_THE_TIME.search(arg):
+                return f"'{arg}' is of the time"
     return ""
 
 
@@ -169,14 +169,14 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     forms = []
     for job in jobs:
-        words = [marks.get(word, word) for word in without_files(job.words)]
-        forms.append((words, job.embedded()))
+        args = [marks.get(arg, arg) for arg in without_files(job.args)]
+        forms.append((args, job.embedded()))
     return forms
 
 
-def without_files(words: Sequence[str]) -> Iterator[str]:
+def without_files(args: Sequence[str]) -> Iterator[str]:
     """Yield arguments without depfile and embedded files, whose positions vary."""
-    return without_values(words, JOB_DEPFILE | EMBEDS)
+    return without_values(args, JOB_DEPFILE | EMBEDS)
 
 
 def check_result(jobs: Sequence[DriverJob]) -> None:
@@ -192,11 +192,11 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
     if not first.target.startswith("gfx"):
         return  # the placeholder check covers the host, and NVIDIA's programs read CUDA's
     device = parse_target(first.target, allow_unknown=True)
-    cuid = next((w.partition("=")[2] for w in first.words if w.startswith("-cuid=")), "")
+    cuid = next((w.partition("=")[2] for w in first.args if w.startswith("-cuid=")), "")
     try:
         if last.sort == "lld" and device.target_id is not None:
             check_code_object(last.output, device.target_id, cuid or None)
-        elif "-emit-llvm-bc" in last.words and cuid:
+        elif "-emit-llvm-bc" in last.args and cuid:
             check_bitcode(last.output, device, cuid)
     except CodeObjectError as error:
         raise blame_launcher(error) from None
@@ -206,17 +206,17 @@ def reading_only(
     job: DriverJob, depfile: str, action: str = "-Eonly", output: str = os.devnull
 ) -> list[str]:
     """Return the command that only lists a front end's inputs, which a launcher may omit."""
-    words = [action if word in _ACTIONS else word for word in job.words]
-    at = words.index("-o")
-    words[at + 1] = output
-    if "-dependency-file" not in words:
-        words[2:2] = ["-dependency-file", depfile]
-    return words
+    args = [action if arg in _ACTIONS else arg for arg in job.args]
+    at = args.index("-o")
+    args[at + 1] = output
+    if "-dependency-file" not in args:
+        args[2:2] = ["-dependency-file", depfile]
+    return args
 
 
 def is_ccache(launcher: str) -> bool:
     """Return True if a launcher is ccache, possibly after other arguments."""
-    return any(os.path.basename(word) == "ccache" for word in shlex.split(launcher))
+    return any(os.path.basename(arg) == "ccache" for arg in shlex.split(launcher))
 
 
 def is_all_listed(depfile: str) -> bool:
@@ -233,13 +233,13 @@ def is_all_listed(depfile: str) -> bool:
         return False
 
 
-def relative_to_build(word: str, environ: Mapping[str, str]) -> str:
+def relative_to_build(arg: str, environ: Mapping[str, str]) -> str:
     """Return an option with names below ``CCACHE_BASEDIR`` made relative, as ccache does."""
     base = environ.get("CCACHE_BASEDIR", "").rstrip("/")
     if not base:
-        return word
+        return arg
     name = rf"{re.escape(base)}(?![^/,=:\s'])[^,=:\s']*"
-    return re.sub(name, lambda found: os.path.relpath(found[0]), word)
+    return re.sub(name, lambda found: os.path.relpath(found[0]), arg)
 
 
 def command_for_ccache(
@@ -253,7 +253,7 @@ def command_for_ccache(
     """
     first, result = jobs[0], jobs[-1].output
     list_all = ["-dependency-file", depfile, "-sys-header-deps"]
-    first.words[2:2] = list_all if "-MT" in first.words else [*list_all, "-MT", "result"]
+    first.args[2:2] = list_all if "-MT" in first.args else [*list_all, "-MT", "result"]
     text = _script(jobs, depfile, environ)
     script = Path(f"{depfile}.compiler", _NAME)
     script.parent.mkdir()
@@ -266,9 +266,7 @@ def command_for_ccache(
     environment["CCACHE_COMPILERCHECK"] = f"string:{_digest(text, jobs, depfile, version, environ)}"
     if "CCACHE_NODIRECT" not in environ:  # ccache finds nothing with only one of the two
         environment |= {"CCACHE_DEPEND": "1", "CCACHE_DIRECT": "1"}
-    language = [
-        word for name in list(option_values(first.words, "-x"))[-1:] for word in ("-x", name)
-    ]
+    language = [arg for name in list(option_values(first.args, "-x"))[-1:] for arg in ("-x", name)]
     files = ["-c", first.source, "-o", result, "-MD", "-MF", depfile]
     return [str(script), *language, *files], environment
 
@@ -276,17 +274,15 @@ def command_for_ccache(
 def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str]) -> str:
     folder = os.path.dirname(depfile)
 
-    def line(words: Sequence[str]) -> str:
+    def line(args: Sequence[str]) -> str:
         return shlex.join(
-            word
-            if does(word, COMPILE_FOLDER) or folder in word
-            else relative_to_build(word, environ)
-            for word in words
+            arg if does(arg, COMPILE_FOLDER) or folder in arg else relative_to_build(arg, environ)
+            for arg in args
         )
 
     first, *rest = jobs
-    lines = [f"{line(first.words)} || exit"]
-    lines += [f"{line(job.words)} || exit {_LINK_FAILED}" for job in rest]
+    lines = [f"{line(first.args)} || exit"]
+    lines += [f"{line(job.args)} || exit {_LINK_FAILED}" for job in rest]
     return _SCRIPT.format(
         preprocess=line(reading_only(first, depfile, "-E", "-")),
         run="\n  ".join(lines),
@@ -307,9 +303,9 @@ def _digest(
         text = text.replace(name, f"\0{number}")
     if "CCACHE_NOHASHDIR" in environ:
         text = relative_to_build(text, environ)
-    options = [word for job in jobs for word in without_files(job.words[1:]) if word not in made]
+    options = [arg for job in jobs for arg in without_files(job.args[1:]) if arg not in made]
     parts = [text, version, *(environ.get(name, "") for name in HEEDED_VARIABLES)]
     path = environ.get(LIBRARY_PATH, "")
-    parts += [program_identity(job.words[0], path) for job in jobs]
+    parts += [program_identity(job.args[0], path) for job in jobs]
     parts += [file_digest(name) for name in possible_files(options) if os.path.isfile(name)]
     return digest_of("\0".join(parts).encode(errors="surrogateescape"))

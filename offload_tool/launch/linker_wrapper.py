@@ -23,14 +23,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import job_words, option_values, question
+from offload_tool.clang.driver import job_args, option_values, query_command
 from offload_tool.clang.job_plan import (
     DriverJob,
     DriverPlan,
     UnknownPlanError,
     job_in,
     read_lines,
-    unknown_word,
+    unknown_arg,
 )
 from offload_tool.io.file_digests import content_of
 from offload_tool.launch.scheduler import Step, run_steps
@@ -92,8 +92,8 @@ class _Questions:
         :raises UnknownPlanError: one fails.
         """
         steps = []
-        for words in commands:
-            steps.append(Step(self._asked, (), words, f"{self.folder}/{self._asked}.said"))
+        for args in commands:
+            steps.append(Step(self._asked, (), args, f"{self.folder}/{self._asked}.said"))
             self._asked += 1
         try:
             run_steps(steps, self._slots, self._environment)
@@ -101,7 +101,7 @@ class _Questions:
             raise UnknownPlanError(str(error)) from error
         for step in steps:
             if step.status != 0:
-                raise UnknownPlanError(f"'{step.words[0]}' does not say what it would run")
+                raise UnknownPlanError(f"'{step.args[0]}' does not say what it would run")
         return [content_of(step.said).decode(errors="surrogateescape") for step in steps]
 
 
@@ -119,16 +119,16 @@ def _links(
         names[given] = image
         _make_empty(given)
     jobs, said = [], []
-    for text in questions.ask([question(by_target[target]) for target in images]):
+    for text in questions.ask([query_command(by_target[target]) for target in images]):
         job, own = _link(text)
         jobs.append(job)
         said += own
         names[job.output] = f"{questions.results}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
-        job.words = [_renamed(word, names) for word in job.words]
+        job.args = [_renamed(arg, names) for arg in job.args]
         job.output = names[job.output]
-    if any(questions.folder in word for job in jobs for word in job.words):
+    if any(questions.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
     return jobs, said
 
@@ -139,12 +139,12 @@ def _commands(
     """Return the wrapper's commands: clang for each target, then the bundler."""
     name = packager.output
     package = f"{questions.folder}/{os.path.basename(name)}"
-    words = [package if word == name else word for word in wrapper.words]
-    _refuse_unknown(words, (package, wrapper.output))
+    args = [package if arg == name else arg for arg in wrapper.args]
+    _refuse_unknown(args, (package, wrapper.output))
     for image in images:
         _make_empty(image)
-    questions.ask([[package if w == name else w for w in packager.words]])
-    (text,) = questions.ask([[*words, "--dry-run"]])
+    questions.ask([[package if w == name else w for w in packager.args]])
+    (text,) = questions.ask([[*args, "--dry-run"]])
     # Reject any other output: the list of commands may be incomplete.
     lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
     found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
@@ -161,7 +161,7 @@ def _commands(
 def _input(command: Sequence[str], folder: str) -> str:
     """Return the input of a link: a file that the wrapper extracts from the package."""
     written = set(option_values(command, "-o"))
-    found = [word for word in command if word.startswith(f"{folder}/") and word not in written]
+    found = [arg for arg in command if arg.startswith(f"{folder}/") and arg not in written]
     if len(found) != 1:
         raise UnknownPlanError(f"it would link {len(found)} files for one target")
     return found[0]
@@ -170,27 +170,27 @@ def _input(command: Sequence[str], folder: str) -> str:
 def _images(packager: DriverJob, made: set[str]) -> dict[Target, str]:
     """Return the packaged files by target."""
     images: dict[Target, str] = {}
-    for word in packager.words:
-        if word.startswith("--image="):
-            found = _IMAGE.fullmatch(word)
+    for arg in packager.args:
+        if arg.startswith("--image="):
+            found = _IMAGE.fullmatch(arg)
             if found is None or found[1] not in made or (found[2], found[3]) in images:
-                raise UnknownPlanError(f"'{word}' is no image of a pass over the source")
+                raise UnknownPlanError(f"'{arg}' is no image of a pass over the source")
             images[found[2], found[3]] = found[1]
     return images
 
 
-def _refuse_unknown(words: Sequence[str], files: tuple[str, str]) -> None:
-    for word in words[1:]:
-        if not word or re.search(r"\s", word):
-            raise UnknownPlanError(f"a blank is in '{word}'")
-        is_known = word in _KNOWN or word.startswith(_KNOWN_BEGINNINGS)
-        if not (is_known or word in files):
-            raise UnknownPlanError(f"'{word}' is not known of it")
+def _refuse_unknown(args: Sequence[str], files: tuple[str, str]) -> None:
+    for arg in args[1:]:
+        if not arg or re.search(r"\s", arg):
+            raise UnknownPlanError(f"a blank is in '{arg}'")
+        is_known = arg in _KNOWN or arg.startswith(_KNOWN_BEGINNINGS)
+        if not (is_known or arg in files):
+            raise UnknownPlanError(f"'{arg}' is not known of it")
 
 
 def _target(command: Sequence[str]) -> Target:
-    triple = [word.partition("=")[2] for word in command if word.startswith("--target=")]
-    processor = [word.partition("=")[2] for word in command if word.startswith("-mcpu=")]
+    triple = [arg.partition("=")[2] for arg in command if arg.startswith("--target=")]
+    processor = [arg.partition("=")[2] for arg in command if arg.startswith("-mcpu=")]
     if len(triple) != 1 or len(processor) != 1:
         raise UnknownPlanError(f"'{' '.join(command)}' is no link for one target")
     return triple[0], processor[0]
@@ -199,20 +199,20 @@ def _target(command: Sequence[str]) -> Target:
 def _link(text: str) -> tuple[DriverJob, list[str]]:
     """Parse clang's ``-###`` output for a link: the linker, and nothing else."""
     said, lines = read_lines(text)
-    jobs = [job_in(job_words(line)) for line in lines]
+    jobs = [job_in(job_args(line)) for line in lines]
     if [job.sort for job in jobs] != ["lld"]:
         raise UnknownPlanError("a link would be more than the linker's work")
     (job,) = jobs
-    word = unknown_word(job.words[1:])
-    if word:
-        raise UnknownPlanError(f"'{word}' is not known of a link")
+    arg = unknown_arg(job.args[1:])
+    if arg:
+        raise UnknownPlanError(f"'{arg}' is not known of a link")
     return job, said
 
 
-def _renamed(word: str, names: dict[str, str]) -> str:
+def _renamed(arg: str, names: dict[str, str]) -> str:
     for before, after in names.items():
-        word = word.replace(before, after)
-    return word
+        arg = arg.replace(before, after)
+    return arg
 
 
 def _make_empty(name: str) -> None:

@@ -29,43 +29,43 @@ _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
 """Prefixes of variables that make the driver itself do or print something."""
 
 
-def reason_to_pass(compiler: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
+def reason_to_pass(compiler: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a command must not be split; "" if the driver query must decide."""
-    if "-c" not in words and "--compile" not in words:
+    if "-c" not in args and "--compile" not in args:
         return "no '-c': it is no compile of one source"
-    reason = reason_in_words(words)
+    reason = reason_in_args(args)
     if reason:
         return reason
     for name in environ:
         if name.startswith(_OTHER_VARIABLES):
             return f"the variable {name} speaks to the driver"
-    if not _is_hipcc(compiler) and not _has_device_code(words):
+    if not _is_hipcc(compiler) and not _has_device_code(args):
         return "no HIP or CUDA source, by its suffix or -x"
     return ""
 
 
-def reason_in_words(words: Sequence[str]) -> str:
+def reason_in_args(args: Sequence[str]) -> str:
     """Return which argument rules out a split; "" if none does."""
-    for word in words:
-        if word in _OTHER_JOBS or does(word, OTHER_JOB | SIDE | TALK):
-            return f"'{word}' asks for something else than objects of all targets"
+    for arg in args:
+        if arg in _OTHER_JOBS or does(arg, OTHER_JOB | SIDE | TALK):
+            return f"'{arg}' asks for something else than objects of all targets"
         for name in _OPEN_FILES:
-            if name in word:
-                return f"'{word}' is a file that is open already"
-    return "a source or an output is standard input or output" if "-" in words else ""
+            if name in arg:
+                return f"'{arg}' is a file that is open already"
+    return "a source or an output is standard input or output" if "-" in args else ""
 
 
 def _is_hipcc(compiler: str) -> bool:
     return compiler.rpartition("/")[2].startswith(_HIPCC)
 
 
-def _has_device_code(words: Iterable[str]) -> bool:
+def _has_device_code(args: Iterable[str]) -> bool:
     before = ""
-    for word in words:
-        language = word if before == "-x" else word[2:] if word.startswith("-x") else ""
-        if language in _LANGUAGES or (word.endswith(_SUFFIXES) and not word.startswith("-")):
+    for arg in args:
+        language = arg if before == "-x" else arg[2:] if arg.startswith("-x") else ""
+        if language in _LANGUAGES or (arg.endswith(_SUFFIXES) and not arg.startswith("-")):
             return True
-        before = word
+        before = arg
     return False
 
 

@@ -34,12 +34,12 @@ class _Sent:
     def __init__(self, target: str, steps: Sequence[Step]) -> None:
         self.target = target
         self.steps = steps
-        self._before = [(step.words, step.call) for step in steps]
+        self._before = [(step.args, step.call) for step in steps]
 
     def restore(self) -> None:
         """Restore the original steps, to run on this machine."""
-        for step, (words, call) in zip(self.steps, self._before, strict=True):
-            step.words, step.call, step.environment, step.status = words, call, None, None
+        for step, (args, call) in zip(self.steps, self._before, strict=True):
+            step.args, step.call, step.environment, step.status = args, call, None, None
 
 
 class OnCluster:
@@ -60,17 +60,17 @@ class OnCluster:
     @staticmethod
     def may_run(job: DriverJob) -> bool:
         """Return True if a pass with this front end is HIP device code."""
-        return job.target != HOST and "hip" in option_values(job.words, _LANGUAGE)
+        return job.target != HOST and "hip" in option_values(job.args, _LANGUAGE)
 
     @staticmethod
-    def with_language(words: Sequence[str]) -> list[str]:
+    def with_language(args: Sequence[str]) -> list[str]:
         """Return a HIP compile's arguments with ``-x hip``: sccache does not know all suffixes.
 
         The driver query checks that they still define the same compile.
         """
-        if any(word.startswith(_LANGUAGE) for word in words[1:]):
-            return list(words)
-        return [words[0], _LANGUAGE, "hip", *words[1:]]
+        if any(arg.startswith(_LANGUAGE) for arg in args[1:]):
+            return list(args)
+        return [args[0], _LANGUAGE, "hip", *args[1:]]
 
     def send(self, target: str, command: Sequence[str], steps: Sequence[Step]) -> str:
         """Run the command on the cluster in a pass's first step, and nothing in the others.
@@ -82,12 +82,12 @@ class OnCluster:
         reason = why_local(command)
         if reason:
             return reason
-        words, environment = self._session.remote_command(command, self._environ)
+        args, environment = self._session.remote_command(command, self._environ)
         if not self._sent:
             self._warnings += self._session.begin_quickly()
         self._sent.append(_Sent(target, steps))
         steps[0].environment = environment
-        as_one(steps, words)
+        as_one(steps, args)
         return ""
 
     def call_back(self) -> bool:

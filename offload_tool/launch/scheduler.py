@@ -29,16 +29,16 @@ class Step:
 
     __slots__ = (
         *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places"),
-        *("said", "status", "wanted_after_failure", "words"),
+        *("said", "status", "wanted_after_failure", "args"),
     )
 
     def __init__(
-        self, number: int, needs: Sequence[int], words: Sequence[str] = (), said: str = ""
+        self, number: int, needs: Sequence[int], args: Sequence[str] = (), said: str = ""
     ) -> None:
         self.number = number
         self.needs = needs
         """The numbers of the steps that must have succeeded before."""
-        self.words = words
+        self.args = args
         """The command; if empty, `call`."""
         self.call: Callable[[], int] | None = None
         self.environment: Mapping[str, str] | None = None
@@ -61,14 +61,14 @@ class Step:
         return f"{self.said}{_PRINTED}"
 
 
-def as_one(steps: Sequence[Step], words: Sequence[str]) -> None:
+def as_one(steps: Sequence[Step], args: Sequence[str]) -> None:
     """Replace steps by one command, in the first step."""
-    steps[0].words = words
+    steps[0].args = args
     for step in steps[1:]:
-        step.words, step.call = (), int
+        step.args, step.call = (), int
 
 
-def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> int:
+def spawn(args: Sequence[str], environment: Mapping[str, str], said: str) -> int:
     """Start a program without input, with its messages in the file `said`; return its process ID.
 
     Standard output goes to another file, named after that one.
@@ -80,7 +80,7 @@ def spawn(words: Sequence[str], environment: Mapping[str, str], said: str) -> in
         (os.POSIX_SPAWN_OPEN, 1, f"{said}{_PRINTED}", _WRITE, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, said, _WRITE, 0o600),
     ]
-    return os.posix_spawnp(words[0], list(words), environment, file_actions=actions)
+    return os.posix_spawnp(args[0], list(args), environment, file_actions=actions)
 
 
 def run_steps(
@@ -141,19 +141,19 @@ class _SideBySide:
                 self._slots.give()
                 self._start_ready()
                 return
-            words = self._with_jobs(step)
+            args = self._with_jobs(step)
             with shielded():  # on a signal, the handler must know the process
-                process = spawn(words, step.environment or self._environment, step.said)
+                process = spawn(args, step.environment or self._environment, step.said)
                 self._running[process] = step
                 self._watch(process)
 
     def _with_jobs(self, step: Step) -> Sequence[str]:
         """Return the command with its number of processes set to the slots available now."""
         if not step.jobs_option:
-            return step.words
+            return step.args
         while step.places < step.most_jobs and self._slots.take():
             step.places += 1
-        return [*step.words, f"{step.jobs_option}{step.places}"]
+        return [*step.args, f"{step.jobs_option}{step.places}"]
 
     def _watch(self, process: int) -> None:
         with suppress(OSError, AttributeError):

@@ -2,7 +2,7 @@
 
 ::
 
-    words -> the driver's plan -> jobs in a folder of this run -> result beside its name -> renamed
+    args -> the driver's plan -> jobs in a folder of this run -> result beside its name -> renamed
                   | not known                   | crashed, or a linker failed
                   v                             v
           the original command: messages, statuses and reports are the driver's own
@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import llvm_temporary_folder, question, words_for_terminal
+from offload_tool.clang.driver import llvm_temporary_folder, query_command, terminal_args
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
@@ -27,7 +27,7 @@ from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.launch.jobserver import Slots, slots_of
-from offload_tool.launch.passthrough import reason_in_words, why_unknown
+from offload_tool.launch.passthrough import reason_in_args, why_unknown
 from offload_tool.launch.scheduler import Step, as_one, run_steps
 from offload_tool.launch.write_result import (
     PLACEHOLDER_FILE,
@@ -125,8 +125,8 @@ class _Split:
         launched = self._launched(plan, steps, slots)
         if with_depfiles:
             for number, name in self._depfiles.items():
-                if _DEPFILE not in plan.jobs[number].words:
-                    plan.jobs[number].words[2:2] = [_DEPFILE, name]
+                if _DEPFILE not in plan.jobs[number].args:
+                    plan.jobs[number].args[2:2] = [_DEPFILE, name]
                 if number in launched and number not in self._listed:
                     steps.append(self._reading(len(steps), plan.jobs[number], name))
         self._run_steps(steps, slots)
@@ -160,16 +160,16 @@ class _Split:
             given, files = expand_command(self._command[1:])
         except UsageError as error:
             raise PassedThroughError(str(error)) from error
-        reason = reason_in_words([*files, *given])
+        reason = reason_in_args([*files, *given])
         if reason:
             raise PassedThroughError(reason)
         self._pinned = _cuid(given, self._environ)
         # Prepend them: the last of the user's arguments may take a value, or be "--".
         # A launcher or cluster may run passes; their driver checks no terminal.
         others = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
-        more = [] if others else words_for_terminal(self._environ)
-        words = question([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
-        asking = Step(0, (), words, said)
+        more = [] if others else terminal_args(self._environ)
+        args = query_command([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
+        asking = Step(0, (), args, said)
         try:
             run_steps([asking], Slots("one", 0), self._asking)
         except OSError as error:
@@ -200,7 +200,7 @@ class _Split:
         depfile = ""
         for number, job in enumerate(plan.jobs):
             if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
-                depfile = _taken(job.words) or depfile
+                depfile = _taken(job.args) or depfile
                 self._depfiles[number] = f"{self._folder}/{number}.d"
         last = plan.jobs[-1]
         last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
@@ -233,7 +233,7 @@ class _Split:
             why_not_launched,
         )
 
-        words = [*self._command, *self._pinned]
+        args = [*self._command, *self._pinned]
         where = "launcher" if cluster is None else "cluster"
         passes = plan.passes_in(self._folder)
         wanted = {}
@@ -244,9 +244,9 @@ class _Split:
                 self._say(f"{jobs[0].target}: without the {where}: {reason}")
             elif cluster is None or cluster.may_run(jobs[0]):
                 if cluster is not None:
-                    words = cluster.with_language(words)
-                command = command_of_pass(words, jobs[0], jobs[-1].output)
-                asking = Step(first, (), question(command), f"{self._folder}/{first}.asked")
+                    args = cluster.with_language(args)
+                command = command_of_pass(args, jobs[0], jobs[-1].output)
+                asking = Step(first, (), query_command(command), f"{self._folder}/{first}.asked")
                 wanted[first] = (numbers, jobs, command, asking)
         self._say_left(plan, {numbers[0] for numbers in passes}, where)
         run_steps([row[-1] for row in wanted.values()], slots, self._asking)
@@ -279,11 +279,11 @@ class _Split:
 
         jobs, depfile = [plan.jobs[number] for number in numbers], self._depfiles[numbers[0]]
         try:
-            words, more = command_for_ccache(jobs, depfile, plan.version, self._environ)
+            args, more = command_for_ccache(jobs, depfile, plan.version, self._environ)
         except OSError as error:
             return str(error)
         steps[0].environment = more
-        as_one(steps, [*shlex.split(launcher), *words])
+        as_one(steps, [*shlex.split(launcher), *args])
         self._listed.add(numbers[0])
         return ""
 
@@ -312,14 +312,14 @@ class _Split:
 
     def _step(self, plan: DriverPlan, number: int) -> Step:
         job = plan.jobs[number]
-        step = Step(number, job.needs, job.words, f"{self._folder}/{number}.said")
+        step = Step(number, job.needs, job.args, f"{self._folder}/{number}.said")
         step.wanted_after_failure = job.target == HOST
         if job.sort == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.sort == "bundler":
-            write = writer_of(job.words, self._environ)
+            write = writer_of(job.args, self._environ)
             if write is not None:
-                step.words, step.call = (), partial(_called, write, OffloadError)
+                step.args, step.call = (), partial(_called, write, OffloadError)
         return step
 
     def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
@@ -345,7 +345,7 @@ class _Split:
         for step in passes:
             job = plan.jobs[step.number]
             if step.status != _FAILED or job.sort != "cc1":
-                raise PassedThroughError(f"'{job.words[0]}' failed: status {step.status}")
+                raise PassedThroughError(f"'{job.args[0]}' failed: status {step.status}")
         if failed and not passes:
             raise PassedThroughError("what a pass reads could not be listed")
         return _FAILED if passes else 0
@@ -367,7 +367,7 @@ class _Split:
         return joined_messages(host, devices)
 
     def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
-        phony = any("-MP" in job.words for job in plan.jobs)
+        phony = any("-MP" in job.args for job in plan.jobs)
         host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
         try:
             devices = [_depfile_text(name) for n, name in self._depfiles.items() if n != host]
@@ -388,28 +388,28 @@ def _depfile_text(name: str) -> bytes:
     return b""
 
 
-def _cuid(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Return the option with this compile's ID, which the driver would derive from its arguments.
 
     It must not depend on other targets, since each target's code contains it. Nor may it depend on
     the working directory if ccache shares results between folders.
     """
-    if any(does(word, CUID) for word in words):
+    if any(does(arg, CUID) for arg in args):
         return []
     from offload_tool.io.file_digests import digest_of
 
     kept = [os.getcwd()]
     before = ""
-    for word in words:
-        about_targets = does(word, TARGETS) or _FOR_TARGET in (word[:9], before[:9])
+    for arg in args:
+        about_targets = does(arg, TARGETS) or _FOR_TARGET in (arg[:9], before[:9])
         value_of_depfile = does(before, DEPFILE) and takes_next(before)
-        if not (about_targets or does(word, DEPFILE) or value_of_depfile):
-            kept.append(word)
-        before = word
+        if not (about_targets or does(arg, DEPFILE) or value_of_depfile):
+            kept.append(arg)
+        before = arg
     if environ.get("CCACHE_BASEDIR") and environ.get("OFFLOAD_LAUNCHER"):
         from offload_tool.launch.launcher_commands import relative_to_build
 
-        kept = [relative_to_build(word, environ) for word in kept]
+        kept = [relative_to_build(arg, environ) for arg in kept]
     digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
     return [f"-cuid={digest[:16]}"]
 
@@ -422,13 +422,13 @@ def _called(call: Callable[[], None], error_type: type[OffloadError]) -> int:
     return 0
 
 
-def _taken(words: list[str]) -> str:
+def _taken(args: list[str]) -> str:
     """Remove the depfile from a command; return the last one's name, or ""."""
     name = ""
-    while _DEPFILE in words:
-        at = words.index(_DEPFILE)
-        name = words[at + 1]
-        del words[at : at + 2]
+    while _DEPFILE in args:
+        at = args.index(_DEPFILE)
+        name = args[at + 1]
+        del args[at : at + 2]
     return name
 
 

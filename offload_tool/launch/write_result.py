@@ -45,7 +45,7 @@ _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")
 
 
-def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
+def writer_of(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
     """Return the function that writes a bundler command's bundle; None if its program must do it.
 
     The function raises OffloadError if the bundle cannot be written.
@@ -53,8 +53,8 @@ def writer_of(words: Sequence[str], environ: Mapping[str, str]) -> Callable[[], 
     if any(name.startswith(_VARIABLES) for name in environ):
         return None
     given: dict[str, list[str]] = {}
-    for word in words[1:]:
-        option, _, value = word.partition("=")
+    for arg in args[1:]:
+        option, _, value = arg.partition("=")
         given.setdefault(option, []).append(value)
     entries = given.get("-targets", [""])[-1].split(",")
     inputs, outputs = given.get("-input", []), given.get("-output", [])
@@ -89,10 +89,10 @@ def can_wait(job: DriverJob) -> bool:
     """Return True if a job is a host pass whose object can get the device code later."""
     return (
         job.sort == "cc1"
-        and "-emit-obj" in job.words
+        and "-emit-obj" in job.args
         and len(job.needs) == 1
         and len(job.embedded()) == 1
-        and not any(word.startswith("-flto") for word in job.words)
+        and not any(arg.startswith("-flto") for arg in job.args)
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.environment import Surroundings
-from offload_tool.io.paths import beside
+from offload_tool.io.paths import sibling
 
 
 def manifest_path(output: str) -> str:
     """Return the name of the hidden file next to an output that holds its manifest."""
-    return beside(output, ".manifest")
+    return sibling(output, ".manifest")
 
 
 class Work(NamedTuple):

@@ -22,8 +22,8 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from offload_tool.clang.argument_files import all_words, possible_files
-from offload_tool.io.file_digests import by_look, content_of, look_at
+from offload_tool.clang.argument_files import all_args, possible_files
+from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat
 from offload_tool.toolchain.identity import has_configuration
 
 # For lower-case text. Each begins with a dot or a word, which is fast to find.
@@ -80,15 +80,15 @@ def lets_assembler_read(text: bytes) -> bool:
 
 
 def assembler_reads(
-    files: Iterable[str], folders: Sequence[str], words: Iterable[str] = ()
+    files: Iterable[str], folders: Sequence[str], args: Iterable[str] = ()
 ) -> list[str]:
     """Return the files that statements in `files` read, recursively.
 
-    The search covers the working directory and `folders`. `words` are the command's arguments.
+    The search covers the working directory and `folders`. `args` are the command's arguments.
 
     :raises UnknownReadsError: a file is not known.
     """
-    _see_that_none_says_so(tuple(words))
+    _see_that_none_says_so(tuple(args))
     waiting = list(files)
     seen = set(waiting)
     found: list[str] = []
@@ -107,17 +107,17 @@ def assembler_reads(
     return found
 
 
-def _see_that_none_says_so(words: tuple[str, ...]) -> None:
+def _see_that_none_says_so(args: tuple[str, ...]) -> None:
     """Check that no macro of a command, nor of a file that it names, is such a statement.
 
     :raises UnknownReadsError: one is.
     """
-    for word in all_words(words):
-        if lets_assembler_read(os.fsencode(word)):
-            raise UnknownReadsError(word)
-    if has_configuration(words):
-        for name in possible_files(words):
-            look = look_at(name)
+    for arg in all_args(args):
+        if lets_assembler_read(os.fsencode(arg)):
+            raise UnknownReadsError(arg)
+    if has_configuration(args):
+        for name in possible_files(args):
+            look = file_stat(name)
             if look is not None and look.size < _LARGEST and _names_in(name):
                 raise UnknownReadsError(name)
 
@@ -133,7 +133,7 @@ def _names_in(file: str) -> tuple[bytes, ...]:
     return names
 
 
-@by_look
+@cached_by_stat
 def _names_as_written(file: str) -> tuple[bytes, ...] | None:
     return _names(content_of(file))
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import CONFIGURATION, does
-from offload_tool.io.file_digests import by_look, content_of, is_of_system
+from offload_tool.io.file_digests import cached_by_stat, content_of, is_of_system
 
 # Compiled on first use: the check of an unchanged build needs none.
 _NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
@@ -76,10 +76,10 @@ class _UnknownNameError(Exception):
     """A name is not spelled out anywhere."""
 
 
-def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], bool]:
+def asked_names(read: Sequence[str], args: Iterable[str]) -> tuple[list[str], bool]:
     """Return the names that the files test, and whether there may be more.
 
-    `words` are the command's arguments, which may define macros.
+    `args` are the command's arguments, which may define macros.
     """
     asked = [(path, asked_in(path)) for path in read]
     names = [name for _, found in asked for name in found.names]
@@ -92,7 +92,7 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
     if not (made or macros or wrappers):
         return names, False
     try:
-        definitions = _Definitions(read, words)
+        definitions = _Definitions(read, args)
         for name in made:
             definitions.check(name)
         for macro in macros:
@@ -107,25 +107,25 @@ def asked_names(read: Sequence[str], words: Iterable[str]) -> tuple[list[str], b
 class _Definitions:
     """The macros of some files and a command."""
 
-    def __init__(self, read: Sequence[str], words: Iterable[str]) -> None:
+    def __init__(self, read: Sequence[str], args: Iterable[str]) -> None:
         self._read = read
         self._bodies: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for path in read:
             for name, parameters, body in _definitions_in(path):
                 self._bodies.setdefault(name, []).append((parameters, body))
         before = ""
-        for word in all_words(words):
-            if does(word, CONFIGURATION):
+        for arg in all_args(args):
+            if does(arg, CONFIGURATION):
                 raise _UnknownNameError  # it may define macros
-            given = word if before == "-D" else word[2:] if word.startswith("-D") else ""
+            given = arg if before == "-D" else arg[2:] if arg.startswith("-D") else ""
             name, _, body = given.encode(errors="surrogateescape").partition(b"=")
             if name:
                 self._bodies.setdefault(name, []).append((b"", body))
-            before = word
+            before = arg
 
     def check(self, name: bytes) -> None:
         """Check that no macro is expanded in a name."""
-        if any(word in self._bodies for word in re.findall(_WORD, name)):
+        if any(arg in self._bodies for arg in re.findall(_WORD, name)):
             raise _UnknownNameError
 
     def names_of(self, macro: bytes, depth: int = _MOST_NAMES_OF_NAMES) -> Iterator[str]:
@@ -154,7 +154,7 @@ class _Definitions:
                 yield _decoded(quoted or spelled)
 
 
-@by_look
+@cached_by_stat
 def asked_in(path: str) -> AskedNames:
     """Return the names that a file tests."""
     text = _text(path)
@@ -164,7 +164,7 @@ def asked_in(path: str) -> AskedNames:
 _NOTHING = AskedNames(b"", b"")
 
 
-@by_look
+@cached_by_stat
 def _definitions_in(path: str) -> tuple[tuple[bytes, bytes, bytes], ...]:
     """Return the macros that a file defines: name, parameters, body."""
     found = []
@@ -175,7 +175,7 @@ def _definitions_in(path: str) -> tuple[tuple[bytes, bytes, bytes], ...]:
     return tuple(found)
 
 
-@by_look
+@cached_by_stat
 def _uses_in(path: str, macro: bytes) -> tuple[tuple[bytes, bytes], ...]:
     """Return a macro's arguments in a file: quoted, in angles; both empty if unknown."""
     text = _text(path)

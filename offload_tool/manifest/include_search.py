@@ -22,7 +22,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import Fingerprints
@@ -75,18 +75,18 @@ def _searched(
 def expected_lookups(
     read: Sequence[str],
     folders: Iterable[str],
-    words: Sequence[str],
+    args: Sequence[str],
     prints: Fingerprints,
 ) -> Lookups:
     """Return the possible lookups of a pass that has read the files `read`, as spelled by clang.
 
-    `folders` is its search path. `words` are its command's arguments: macros that they define may
+    `folders` is its search path. `args` are its command's arguments: macros that they define may
     name files.
     """
     beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
     places = tuple(dict.fromkeys([*folders, *beside]))
-    asked, unknown = asked_names(read, words)
-    unknown = unknown or any(does(word, HEADERS) for word in all_words(words))
+    asked, unknown = asked_names(read, args)
+    unknown = unknown or any(does(arg, HEADERS) for arg in all_args(args))
     unknown = unknown or any(map(os.path.isfile, places))  # header maps
     absolute = [name for name in asked if name.startswith("/")]
     names = dict.fromkeys([*asked, *map(posixpath.basename, absolute)])
@@ -119,7 +119,7 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
     found = found_in(lookups.folders, lookups.names, prints)
     if lookups.outside:
         folders = lookups.folders
-        once = tuple(name for name in folders if is_outside(name) and prints.looks_once(name))
+        once = tuple(name for name in folders if is_outside(name) and prints.lists_once(name))
         now = tuple(name for name in folders if name not in once)
         found |= found_in(now, lookups.outside, prints)
         found |= prints.once(

@@ -38,23 +38,23 @@ class PassReads(NamedTuple):
 
 
 def reads_of(
-    listed: Sequence[str], folders: Sequence[str], words: Sequence[str], prints: Fingerprints
+    listed: Sequence[str], folders: Sequence[str], args: Sequence[str], prints: Fingerprints
 ) -> PassReads:
     """Return the files and lookups of a pass whose depfile lists `listed`.
 
     `folders` is its search path, () if unknown. A file of the assembler may appear in an earlier
     directory, like a header.
     """
-    lookups = expected_lookups(listed, folders, words, prints)
+    lookups = expected_lookups(listed, folders, args, prints)
     untold = ""
     found: list[str] = []
     try:
-        found = assembler_reads(listed, lookups.folders, words)
+        found = assembler_reads(listed, lookups.folders, args)
     except UnknownReadsError as error:
         untold = str(error)
     files = list(dict.fromkeys([*listed, *found]))
     if found:
-        lookups = expected_lookups(files, ["", *folders], words, prints)
+        lookups = expected_lookups(files, ["", *folders], args, prints)
     if not folders:
         lookups = lookups._replace(unknown=True)
     return PassReads(files, lookups, untold, bool(found))
@@ -64,7 +64,7 @@ def confirmed_by(
     listed: list[str] | None,
     record: PassRecord,
     judgement: Judgement,
-    words: Sequence[str],
+    args: Sequence[str],
     prints: Fingerprints,
     reads: Callable[[list[str]], PassReads],
     more: Iterable[str] = (),
@@ -77,7 +77,7 @@ def confirmed_by(
     if listed is None:
         return None
     try:
-        found = assembler_reads(listed, record.lookups.folders, words)
+        found = assembler_reads(listed, record.lookups.folders, args)
     except UnknownReadsError:
         return None
     read = [*listed, *found, *more]
@@ -139,32 +139,32 @@ def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str]
     return names if posixpath.normpath(source) in known else None
 
 
-def general_words(words: Iterable[str], without: Collection[str]) -> list[str]:
+def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
     """Return a compile's arguments that are the same for all sources.
 
-    `words` have no flags that write a depfile. Inputs and output (`without`), the source's ID, and
+    `args` have no flags that write a depfile. Inputs and output (`without`), the source's ID, and
     macros are left out.
     """
     found: list[str] = []
     before = ""
-    for word in words:
+    for arg in args:
         passed_on = before.startswith("-X")  # to the front end: the two are one option
-        if word.startswith("-cuid="):
+        if arg.startswith("-cuid="):
             found.append("-cuid=0")
         elif passed_on or not (
-            word in without or word == "-o" or word.startswith("-D") or before == "-D"
+            arg in without or arg == "-o" or arg.startswith("-D") or before == "-D"
         ):
-            found.append(word)
-        before = word
+            found.append(arg)
+        before = arg
     return found
 
 
-def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
-    """Restore backslashes in the names of a depfile; `words` is the command.
+def with_backslashes(names: Iterable[str], args: Iterable[str]) -> list[str]:
+    """Restore backslashes in the names of a depfile; `args` is the command.
 
     If a name may mean two files, both are returned.
     """
-    spelled = {_written(each): each for word in words if "\\" in word for each in _spellings(word)}
+    spelled = {_written(each): each for arg in args if "\\" in arg for each in _spellings(arg)}
     found: dict[str, None] = {}
     for name in names:
         meant = [each for each in _meant(name, spelled) if os.path.exists(each)]
@@ -175,10 +175,10 @@ def with_backslashes(names: Iterable[str], words: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _spellings(word: str) -> Iterator[str]:
+def _spellings(arg: str) -> Iterator[str]:
     """Yield the names in an argument that hold backslashes, and their directories."""
-    attached = filter(word.startswith, beginnings(FOLDER | FILE_BEHIND))
-    for name in (word, word.partition("=")[2], *(word[len(option) :] for option in attached)):
+    attached = filter(arg.startswith, beginnings(FOLDER | FILE_BEHIND))
+    for name in (arg, arg.partition("=")[2], *(arg[len(option) :] for option in attached)):
         folder = os.path.dirname(name)
         yield from (each for each in (name, folder) if "\\" in each)
 

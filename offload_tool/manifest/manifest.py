@@ -41,11 +41,11 @@ from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
+    FileStat,
     Fingerprints,
-    Look,
     digest_of,
+    file_stat,
     identity,
-    look_at,
 )
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.race_check import Meanwhile, Start
@@ -206,8 +206,8 @@ def judge(
         return Judgement(State.OUTDATED, "it has no manifest of an earlier compile")
     for part in sorted({*key, *record.key}):
         if key.get(part) != record.key.get(part):
-            words = _words_changed(part, record.key.get(part, ""), key.get(part, ""))
-            return Judgement(State.OUTDATED, f"{part} changed{words}")
+            args = _args_changed(part, record.key.get(part, ""), key.get(part, ""))
+            return Judgement(State.OUTDATED, f"{part} changed{args}")
     damage = _damage(record, prints, output) if output is not None else ""
     if damage:
         return Judgement(State.OUTDATED, damage)
@@ -229,23 +229,23 @@ def judge(
     return Judgement(State.CURRENT)
 
 
-def _words_changed(part: str, before: str, now: str) -> str:
+def _args_changed(part: str, before: str, now: str) -> str:
     """Return the arguments that two commands do not share; "" for other parts of a key."""
     if not part.endswith(" command") or not before or not now:
         return ""
-    old, new = _words_of(before), _words_of(now)
+    old, new = _args_of(before), _args_of(now)
     lists = {
-        "without": [word for word in old if word not in new],
-        "with": [word for word in new if word not in old],
+        "without": [arg for arg in old if arg not in new],
+        "with": [arg for arg in new if arg not in old],
     }
-    parts = [f"{how} {', '.join(words[:_NAMED])}" for how, words in lists.items() if words]
+    parts = [f"{how} {', '.join(args[:_NAMED])}" for how, args in lists.items() if args]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _words_of(text: str) -> list[str]:
+def _args_of(text: str) -> list[str]:
     """Return the arguments of a command: a list in JSON, or a digest and the command's text."""
-    words: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
-    return words
+    args: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
+    return args
 
 
 def _to_be_looked_at(
@@ -261,7 +261,7 @@ def _to_be_looked_at(
     def is_as_it_was() -> bool:
         return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
 
-    if all(map(prints.looks_once, outside.folders)) and prints.once(outside, is_as_it_was):
+    if all(map(prints.lists_once, outside.folders)) and prints.once(outside, is_as_it_was):
         return inputs.own
     return inputs
 
@@ -282,7 +282,7 @@ def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
     if found != record.output:
         return "it is not the file that was made"
     for name, digest in record.beside.items():
-        if look_at(name) is None or (digest and prints.digest(name) != digest):
+        if file_stat(name) is None or (digest and prints.digest(name) != digest):
             return f"'{name}' is not the file that was made"
     return ""
 
@@ -335,7 +335,7 @@ def record_pass_result(
     inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
     # The pass may have looked for a file before it appeared.
     present = tuple(filter(meanwhile.was_there, lookups.present))
-    made, look = prints.digest(output), look_at(output)
+    made, look = prints.digest(output), file_stat(output)
     if look is not None:
         prints.note(output, look, made)
     return PassRecord(
@@ -392,7 +392,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
         out.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, Look]:
+def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, FileStat]:
     """Return the known stat() records of files with just these digests."""
     found = {}
     for name, digest in digests.items():
@@ -469,7 +469,7 @@ def _believe(
     for name, numbers in looks.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
-            prints.believe(name or output, Look(*map(int, numbers)), digest)
+            prints.believe(name or output, FileStat(*map(int, numbers)), digest)
 
 
 def _named(key: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from offload_tool.clang.argument_files import (
-    all_words,
+    all_args,
     finds_libraries,
     include_folders,
     options_of,
@@ -39,7 +39,7 @@ from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.manifest import Work, manifest_path
 from offload_tool.manifest.include_search import Lookups
-from offload_tool.manifest.inputs import PassReads, confirmed_by, general_words, reads_of
+from offload_tool.manifest.inputs import PassReads, confirmed_by, general_args, reads_of
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
@@ -79,18 +79,18 @@ class Recorded:
 
         They are not with further outputs, or with libraries that a linker searches for.
         """
-        words = all_words(self._work.command)
-        if not self._work.tells_all or any(does(word, WRITES_FILES) for word in words):
+        args = all_args(self._work.command)
+        if not self._work.tells_all or any(does(arg, WRITES_FILES) for arg in args):
             return False
-        if finds_libraries(words):
+        if finds_libraries(args):
             return False
-        return self._work.preprocess is not None or not any(does(word, LIBRARY) for word in words)
+        return self._work.preprocess is not None or not any(does(arg, LIBRARY) for arg in args)
 
     def _named_files(self) -> list[str]:
-        words = options_of(self._work.command)
+        args = options_of(self._work.command)
         own = {self._work.output, *self._work.given}
-        general = general_words(self._work.command, own)
-        named = (*possible_files(words), *configuring_files(general, self._work.environment))
+        general = general_args(self._work.command, own)
+        named = (*possible_files(args), *configuring_files(general, self._work.environment))
         return [name for name in dict.fromkeys(named) if name not in own and os.path.isfile(name)]
 
     def _key(self, read: Iterable[str], named: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ class Recorded:
             "a variable that the compiler reads": json.dumps(variables),
             "the list of files that its command names": json.dumps(named),
             "the folder of the build": json.dumps(folder),
-            "the processor of this machine": processor_of(all_words(work.command)),
+            "the processor of this machine": processor_of(all_args(work.command)),
             "the list of libraries that the compiler links in": json.dumps(work.libraries),
             "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
         }
@@ -119,8 +119,8 @@ class Recorded:
         judgement = judge(record, key, self._prints, self._work.output)
         self._why = judgement.reason
         if judgement.state is State.UNSURE and self._work.preprocess is not None:
-            read, words, more = self._work.preprocess(), self._work.command, self._all(())
-            surer = confirmed_by(read, record, judgement, words, self._prints, self._reads_of, more)
+            read, args, more = self._work.preprocess(), self._work.command, self._all(())
+            surer = confirmed_by(read, record, judgement, args, self._prints, self._reads_of, more)
             if surer is None:
                 return None
             self._write(surer)
@@ -147,7 +147,7 @@ class Recorded:
     def folders_before(self) -> tuple[str, ...]:
         """Return the search directories of the run, as far as they are known before it."""
         known = self.before.lookups.folders if self.before else ()
-        flagged = include_folders(all_words(self._work.command))
+        flagged = include_folders(all_args(self._work.command))
         files = map(os.path.dirname, self.inputs_before())
         return tuple(dict.fromkeys([*flagged, *files, *known]))
 

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from offload_tool.errors import FileError
 from offload_tool.io.file_digests import (
     CHANGED,
+    FileStat,
     Fingerprints,
-    Look,
+    file_stat,
     identity,
     is_of_system,
-    look_at,
     make_marker,
 )
 
@@ -33,7 +33,7 @@ class Start(NamedTuple):
 
     moment: int
     """Nanoseconds: the ctime of a file that was made at that moment."""
-    looks: Mapping[str, Look]
+    looks: Mapping[str, FileStat]
     """The stat() records of files: ctime alone does not order a change just before that moment."""
     digests: Mapping[str, str] = MappingProxyType({})
     """Digests of possible inputs: a new hard link changes a file's times, but not its content."""
@@ -46,7 +46,7 @@ class Start(NamedTuple):
 
         :raises FileError: the file cannot be written.
         """
-        looks = {name: look for name in files if (look := look_at(name)) is not None}
+        looks = {name: look for name in files if (look := file_stat(name)) is not None}
         known = {name: identity(name or ".") for name in folders}
         try:
             return cls(make_marker(marker), looks, folders=known)
@@ -66,11 +66,11 @@ class Meanwhile:
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
         """Return the digest of a file as the pass has read it; `CHANGED` if that is not certain."""
-        look = look_at(name)
+        look = file_stat(name)
         if look is None:
             return CHANGED
         found = prints.digest(name, look)
-        if look_at(name) != look or not found:
+        if file_stat(name) != look or not found:
             return CHANGED
         start = self._start
         is_old = look.changed < start.moment or start.looks.get(name) == look
@@ -87,7 +87,7 @@ class Meanwhile:
 
     def was_written_to(self, name: str) -> bool:
         """Return whether a file may have been replaced, with equal content or not."""
-        return not self._is_old(name) and self._start.looks.get(name) != look_at(name)
+        return not self._is_old(name) and self._start.looks.get(name) != file_stat(name)
 
     def was_there(self, name: str) -> bool:
         """Return whether a file that exists now certainly existed when the pass began.
@@ -97,7 +97,7 @@ class Meanwhile:
         return self._is_old(name) and not self._came(name.rpartition("/")[0])
 
     def _is_old(self, name: str) -> bool:
-        look = look_at(name)
+        look = file_stat(name)
         return (
             look is not None
             and look.changed < self._start.moment

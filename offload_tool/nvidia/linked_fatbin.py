@@ -89,8 +89,8 @@ def compile_registration(
         text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
         source.write_text(text, encoding="utf-8")
         flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source)]
-        words = [*command, *flags, "-o", f"{folder}/registration.o"]
-        make("the object that registers CUDA code", words, environment)
+        args = [*command, *flags, "-o", f"{folder}/registration.o"]
+        make("the object that registers CUDA code", args, environment)
 
 
 def embed_fat_binaries(
@@ -114,8 +114,8 @@ def embed_fat_binaries(
             names.append(str(name))
         text = folder / "fatbin.s"
         text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
-        words = [*command, "-c", str(text), "-o", f"{folder}/fatbin.o"]
-        make("the object with the fat binaries of CUDA", words, environment)
+        args = [*command, "-c", str(text), "-o", f"{folder}/fatbin.o"]
+        make("the object with the fat binaries of CUDA", args, environment)
 
 
 def write_linked_cuda(

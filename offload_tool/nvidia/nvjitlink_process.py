@@ -47,8 +47,8 @@ def _log(library: Any, handle: Any, which: str) -> str:
 
 def _link(library: Any, options: list[str], files: list[str], output: str) -> None:
     handle = ctypes.c_void_p()
-    words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    _call(library, "nvJitLinkCreate", ctypes.byref(handle), len(options), words)
+    args = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    _call(library, "nvJitLinkCreate", ctypes.byref(handle), len(options), args)
     try:
         for name in files:
             data = Path(name).read_bytes()
@@ -72,17 +72,17 @@ def _link(library: Any, options: list[str], files: list[str], output: str) -> No
 
 def main(arguments: list[str]) -> int:
     """Run the command line above; return 0, or 1 with the reason on standard error."""
-    name, *words = arguments
+    name, *args = arguments
     try:
         library = ctypes.CDLL(name)
-        if words == ["--version"]:
+        if args == ["--version"]:
             sys.stdout.write(f"{_version(library)}\n")
             return 0
-        at = words.index("-o")
-        output = words[at + 1]
-        rest = words[:at] + words[at + 2 :]
-        options = [word for word in rest if word.startswith("-")]
-        _link(library, options, [word for word in rest if not word.startswith("-")], output)
+        at = args.index("-o")
+        output = args[at + 1]
+        rest = args[:at] + args[at + 2 :]
+        options = [arg for arg in rest if arg.startswith("-")]
+        _link(library, options, [arg for arg in rest if not arg.startswith("-")], output)
     except (OSError, AttributeError, ValueError, KeyError, _FailedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

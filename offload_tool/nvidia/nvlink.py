@@ -24,13 +24,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from offload_tool.clang.driver import ask
+from offload_tool.clang.driver import query
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
@@ -55,7 +55,7 @@ class NvLinker:
         return [f"-arch={processor}", *([] if NVJITLINK in self.command else ["-m64"])]
 
 
-@remembered(16)
+@memoized(16)
 def find_nvlink(named: str, toolkit: str, ptxas: str) -> NvLinker:
     """Find a device linker: the one `named` (program or library), else one on this machine.
 
@@ -107,15 +107,15 @@ def link_cubins(
         named = [*named_inputs(inputs, folder, _suffix)]
         made = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries
-        answer = ask([*linker, *named, *first, "-o", str(made)], environment)
-        if answer.status and not first and _ASKS_FOR_RUNTIME in answer.errors:
-            answer = ask([*linker, *named, *libraries, "-o", str(made)], environment)
-        if answer.status or not made.is_file():
-            said = (answer.errors + answer.output).strip().replace(f"{folder}/", "")
+        result = query([*linker, *named, *first, "-o", str(made)], environment)
+        if result.status and not first and _ASKS_FOR_RUNTIME in result.errors:
+            result = query([*linker, *named, *libraries, "-o", str(made)], environment)
+        if result.status or not made.is_file():
+            said = (result.errors + result.output).strip().replace(f"{folder}/", "")
             if _ASKS_FOR_RUNTIME in said and not libraries:
                 said += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
             raise CompilerError(f"{_name(linker)} cannot link '{output}':\n{said}")
-        sys.stderr.write(answer.errors.replace(f"{folder}/", ""))
+        sys.stderr.write(result.errors.replace(f"{folder}/", ""))
 
 
 def named_inputs(

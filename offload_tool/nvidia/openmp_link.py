@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from offload_tool.clang.driver import ask, response_text
+from offload_tool.clang.driver import query, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath
 from offload_tool.nvidia.nvlink import named_inputs
@@ -66,14 +66,14 @@ def link_bitcode(
                 f"'{output}': there is nothing to link: all archives are empty; "
                 "build them for this target"
             )
-        words = [word for path in modules[1:] for word in ("-mlink-bitcode-file", path)]
-        words += [word for path in own for word in ("-mlink-builtin-bitcode", path)]
+        args = [arg for path in modules[1:] for arg in ("-mlink-bitcode-file", path)]
+        args += [arg for path in own for arg in ("-mlink-builtin-bitcode", path)]
         response = folder / "arguments"
-        response.write_bytes(response_text(flag for word in words for flag in ("-Xclang", word)))
+        response.write_bytes(response_text(flag for arg in args for flag in ("-Xclang", arg)))
         made = ["-o", f"{folder}/linked.ptx"]
-        answer = ask([*command, f"@{response}", *made, "-x", "ir", modules[0]], environment)
-        if answer.status:
-            said = answer.errors.strip().replace(f"{folder}/", "")
+        result = query([*command, f"@{response}", *made, "-x", "ir", modules[0]], environment)
+        if result.status:
+            said = result.errors.strip().replace(f"{folder}/", "")
             raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{said}")
 
 

@@ -117,26 +117,26 @@ def dependency_flags(depfile: str) -> list[str]:
 
     They go to the front end, as the driver ignores ``-MD -MF`` in device-only HIP jobs.
     """
-    words = ["-dependency-file", depfile, "-MT", "object"]
+    args = ["-dependency-file", depfile, "-MT", "object"]
     # One argument: sccache does not cache commands with an unknown option after -Xclang.
-    return [*(flag for word in words for flag in ("-Xclang", word)), "-Xclang=-sys-header-deps"]
+    return [*(flag for arg in args for flag in ("-Xclang", arg)), "-Xclang=-sys-header-deps"]
 
 
-def depfile_in(words: Sequence[str]) -> str | None:
+def depfile_in(args: Sequence[str]) -> str | None:
     """Return the depfile that `dependency_flags` in a command name; None without them."""
-    for at, word in enumerate(words):
+    for at, arg in enumerate(args):
         if (
-            word == "-dependency-file"
-            and [*words[at - 1 : at + 5]] == dependency_flags(words[at + 2])[:6]
+            arg == "-dependency-file"
+            and [*args[at - 1 : at + 5]] == dependency_flags(args[at + 2])[:6]
         ):
-            return words[at + 2]
+            return args[at + 2]
     return None
 
 
-def without_dependency_flags(words: Sequence[str], depfile: str) -> list[str]:
+def without_dependency_flags(args: Sequence[str], depfile: str) -> list[str]:
     """Return a command without the flags of `dependency_flags`, if it has them."""
     row = dependency_flags(depfile)
-    for at in range(len(words) - len(row) + 1):
-        if [*words[at : at + len(row)]] == row:
-            return [*words[:at], *words[at + len(row) :]]
-    return [*words]
+    for at in range(len(args) - len(row) + 1):
+        if [*args[at : at + len(row)]] == row:
+            return [*args[:at], *args[at + len(row) :]]
+    return [*args]

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask, jobs_of, plan_of
+from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -135,39 +135,39 @@ def cubin_arguments(processor: str, *, rdc: bool) -> list[str]:
     return ["-m64", f"--gpu-name={processor}", *(["--compile-only"] if rdc else [])]
 
 
-@remembered(256)
-def ptxas_flags(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+@memoized(256)
+def ptxas_flags(args: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the flags that clang's driver gives ``ptxas`` in a compile to a cubin.
 
-    `words` are those of a device pass to PTX, without input and output: its options for
+    `args` are those of a device pass to PTX, without input and output: its options for
     optimization, debugging and ``-Xcuda-ptxas`` become ``-O2``, ``-lineinfo``, ... The driver's
     plan has the flags. The result is empty if the driver rejects the command, as the pass then
     fails. Source: clang 19.1.7 and 22.1.8, observed.
     """
-    from offload_tool.toolchain.driver_cache import kept_words
+    from offload_tool.toolchain.driver_cache import cached_args
 
-    pairs = zip(("", *words), words, strict=False)
-    command = [word for before, word in pairs if word != "-S" or before.startswith("-X")]
+    pairs = zip(("", *args), args, strict=False)
+    command = [arg for before, arg in pairs if arg != "-S" or before.startswith("-X")]
     command += ["-c", os.devnull]
 
     def find() -> list[str]:
-        for job in jobs_of(plan_of(command, environment)):
+        for job in jobs_of(query_plan(command, environment)):
             if _OUTPUT in job and _PROCESSOR in job:
                 return _own_flags(job)
         return []
 
-    return tuple(kept_words("flags of ptxas", command, environment, find))
+    return tuple(cached_args("flags of ptxas", command, environment, find))
 
 
 def _own_flags(job: Sequence[str]) -> list[str]:
     """Return the flags of a ptxas job except those of `cubin_arguments`, and files."""
     at, name = job.index(_OUTPUT), job.index(_PROCESSOR)
-    before = [word for word in (*job[1:name], *job[name + 2 : at]) if word != "-m64"]
+    before = [arg for arg in (*job[1:name], *job[name + 2 : at]) if arg != "-m64"]
     behind = job[at + 3 :]  # the output, and the one input
     return [*before, *(behind[:-1] if behind[-1:] == ["-c"] else behind)]
 
 
-@remembered(8)
+@memoized(8)
 def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     """Find ``ptxas``: the command `named`, else in the directory `toolkit`, on PATH, in a wheel.
 
@@ -190,14 +190,14 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     return Ptxas(found[0], identity_text([f"ptxas {found[1]}", *programs]))
 
 
-@remembered(8)
+@memoized(8)
 def _processors_of(ptxas: Ptxas) -> frozenset[str]:
     """Return the processors that ``ptxas --help`` lists; none if its format is unknown.
 
     Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
     """
     try:
-        said = ask([*ptxas.command, "--help"]).output
+        said = query([*ptxas.command, "--help"]).output
     except CompilerError:
         return frozenset()
     return frozenset(re.findall(r"'(sm_\d+[af]?)'", said))

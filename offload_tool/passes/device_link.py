@@ -50,8 +50,8 @@ def link_arguments(device: CompileTarget, kind: str) -> list[str]:
     return arguments
 
 
-def level_arguments(words: Sequence[str]) -> list[str]:
+def level_arguments(args: Sequence[str]) -> list[str]:
     """Return lld's arguments for the last ``-O`` of a program's link, as clang's driver does."""
-    levels = [word[2:] for word in words if re.fullmatch(r"-O\w*", word)]
+    levels = [arg[2:] for arg in args if re.fullmatch(r"-O\w*", arg)]
     level = _LEVELS.get(levels[-1], levels[-1]) if levels else ""
     return [f"-plugin-opt=O{level}", f"--lto-CGO{level}"] if level else []

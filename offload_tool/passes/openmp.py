@@ -17,14 +17,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import Answer, ask
+from offload_tool.clang.driver import QueryResult, query
 from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
@@ -97,12 +97,12 @@ def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[
             flags.append(ptx_flag(device.name))
     else:
         flags += ["-fPIC"]
-    words = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
-    words += ["-fopenmp-host-ir-file-path", host_ir]
-    return flags + [flag for word in words for flag in ("-Xclang", word)]
+    args = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
+    args += ["-fopenmp-host-ir-file-path", host_ir]
+    return flags + [flag for arg in args for flag in ("-Xclang", arg)]
 
 
-@remembered(16)
+@memoized(16)
 def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
     """Return the flags that give a device pass the host's headers, through OpenMP's wrappers.
 
@@ -118,7 +118,7 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
         flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
     report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).errors
     folders = searched_folders(report, toolchain.clang[0])
-    return (*flags, *(word for folder in folders for word in ("-isystem", folder)))
+    return (*flags, *(arg for folder in folders for arg in ("-isystem", folder)))
 
 
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
@@ -127,14 +127,14 @@ def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
     return ["-fopenmp"], [f"-L{Path(runtime).parent}"] if runtime else []
 
 
-@remembered(16)
+@memoized(16)
 def host_runtime(toolchain: Toolchain) -> str | None:
     """Return the path of the library that host programs are linked with, as the compiler finds it.
 
     Some compilers lack it, or the OpenMP library that it needs; the result is then None.
     """
     answers = [_ask(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
-    found = [Path(answer.strip()) for answer in answers]
+    found = [Path(result.strip()) for result in answers]
     if not all(path.is_absolute() for path in found):
         return None
     return str(found[0].parent.resolve() / found[0].name)
@@ -144,7 +144,7 @@ def _library_folder(toolchain: Toolchain) -> Path:
     return Path(_ask(toolchain, "-print-resource-dir").output.strip()).parent.parent
 
 
-@remembered(64)
+@memoized(64)
 def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
     """Return the compiler's OpenMP device runtime, to link into images.
 
@@ -181,9 +181,9 @@ def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
     )
 
 
-def _ask(toolchain: Toolchain, *arguments: str) -> Answer:
+def _ask(toolchain: Toolchain, *arguments: str) -> QueryResult:
     command = [*toolchain.clang, *toolchain.local_flags, *arguments]
-    answer = ask(command, os.environ | dict(toolchain.environment))
-    if answer.status:
-        raise CompilerError(f"{command[0]} {arguments[0]} failed: {answer.reason}")
-    return answer
+    result = query(command, os.environ | dict(toolchain.environment))
+    if result.status:
+        raise CompilerError(f"{command[0]} {arguments[0]} failed: {result.reason}")
+    return result

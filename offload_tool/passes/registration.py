@@ -69,6 +69,6 @@ def compile_text(command: Sequence[str], environment: Mapping[str, str], text: s
         module, made = folder / "registration.ll", folder / "registration.o"
         module.write_text(text, encoding="utf-8")
         flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
-        words = [*command, *flags, str(module), "-o", str(made)]
-        make("the object that registers images", words, environment)
+        args = [*command, *flags, str(module), "-o", str(made)]
+        make("the object that registers images", args, environment)
         return made.read_bytes()

@@ -95,8 +95,8 @@ class PassWithPch:
     ) -> None:
         """Set the PCH `file`, and `say`, which prints why it is not used.
 
-        The words of a `launcher` precede the compiler's. Without one, `without_driver`, if given,
-        runs the pass first: see `pch.UsablePch.run`.
+        A `launcher` precedes the compiler. Without one, `without_driver`, if given, runs the pass
+        first: see `pch.UsablePch.run`.
         """
         self._say, self._launcher, self._without_driver = say, launcher, without_driver
         self._file, self._wanted, self._found = file, wanted, found
@@ -138,15 +138,15 @@ def _recipe(
 ) -> pch.PchRecipe:
     from offload_tool.run.pass_command import compiler_version, surroundings_of
 
-    words = [*found.words, *flags, *found.last]
+    args = [*found.args, *flags, *found.last]
 
     def surroundings() -> Surroundings:
-        return surroundings_of(found, words, environ)
+        return surroundings_of(found, args, environ)
 
     return pch.PchRecipe(
         os.path.abspath(file),
         wanted.stage,
-        pch.words_without_source(words),
+        pch.args_without_source(args),
         len(found.compiler),
         {**environ, **found.environment},
         found.identity,
@@ -159,13 +159,13 @@ def _reason(
     recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
 ) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
-    from offload_tool.run.pass_command import answer_about
+    from offload_tool.run.pass_command import cached_for_pass
 
     def find() -> str:
         from offload_tool.pch.eligibility import reason_of_flags
 
-        return reason_of_flags(wanted.kind, recipe.words, recipe.environment)
+        return reason_of_flags(wanted.kind, recipe.args, recipe.environment)
 
-    words = [wanted.kind, wanted.stage, *recipe.words]
-    reason: str = answer_about("precompiled header", found, words, environ, find)
+    args = [wanted.kind, wanted.stage, *recipe.args]
+    reason: str = cached_for_pass("precompiled header", found, args, environ, find)
     return reason

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from offload_tool.clang.driver import front_end_jobs
 from offload_tool.clang.options import reason_against_pch
-from offload_tool.io.file_digests import by_look, content_of
+from offload_tool.io.file_digests import cached_by_stat, content_of
 
 RULES = 7
 """Increment when a rule is added: it invalidates existing PCHs."""
@@ -87,7 +87,7 @@ def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str,
         return _SEVERAL if jobs else "flags that the compiler refuses: see what it says of them"
     if reason := reason_against_pch(jobs[0]):
         return reason
-    levels = [word for word in jobs[0] if re.fullmatch(r"-O\w*", word)]
+    levels = [arg for arg in jobs[0] if re.fullmatch(r"-O\w*", arg)]
     is_optimized = levels and levels[-1] != "-O0"
     return "" if is_optimized else "no optimization (-O0): add -O1 or more"
 
@@ -104,7 +104,7 @@ def reason_of_headers(stage: str, files: Collection[str]) -> str:
     return _what_is_not_ended(files)
 
 
-@by_look
+@cached_by_stat
 def _reason_of_file(name: str) -> str:
     try:
         with open(name, "rb") as file:
@@ -118,7 +118,7 @@ def _reason_of_file(name: str) -> str:
     return f"'{name}:{text.count(_NEWLINE, 0, end)}' has {what}"
 
 
-@by_look
+@cached_by_stat
 def _inline_device_variable(name: str) -> int:
     """Return the line of a header's first inline device variable; 0 if it has none.
 
@@ -137,9 +137,9 @@ def _variable_in(code: bytes) -> int:
     code = re.sub(rb"(?m)^[ \t]*#.*", b"", code)
     for found in re.finditer(_DEVICE_VARIABLE, code):
         begin = re.split(rb"[;{}()]", code[max(0, found.start() - 200) : found.start()])[-1]
-        words = set(re.findall(rb"\w+", begin + found[1]))
-        is_inline = b"inline" in words or {b"static", b"constexpr"} <= words
-        if is_inline and len(found[1].split()) > 1 and not words & {b"extern", b"operator"}:
+        args = set(re.findall(rb"\w+", begin + found[1]))
+        is_inline = b"inline" in args or {b"static", b"constexpr"} <= args
+        if is_inline and len(found[1].split()) > 1 and not args & {b"extern", b"operator"}:
             return code.count(_NEWLINE, 0, found.start()) + 1
     return 0
 
@@ -210,13 +210,13 @@ def _lambda_outside(code: bytes) -> int:
     return 0
 
 
-def _after_directive(word: bytes, scopes: list[bool], conditions: list[list[bool]]) -> list[bool]:
+def _after_directive(arg: bytes, scopes: list[bool], conditions: list[list[bool]]) -> list[bool]:
     """Return the scopes after a directive: all branches of a condition start with the same."""
-    if word.startswith(b"if"):
+    if arg.startswith(b"if"):
         conditions.append([*scopes])
-    elif word.startswith(b"el") and conditions:
+    elif arg.startswith(b"el") and conditions:
         return [*conditions[-1]]
-    elif word == b"endif":
+    elif arg == b"endif":
         del conditions[-1:]
     return scopes
 
@@ -236,7 +236,7 @@ def _what_is_not_ended(files: Iterable[str]) -> str:
     return next((f"'{first[what]}' has {_NO_END}" for what, count in in_all.items() if count), "")
 
 
-@by_look
+@cached_by_stat
 def _not_ended_in(name: str) -> tuple[tuple[bytes, int], ...]:
     """Return the unbalanced pragmas of a file, each with its pushes minus its pops."""
     text = content_of(name)

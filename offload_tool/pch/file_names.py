@@ -54,7 +54,7 @@ class Names(NamedTuple):
         return Names()
 
     @property
-    def words(self) -> list[str]:
+    def options(self) -> list[str]:
         """The options that restore the headers' names in macros."""
         if self.folder == self.spelled:
             return []
@@ -71,7 +71,7 @@ class Names(NamedTuple):
         return without_dots(self.given(name))
 
 
-def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
+def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
     """Return the options that restore the names with which files were entered.
 
     The second value is the first file whose name they do not restore; "" if none.
@@ -86,12 +86,12 @@ def words_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
         for whole, name in sorted(maps.items())
         if any(whole.startswith(other) for other in changed)
     ]
-    words = [_KEEP_DOTS, *needed] if needed else []
-    wrong = next((name for name, whole in names.items() if named(whole, words) != name), "")
-    return words, wrong
+    args = [_KEEP_DOTS, *needed] if needed else []
+    wrong = next((name for name, whole in names.items() if named(whole, args) != name), "")
+    return args, wrong
 
 
-def keep_words(file: str, words: Sequence[str], *, is_guarded: bool) -> None:
+def write_options(file: str, args: Sequence[str], *, is_guarded: bool) -> None:
     """Write the options of a PCH, and whether all its headers are guarded, to a file.
 
     :raises FileError: it cannot be written.
@@ -99,15 +99,15 @@ def keep_words(file: str, words: Sequence[str], *, is_guarded: bool) -> None:
     from offload_tool.io import replace_file
 
     with replace_file(file) as out:
-        out.write(json.dumps([is_guarded, *words]).encode())
+        out.write(json.dumps([is_guarded, *args]).encode())
 
 
-def kept_words(file: str) -> tuple[tuple[str, ...], bool] | None:
-    """Return what `keep_words` wrote; None if the file is missing or invalid."""
+def read_options(file: str) -> tuple[tuple[str, ...], bool] | None:
+    """Return what `write_options` wrote; None if the file is missing or invalid."""
     try:
         with open(file, "rb") as opened:
-            is_guarded, *words = json.load(opened)
-            return tuple(map(str, words)), is_guarded is True
+            is_guarded, *args = json.load(opened)
+            return tuple(map(str, args)), is_guarded is True
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
@@ -123,9 +123,9 @@ def _folder_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def named(whole: str, words: Sequence[str]) -> str:
+def named(whole: str, args: Sequence[str]) -> str:
     """Return the name that clang gives a file with these options."""
-    maps = [word.removeprefix(_MAP).partition("=") for word in words if word.startswith(_MAP)]
+    maps = [arg.removeprefix(_MAP).partition("=") for arg in args if arg.startswith(_MAP)]
     for old, _, new in sorted(maps, reverse=True):
         if whole.startswith(old):
             return new + whole.removeprefix(old)

@@ -26,8 +26,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import all_words, include_folders
-from offload_tool.io.file_digests import by_look, content_of, identity
+from offload_tool.clang.argument_files import all_args, include_folders
+from offload_tool.io.file_digests import cached_by_stat, content_of, identity
 from offload_tool.pch.file_names import absolute_name, without_dots
 
 Headers = tuple[str, ...]
@@ -136,7 +136,7 @@ class _First(NamedTuple):
     line: int
 
 
-@by_look
+@cached_by_stat
 def _first_of(name: str) -> _First:
     text = _plain_text(content_of(name, _LARGEST))
     guards: list[tuple[str, int]] = []
@@ -215,9 +215,9 @@ class SearchPath(NamedTuple):
         return Candidates(tuple(found), stop)
 
 
-def own_folders(words: Sequence[str]) -> tuple[str, ...]:
+def own_folders(args: Sequence[str]) -> tuple[str, ...]:
     """Return the folders of ``-I`` and ``-iquote`` in a command."""
-    return include_folders(all_words(words), ("-I", "-iquote"))
+    return include_folders(all_args(args), ("-I", "-iquote"))
 
 
 def _joined(folder: str, name: str) -> str:
@@ -280,7 +280,7 @@ def _resolved(include: str, includer: str, path: SearchPath, known: dict[str, st
     return known[include[1:]]
 
 
-@by_look
+@cached_by_stat
 def _includes_in(name: str) -> tuple[int, tuple[str, ...]]:
     text = content_of(name)
     return len(text), tuple(dict.fromkeys(map(os.fsdecode, _ANY_INCLUDE.findall(text))))

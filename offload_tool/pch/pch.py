@@ -37,24 +37,24 @@ from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.environment import Surroundings
 from offload_tool.io.file_digests import (
     Fingerprints,
-    by_look,
+    cached_by_stat,
     content_of,
     digest_of,
+    file_stat,
     identity,
-    look_at,
 )
-from offload_tool.io.paths import beside, remove
+from offload_tool.io.paths import remove, sibling
 from offload_tool.manifest import Work
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
     absolute_name,
-    keep_words,
-    kept_words,
     named,
+    options_for,
+    read_options,
     without_dots,
-    words_for,
+    write_options,
 )
 from offload_tool.pch.include_prefix import (
     Candidate,
@@ -63,7 +63,13 @@ from offload_tool.pch.include_prefix import (
     includes_text,
     own_folders,
 )
-from offload_tool.pch.side_effects import READING, before, reason_of_passed, run_quietly, words_file
+from offload_tool.pch.side_effects import (
+    READING,
+    before,
+    reason_of_passed,
+    run_quietly,
+    tokens_file,
+)
 
 if TYPE_CHECKING:
     from offload_tool.run.run_pass import Outputs
@@ -92,8 +98,8 @@ class PchRecipe(NamedTuple):
     file: str
     stage: str
     """``device`` or ``host``."""
-    words: tuple[str, ...]
-    """The common command of these passes: see `words_without_source`."""
+    args: tuple[str, ...]
+    """The common command of these passes: see `args_without_source`."""
     program: int
     """How many arguments name the compiler."""
     environment: Mapping[str, str]
@@ -109,12 +115,12 @@ class PchRecipe(NamedTuple):
     @property
     def text_file(self) -> str:
         """The file with the PCH's text."""
-        return beside(self.file, ".includes")
+        return sibling(self.file, ".includes")
 
     @property
     def names_file(self) -> str:
         """The file with the options that restore the headers' names."""
-        return beside(self.file, ".names")
+        return sibling(self.file, ".names")
 
     @property
     def folder(self) -> str:
@@ -131,19 +137,19 @@ class PchRecipe(NamedTuple):
     @property
     def depfile(self) -> str:
         """The compiler's depfile for the PCH."""
-        return beside(self.file, ".d")
+        return sibling(self.file, ".d")
 
     @property
     def search_path(self) -> SearchPath:
         """The header search path of these passes."""
-        return SearchPath(self.folder, self.surroundings().folders, own_folders(self.words))
+        return SearchPath(self.folder, self.surroundings().folders, own_folders(self.args))
 
     def command(self, names: Names) -> list[str]:
         """Return the command that makes the PCH of headers with such names."""
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
-        words = [part for word in making for part in ("-Xclang", word)]
+        args = [part for arg in making for part in ("-Xclang", arg)]
         return [
-            *(*self.words, "-fsyntax-only", *words, *READING, *names.words),
+            *(*self.args, "-fsyntax-only", *args, *READING, *names.options),
             *(*dependency_flags(self.depfile), self.text_file),
         ]
 
@@ -152,11 +158,11 @@ class PchRecipe(NamedTuple):
         from offload_tool.manifest import inputs
 
         text = self.text_file
-        job = [*self.words, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
+        job = [*self.args, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
         asked = (self.depfile, text, job, self.environment)
         return Work(
             self.file,
-            [*self.words, "-fsyntax-only", text],
+            [*self.args, "-fsyntax-only", text],
             self.environment,
             # A PCH holds absolute names of headers, so a copied folder needs its own.
             f"{self.compiler}, in {self.folder}, rules {RULES}",
@@ -182,11 +188,11 @@ class UsablePch(NamedTuple):
     included: tuple[str, ...] = ()
     """Dependencies that are included before the first line of a source."""
 
-    def words(self) -> list[str]:
+    def args(self) -> list[str]:
         """Return the options by which a pass uses the PCH."""
-        words = ["-include-pch", self.recipe.file]
-        words += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
-        flags = (part for word in words for part in ("-Xclang", word))
+        args = ["-include-pch", self.recipe.file]
+        args += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
+        flags = (part for arg in args for part in ("-Xclang", arg))
         return [*flags, *READING, *self.naming]
 
     def run(
@@ -209,9 +215,9 @@ class UsablePch(NamedTuple):
             said = b""
             wrapped, variables = launched_with_pch(command, self)
 
-            def run_once(before: Sequence[str], words: Sequence[str]) -> int:
+            def run_once(before: Sequence[str], args: Sequence[str]) -> int:
                 nonlocal said
-                status, said = run_quietly([*before, *words], variables)
+                status, said = run_quietly([*before, *args], variables)
                 return status
 
             done = (
@@ -220,10 +226,10 @@ class UsablePch(NamedTuple):
             )
         else:
             program, environment = self.recipe.program, self.recipe.environment
-            words = [*command[:program], *self.words(), *command[program:]]
-            done = without_driver(words, environment) if without_driver else None
+            args = [*command[:program], *self.args(), *command[program:]]
+            done = without_driver(args, environment) if without_driver else None
         if done is None:
-            status, said = run_quietly(words, environment)
+            status, said = run_quietly(args, environment)
             done = status == 0 and not said
         return self._reason_of_names(command) if done else MESSAGES
 
@@ -266,19 +272,17 @@ class UsablePch(NamedTuple):
         return "" if not found or shown == name or comes_once(found) else shown
 
 
-@by_look
+@cached_by_stat
 def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[str, str]:
     found = {identity(name): name for name in reversed(inputs)}
     found.pop("", None)
     return found
 
 
-def words_without_source(words: Iterable[str]) -> tuple[str, ...]:
+def args_without_source(args: Iterable[str]) -> tuple[str, ...]:
     """Return a pass's arguments that are equal for all sources, without input and output."""
     return tuple(
-        "-cuid=0" if word.startswith("-cuid=") else word
-        for word in words
-        if word not in ("-c", "-S")
+        "-cuid=0" if arg.startswith("-cuid=") else arg for arg in args if arg not in ("-c", "-S")
     )
 
 
@@ -324,7 +328,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         return "the precompiled header is of other flags, or out of date: make it again"
     if reason := refusal_of(recipe.file):
         return reason
-    kept = kept_words(recipe.names_file)
+    kept = read_options(recipe.names_file)
     if kept is None:
         return f"'{recipe.names_file}' is not there: make the precompiled header again"
     naming, is_guarded = kept
@@ -378,7 +382,7 @@ def make_pch(
     reasons: list[str] = []
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        remove(words_file(recipe.file))
+        remove(tokens_file(recipe.file))
         remove(recipe.names_file)  # clang appends to it
         status, said = run_quietly(command, environment)
         if status:
@@ -396,7 +400,7 @@ def make_pch(
         recipe.work(),
         recipe.command(names),
         outputs or Outputs(recipe.file),
-        recipe.words[: recipe.program],
+        recipe.args[: recipe.program],
         check,
         installed,
     )
@@ -407,22 +411,22 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
     """Return why a new PCH may not be used; "" if it may."""
     read = [name for name in recipe.work().listed() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
-    if not reason and sum(look.size for look in map(look_at, read) if look is not None) < least:
+    if not reason and sum(look.size for look in map(file_stat, read) if look is not None) < least:
         reason = SMALL
     if reason:
         return reason
     from offload_tool.pch.side_effects import reason_of_order, reason_of_probe
 
     entered = [*map(names.given, os.fsdecode(content_of(recipe.names_file)).splitlines())]
-    naming, wrong = words_for(entered, recipe.folder)
+    naming, wrong = options_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
-    reason, is_guarded = reason_of_probe(recipe, names.words, naming, entered)
+    reason, is_guarded = reason_of_probe(recipe, names.options, naming, entered)
     if not reason and not is_guarded and names.folder:
         reason = _twice(of)
     if not reason and of.passed:
         reason = reason_of_order(recipe, of, entered)
-    keep_words(recipe.names_file, naming, is_guarded=is_guarded)
+    write_options(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
 
 
@@ -434,7 +438,7 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     only in the PCH's own manifest.
     """
     recipe, known = pch.recipe, set(listed)
-    text, named = recipe.text_file, set(possible_files(recipe.words))
+    text, named = recipe.text_file, set(possible_files(recipe.args))
     absolute = partial(absolute_name, folder=recipe.folder)
     names = Names.of(pch.of.headers, recipe.folder)
     chain = pch.chain()
@@ -443,7 +447,7 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
         for name in pch.inputs
         if name != text and (name not in named or {name, absolute(name)} & known)
     ]
-    first = [*map(names.shown, first)] if names.words else first
+    first = [*map(names.shown, first)] if names.options else first
     begin = [source, *pch.included, *chain[1:], *first]
     theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))
@@ -462,7 +466,7 @@ def launched_with_pch(
     variables = {
         "CCACHE_COMPILERCHECK": "content",
         **recipe.environment,
-        _WORDS: shlex.join(usable.words()),
+        _WORDS: shlex.join(usable.args()),
     }
     script = _script(compiler, recipe.compiler)
     return [script, *command[recipe.program :]], variables
@@ -474,7 +478,7 @@ def _script(compiler: Sequence[str], identity: str) -> str:
 
     text = _SCRIPT.format(
         identity=" ".join(identity.split()),
-        words=_WORDS,
+        args=_WORDS,
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
     folder = Path(cache_folder()) / "pch" / digest_of(text)[:16]

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
-from offload_tool.io.file_digests import by_look, content_of, identity, look_at
-from offload_tool.io.paths import beside, remove
+from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat, identity
+from offload_tool.io.paths import remove, sibling
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.file_names import Names, absolute_name, without_dots
 from offload_tool.pch.include_prefix import Candidate
@@ -112,18 +112,17 @@ def reason_of_probe(
     """Return why no pass may use the PCH, which exists; "" if they may.
 
     The second value is whether all its headers are guarded. `making` are the options that give its
-    text the names of a source; `naming` and `entered` are as in `file_names.words_for`.
+    text the names of a source; `naming` and `entered` are as in `file_names.options_for`.
     """
     source, output, depfile, again = (
-        beside(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
+        sibling(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
     )
     use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *READING, *naming]
     use_again = [*use, *_writing_names(again)]
 
     def compiled(*more: str, source: str = os.devnull) -> str:
-        words, program = recipe.words, recipe.program
-        end = ["-w", "-S", *more, "-o", output, source]
-        status, said = run_quietly([*words[:program], *words[program:], *end], recipe.environment)
+        args = [*recipe.args, "-w", "-S", *more, "-o", output, source]
+        status, said = run_quietly(args, recipe.environment)
         return "" if status or said else Path(output).read_text(errors="replace")
 
     try:
@@ -162,12 +161,12 @@ def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str]) ->
     `entered` are the PCH's files, with names and order as in a source. This runs the preprocessor
     on the source of the PCH.
     """
-    names = beside(recipe.file, ".source.names")
+    names = sibling(recipe.file, ".source.names")
     source, *passed = (each.name for each in of.passed)
     try:
         remove(names)
-        words = [*recipe.words, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_writing_names(names)]
-        status, _ = run_quietly([*words, source], recipe.environment)
+        args = [*recipe.args, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_writing_names(names)]
+        status, _ = run_quietly([*args, source], recipe.environment)
         if status:
             return f"'{source}' does not compile by itself"
         read = _names_in(names)
@@ -231,15 +230,15 @@ def _symbols(text: str) -> set[str]:
 class Before(NamedTuple):
     """State before the first line of a source, and in the headers of its PCH."""
 
-    words: frozenset[str]
+    tokens: frozenset[str]
     """The tokens of the headers, and the macros defined before the source."""
     files: tuple[str, ...]
     """The files that flags and the compiler itself include before the source."""
 
 
-def words_file(file: str) -> str:
+def tokens_file(file: str) -> str:
     """Return the file for the tokens in the headers of the PCH `file`, written when needed."""
-    return beside(file, ".words")
+    return sibling(file, ".words")
 
 
 def reason_of_passed(
@@ -259,7 +258,7 @@ def reason_of_passed(
         return _UNKNOWN
     for each in of.passed:
         for guard, line in each.guards:
-            if asked := _asked_for(guard, known.words):
+            if asked := _asked_for(guard, known.tokens):
                 place = f"{without_dots(each.name)}:{line}"
                 where = _place_of(asked[0], inputs, names)
                 how = "" if asked == (guard,) else f" as {' and '.join(asked)}"
@@ -272,12 +271,12 @@ def before(recipe: PchRecipe, inputs: Sequence[str]) -> Before | None:
 
     :raises FileError: the result cannot be written.
     """
-    file = words_file(recipe.file)
-    if look_at(file) is None:
+    file = tokens_file(recipe.file)
+    if file_stat(file) is None:
         from offload_tool.io import replace_file
 
-        depfile = beside(recipe.file, ".before.d")
-        command = [*recipe.words, "-w", "-E", "-dM", *dependency_flags(depfile), os.devnull]
+        depfile = sibling(recipe.file, ".before.d")
+        command = [*recipe.args, "-w", "-E", "-dM", *dependency_flags(depfile), os.devnull]
         try:
             status, macros = run_quietly(command, recipe.environment)
             if status or not macros:
@@ -285,45 +284,45 @@ def before(recipe: PchRecipe, inputs: Sequence[str]) -> Before | None:
             files = [name for name in read_depfile(depfile) if name != os.devnull]
         finally:
             remove(depfile)
-        found = {*_words_in(macros)}
+        found = {*_tokens_in(macros)}
         for name in inputs:
-            found.update(_words_in(content_of(name)))
+            found.update(_tokens_in(content_of(name)))
         with replace_file(file) as out:
             out.write(json.dumps([files, b" ".join(sorted(found)).decode()]).encode())
     return _before_as_written(file)
 
 
-@by_look
+@cached_by_stat
 def _before_as_written(file: str) -> Before | None:
     try:
-        files, words = json.loads(content_of(file))
-        return Before(frozenset(words.split()), tuple(files))
+        files, tokens = json.loads(content_of(file))
+        return Before(frozenset(tokens.split()), tuple(files))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _words_in(text: bytes) -> list[bytes]:
+def _tokens_in(text: bytes) -> list[bytes]:
     return _SPLICE.sub(b"", text).translate(_BLANKS).split()
 
 
-def _asked_for(macro: str, words: frozenset[str]) -> tuple[str, ...]:
+def _asked_for(macro: str, tokens: frozenset[str]) -> tuple[str, ...]:
     """Return the tokens that are a macro, or form it when pasted."""
-    if macro in words:
+    if macro in tokens:
         return (macro,)
-    begins = [at for at in range(1, len(macro)) if macro[:at] in words]
-    ends = [at for at in range(1, len(macro)) if macro[at:] in words]
+    begins = [at for at in range(1, len(macro)) if macro[:at] in tokens]
+    ends = [at for at in range(1, len(macro)) if macro[at:] in tokens]
     for first in begins:
         for last in ends:
             if first == last:
                 return macro[:first], macro[last:]
-            if first < last and macro[first:last] in words:
+            if first < last and macro[first:last] in tokens:
                 return macro[:first], macro[first:last], macro[last:]
     return ()
 
 
-def _place_of(word: str, inputs: Iterable[str], names: Names) -> str:
+def _place_of(token: str, inputs: Iterable[str], names: Names) -> str:
     """Return the first position of a token in the headers, or the compiler's command."""
-    pattern = re.compile(rb"(?<![\w$])" + re.escape(word.encode()) + rb"(?![\w$])")
+    pattern = re.compile(rb"(?<![\w$])" + re.escape(token.encode()) + rb"(?![\w$])")
     for name in inputs:
         text = content_of(name)
         if found := pattern.search(text):

@@ -54,14 +54,14 @@ def run_cuda_link(
     beside = ptxas.command[0] if ptxas is not None else ""
     linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, beside)
     pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
-    assembling = [word for before, word in pairs if before == _TO_PTXAS]
-    linking = [word for before, word in pairs if word and _TO_PTXAS not in (before, word)]
-    words = [*linker.command, *linker.arguments(str(target_id)), *linking]
+    assembling = [arg for before, arg in pairs if before == _TO_PTXAS]
+    linking = [arg for before, arg in pairs if arg and _TO_PTXAS not in (before, arg)]
+    args = [*linker.command, *linker.arguments(str(target_id)), *linking]
     assembler = " ".join([ptxas.identity, *assembling]) if ptxas is not None else ""
 
     work = Work(
         outputs.file,
-        [*words, "-o", outputs.file, *inputs],
+        [*args, "-o", outputs.file, *inputs],
         environ,
         f"{linker.identity}, {assembler}",
         tuple(inputs),
@@ -83,7 +83,7 @@ def run_cuda_link(
     def check() -> None:
         check_cubin(outputs.file)
 
-    return produce_output(OutputJob(work, words, outputs, linker.command, check), link)
+    return produce_output(OutputJob(work, args, outputs, linker.command, check), link)
 
 
 def _assembled(
@@ -110,6 +110,6 @@ def _assembled(
     made = folder / f"{number}" / f"{Path(name).stem}.cubin"
     made.parent.mkdir()
     arguments = [*cubin_arguments(str(target_id), rdc=True), *flags]
-    words = [*ptxas.command, *arguments, "-o", str(made), name]
-    make(f"the cubin of '{name}'", words, environment)
+    args = [*ptxas.command, *arguments, "-o", str(made), name]
+    make(f"the cubin of '{name}'", args, environment)
     return str(made)

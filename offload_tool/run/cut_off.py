@@ -70,7 +70,7 @@ class Stages:
         self._printed = 0
         self._began = self._started = 0.0
 
-    def begin(self, before: PassRecord | None, words: Sequence[str], *, is_whole: bool) -> None:
+    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_whole: bool) -> None:
         """Start a pass that follows the recorded pass `before`.
 
         It runs in two stages if the recorded pass took long enough; a first pass does unless it
@@ -78,7 +78,7 @@ class Stages:
         dependencies are unchanged.
         """
         is_short = (
-            any(does(w, NO_HEADERS) for w in words) if before is None else before.bitcode == _SHORT
+            any(does(w, NO_HEADERS) for w in args) if before is None else before.bitcode == _SHORT
         )
         self._is_taken = self._is_on and not is_short
         self.known = before.bitcode if before is not None and is_whole else ""
@@ -100,21 +100,21 @@ class Stages:
         The front end writes the file `bitcode`, which the backend reads. Return () if two stages
         would write different bytes or other files.
         """
-        words = [*job]
+        args = [*job]
         self.forget()
         if (
             not self._is_taken
-            or words.count(_EMIT) != 1
-            or words[-3:-1] != ["-x", "hip"]
-            or not any(map(_OPTIMISED.fullmatch, words))
-            or any(does(word, FAST_MATH) or word.startswith(_ONE_STAGE) for word in words)
+            or args.count(_EMIT) != 1
+            or args[-3:-1] != ["-x", "hip"]
+            or not any(map(_OPTIMISED.fullmatch, args))
+            or any(does(arg, FAST_MATH) or arg.startswith(_ONE_STAGE) for arg in args)
         ):
             return ()
-        at, out = words.index(_EMIT), words.index("-o") + 1
-        first = [*words]
+        at, out = args.index(_EMIT), args.index("-o") + 1
+        first = [*args]
         first[out] = bitcode
         first[at : at + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
-        second = without_values(words[:-2], FRONT_END)
+        second = without_values(args[:-2], FRONT_END)
         return tuple(first), (*second, "ir", bitcode)
 
     def watch(self, bitcode: IO[bytes], errors: IO[bytes]) -> None:

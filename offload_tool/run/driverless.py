@@ -36,13 +36,13 @@ from offload_tool.clang.driver import (
     PLAN,
     jobs_of,
     llvm_temporary_folder,
-    plan_of,
-    words_for_terminal,
+    query_plan,
+    terminal_args,
 )
 from offload_tool.clang.options import DRIVER, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
-from offload_tool.toolchain.driver_cache import kept_answer, program_of
+from offload_tool.toolchain.driver_cache import cached_query, program_of
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
@@ -179,7 +179,7 @@ class DirectPasses:
         key = (
             tuple(_renamed(command, names, _MARKS)),
             os.path.splitext(names.source)[1],
-            " ".join(words_for_terminal(environment)),
+            " ".join(terminal_args(environment)),
             tuple(sorted(environment.items())),
             os.getcwd(),
         )
@@ -229,12 +229,12 @@ def _kept(
     def find() -> list[list[str]]:
         return [[*names], *map(list, _asked(command, names, environment))]
 
-    def named(answer: list[list[str]]) -> list[str]:
-        own = {*answer[0], _BETWEEN}  # these are temporary
-        return [word for job in answer[1:] for word in job if word not in own]
+    def named(result: list[list[str]]) -> list[str]:
+        own = {*result[0], _BETWEEN}  # these are temporary
+        return [arg for job in result[1:] for arg in job if arg not in own]
 
-    answer = kept_answer(what, question[0], question[1:], environment, find, named)
-    first, *jobs = map(tuple, answer)
+    result = cached_query(what, question[0], question[1:], environment, find, named)
+    first, *jobs = map(tuple, result)
     return _Names(*first), tuple(jobs)
 
 
@@ -255,37 +255,37 @@ def _is_proved(
 
 def _names_in(command: Sequence[str]) -> _Names | None:
     """Return the names in a command; None if it is not of the form of a device pass."""
-    *words, option, output, source = command
-    cuids = [word for word in words if word.startswith(_CUID)]
-    if option != "-o" or source.startswith("-") or len(cuids) != 1 or words.count(_DEPFILE) != 1:
+    *args, option, output, source = command
+    cuids = [arg for arg in args if arg.startswith(_CUID)]
+    if option != "-o" or source.startswith("-") or len(cuids) != 1 or args.count(_DEPFILE) != 1:
         return None
-    at = words.index(_DEPFILE)
-    if words[at - 1 : at + 2 : 2] != ["-Xclang", "-Xclang"]:
+    at = args.index(_DEPFILE)
+    if args[at - 1 : at + 2 : 2] != ["-Xclang", "-Xclang"]:
         return None
-    preambles = [word for word in words if word.startswith(_PREAMBLE)]
+    preambles = [arg for arg in args if arg.startswith(_PREAMBLE)]
     if len(preambles) > 1:
         return None
-    return _Names(source, output, words[at + 2], cuids[0], "".join(preambles))
+    return _Names(source, output, args[at + 2], cuids[0], "".join(preambles))
 
 
 def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Return True if neither command nor environment changes what the driver itself does."""
-    if any(word == PLAN or does(word, DRIVER) for word in command):
+    if any(arg == PLAN or does(arg, DRIVER) for arg in command):
         return False
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
 
 def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
     """Query the driver for its jobs; return () if it fails or its output is not recognised."""
-    more = words_for_terminal(environment)
+    more = terminal_args(environment)
     try:
-        answer = plan_of([command[0], *more, *command[1:]], environment)
+        result = query_plan([command[0], *more, *command[1:]], environment)
     except CompilerError:
         return ()
-    lines = answer.errors.splitlines()
-    if answer.status or answer.output or not all(map(_USUAL_LINES.fullmatch, lines)):
+    lines = result.errors.splitlines()
+    if result.status or result.output or not all(map(_USUAL_LINES.fullmatch, lines)):
         return ()
-    jobs = jobs_of(answer)
+    jobs = jobs_of(result)
     if len(jobs) != 2:
         return ()
     front_end, linker = jobs
@@ -299,14 +299,14 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
         and linker.count(made) == 1
-        and os.path.dirname(made) == answer.folder
-        and not any(word.startswith("@") or PLAN in word for word in (*front_end, *linker))
+        and os.path.dirname(made) == result.folder
+        and not any(arg.startswith("@") or PLAN in arg for arg in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
     )
     if not is_understood:
         return ()
-    return tuple(tuple(_BETWEEN if word == made else word for word in job) for job in jobs)
+    return tuple(tuple(_BETWEEN if arg == made else arg for arg in job) for job in jobs)
 
 
 def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
@@ -318,14 +318,14 @@ def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> boo
         return False
 
 
-def _renamed(words: Iterable[str], before: _Names, after: _Names) -> list[str]:
-    """Return `words` with other names: whole arguments, and the value of ``-main-file-name``.
+def _renamed(args: Iterable[str], before: _Names, after: _Names) -> list[str]:
+    """Return `args` with other names: whole arguments, and the value of ``-main-file-name``.
 
     Source: clang 22.1.8, observed: that is the base name of the source.
     """
     known = {old: new for old, new in zip(before, after, strict=True) if old}
-    given = list(words)
-    found = [known.get(word, word) for word in given]
+    given = list(args)
+    found = [known.get(arg, arg) for arg in given]
     if _MAIN in given:
         at = given.index(_MAIN) + 1
         if given[at] == os.path.basename(before.source):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.clang.argument_files import all_words
+from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
 from offload_tool.io.file_digests import digest_of, identity
@@ -41,7 +41,7 @@ def run_launched(
     """
     if not launcher:
         return run(launcher, command)
-    if any(does(word, SHOWN) for word in all_words(command)):
+    if any(does(arg, SHOWN) for arg in all_args(command)):
         return run((), command)
     depfile, source = depfile_in(command), command[-1]
     # Without a depfile, a pass reads only its source.

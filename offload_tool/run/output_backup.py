@@ -19,7 +19,7 @@ import os
 import re
 
 from offload_tool.errors import FileError
-from offload_tool.io.paths import beside, remove
+from offload_tool.io.paths import remove, sibling
 
 
 def remove_half_written(output: str, since: int) -> None:
@@ -45,7 +45,7 @@ class OutputBackup:
 
     def __init__(self, output: str) -> None:
         self._new = output
-        self._old = beside(output, ".old")
+        self._old = sibling(output, ".old")
 
     def put(self, *, keep: bool) -> None:
         """Link the output, if any, to its backup; without `keep`, replace the output by a copy.

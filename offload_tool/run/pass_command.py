@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from offload_tool.clang.environment import INSTALLATIONS, Surroundings, folder_meant
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.disk_cache import PACKAGE, cached_answer, program_folders
+from offload_tool.toolchain.disk_cache import PACKAGE, cached_result, program_folders
 
 if TYPE_CHECKING:
     from offload_tool.passes.compile_pass import CompilePass, Stage
@@ -90,7 +90,7 @@ class WantedPass(NamedTuple):
 class PassCommand(NamedTuple):
     """The parts of a pass's command."""
 
-    words: list[str]
+    args: list[str]
     """The compiler, flags with locations, and the flags of the pass."""
     last: list[str]
     """Flags of the pass that follow the user's."""
@@ -128,14 +128,14 @@ def pass_command(
     :raises TargetIDError, UsageError: see `WantedPass.read`.
     """
     suffix = os.path.splitext(source)[1]
-    question = ["pass", *_toolchain_question(environ)]
-    question += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
+    key = ["pass", *_toolchain_key(environ)]
+    key += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
     deciding = relevant_flags(flags)
-    question += [*deciding, *folder_meant(deciding)]
+    key += [*deciding, *folder_meant(deciding)]
 
     # A user's flags may compensate for a defect of the compiler; then all flags are part of the
     # key.
-    with_all = [*question, "with", *flags, *folder_meant(flags)]
+    with_all = [*key, "with", *flags, *folder_meant(flags)]
 
     def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.clang.options import trial_flags
@@ -152,7 +152,7 @@ def pass_command(
         like = f"source{suffix}"
         own, made = job.local_flags(toolchain, like), job.flags(toolchain, _HOST_IR, like)
         return {
-            "words": [*toolchain.clang, *own, *made],
+            "args": [*toolchain.clang, *own, *made],
             # Host objects that list their entries need no embedded fat binary for each source.
             "last": job.last_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
             "dependencies": dependencies,
@@ -174,11 +174,11 @@ def pass_command(
         }
 
     def kept(asked: Sequence[str], find: Callable[[], Any]) -> Any:
-        return cached_answer(
+        return cached_result(
             asked,
             find,
-            lambda answer: _toolchain_witnesses(answer["toolchain"], environ),
-            lambda answer: _command(answer["toolchain"]),
+            lambda result: _toolchain_dependencies(result["toolchain"], environ),
+            lambda result: _command(result["toolchain"]),
             environ,
         )
 
@@ -189,16 +189,16 @@ def pass_command(
         return find()
 
     try:
-        answer = kept(question, find_unless_known)
+        result = kept(key, find_unless_known)
     except CompilerError:
-        answer = kept(with_all, lambda: find(flags, lenient=True))
-    for doubt in answer["toolchain"]["doubts"]:
+        result = kept(with_all, lambda: find(flags, lenient=True))
+    for doubt in result["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
     names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
-    for part in ("words", "dependencies"):
+    for part in ("args", "dependencies"):
         for mark, name in names.items():
-            answer[part] = [word.replace(mark, name) for word in answer[part]]
-    return PassCommand(*(answer[name] for name in PassCommand._fields))
+            result[part] = [arg.replace(mark, name) for arg in result[part]]
+    return PassCommand(*(result[name] for name in PassCommand._fields))
 
 
 def _not_known() -> Any:
@@ -212,57 +212,57 @@ def surroundings_of(
 
     `flags` are the arguments of the pass and the user's, without inputs and output.
     """
-    from offload_tool.clang.argument_files import all_words
-    from offload_tool.manifest.inputs import general_words
+    from offload_tool.clang.argument_files import all_args
+    from offload_tool.manifest.inputs import general_args
     from offload_tool.toolchain.identity import has_configuration
 
-    words = general_words(all_words(flags), ())
+    args = general_args(all_args(flags), ())
 
     def find() -> dict[str, Any]:
         from offload_tool.clang.search_path import front_end_of
         from offload_tool.toolchain.driver_cache import device_libraries
 
         environment = {**environ, **found.environment}
-        libraries = [*device_libraries(words, environment)]
-        return {**front_end_of(words, environment)._asdict(), "libraries": libraries}
+        libraries = [*device_libraries(args, environment)]
+        return {**front_end_of(args, environment)._asdict(), "libraries": libraries}
 
-    def witnesses(answer: Any) -> Iterator[str]:
+    def dependencies(result: Any) -> Iterator[str]:
         from offload_tool.clang.search_path import origins
 
-        yield from origins(tuple(answer["folders"]))
-        named = "\0".join(words)
-        for folder in answer["folders"]:  # another version of its content may appear in its parent
+        yield from origins(tuple(result["folders"]))
+        named = "\0".join(args)
+        for folder in result["folders"]:  # another version of its content may appear in its parent
             if folder not in named:
                 yield os.path.dirname(folder)
-        for library in answer["libraries"]:
+        for library in result["libraries"]:
             yield from (library, os.path.dirname(library))
 
     # Configuration files may change at any time.
-    if has_configuration(words):
-        answer = find()
+    if has_configuration(args):
+        result = find()
     else:
-        answer = answer_about("surroundings", found, words, environ, find, witnesses)
-    folders, libraries = (tuple(answer[name]) for name in ("folders", "libraries"))
-    return Surroundings(folders, answer["tells_folder"], libraries)
+        result = cached_for_pass("surroundings", found, args, environ, find, dependencies)
+    folders, libraries = (tuple(result[name]) for name in ("folders", "libraries"))
+    return Surroundings(folders, result["tells_folder"], libraries)
 
 
-def answer_about(
+def cached_for_pass(
     what: str,
     found: PassCommand,
-    words: Sequence[str],
+    args: Sequence[str],
     environ: Mapping[str, str],
     find: Callable[[], Any],
-    witnesses: Callable[[Any], Iterable[str]] = lambda _: (),
+    dependencies: Callable[[Any], Iterable[str]] = lambda _: (),
 ) -> Any:
-    """Return what the compiler of a pass answers for `words`, from the cache or by `find`.
+    """Return a result of querying the compiler of a pass with `args`, from the cache or by `find`.
 
-    `witnesses` yields the dependencies of an answer other than those of the compiler.
+    `dependencies` yields those of a result other than those of the compiler.
     """
-    return cached_answer(
-        [what, *_toolchain_question(environ), os.getcwd(), *words],
+    return cached_result(
+        [what, *_toolchain_key(environ), os.getcwd(), *args],
         find,
-        lambda answer: [*_places_of(found.toolchain, environ), *witnesses(answer)],
-        lambda _: [*_command(found.toolchain), *words],
+        lambda result: [*_places_of(found.toolchain, environ), *dependencies(result)],
+        lambda _: [*_command(found.toolchain), *args],
         environ,
     )
 
@@ -284,7 +284,7 @@ def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 
     from offload_tool.toolchain.programs import is_script
 
-    programs = (shutil.which(word, path=environ.get("PATH")) for word in command)
+    programs = (shutil.which(arg, path=environ.get("PATH")) for arg in command)
     return any(is_script(program) for program in programs if program)
 
 
@@ -303,33 +303,33 @@ def cached_toolchain(
     def find() -> dict[str, Any]:
         return as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))
 
-    question = ["toolchain", *_toolchain_question(environ)]
+    key = ["toolchain", *_toolchain_key(environ)]
     for each in jobs:
-        question += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
-        question += ["with", *each.given, *folder_meant(each.given)] if each.given else []
-    answer = cached_answer(
-        question, find, lambda answer: _toolchain_witnesses(answer, environ), _command, environ
+        key += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
+        key += ["with", *each.given, *folder_meant(each.given)] if each.given else []
+    result = cached_result(
+        key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ
     )
-    answer = {name: v if isinstance(v, str) else tuple(v) for name, v in answer.items()}
-    answer["environment"] = tuple(map(tuple, answer["environment"]))
-    return Toolchain(**answer)
+    result = {name: v if isinstance(v, str) else tuple(v) for name, v in result.items()}
+    result["environment"] = tuple(map(tuple, result["environment"]))
+    return Toolchain(**result)
 
 
 def _command(found: Mapping[str, Any]) -> list[str]:
     return [*found["clang"], *found["local_flags"]]
 
 
-def _toolchain_question(environ: Mapping[str, str]) -> list[str]:
+def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
     """Return the cache key of the search for a compiler, except for the files on disk."""
-    question = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
+    key = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
     places = (environ.get(name, "") for name in INSTALLATIONS)
     relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, places)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
-        question.append(os.getcwd())
-    return question
+        key.append(os.getcwd())
+    return key
 
 
-def _toolchain_witnesses(
+def _toolchain_dependencies(
     found: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Iterator[str] | None:
     """Return the dependencies of a toolchain; None if it has doubts and must not be cached."""
@@ -348,9 +348,9 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
             yield from (item.path for item in os.scandir(folder) if CLANG_NAME.fullmatch(item.name))
     for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
         yield f"{root}/llvm/bin/clang"
-    words = environ.get("OFFLOAD_CLANG", "").split()
-    for word in (*words, *found["clang"], *found["lld"]):
-        yield from (os.path.join(folder, word) for folder in ("", *program_folders(environ)))
+    args = environ.get("OFFLOAD_CLANG", "").split()
+    for arg in (*args, *found["clang"], *found["lld"]):
+        yield from (os.path.join(folder, arg) for folder in ("", *program_folders(environ)))
     for program in found["programs"]:
         yield from program_places(program, environ.get(LIBRARY_PATH, ""))
     for file in found["configuration"]:

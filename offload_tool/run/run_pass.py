@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from offload_tool.clang.environment import Surroundings
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io.input_file import open_regular
-from offload_tool.io.paths import beside, remove
+from offload_tool.io.paths import remove, sibling
 from offload_tool.io.signals import end_processes, shielded
 from offload_tool.manifest import Work, manifest_path
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
@@ -118,9 +118,9 @@ def run_pass(
         )
     environment = {**environ, **found.environment}
     read = source if found.dependencies else inputs[-1]
-    words, end = [*found.words, *flags, *found.last], ["-o", output, read]
+    args, end = [*found.args, *flags, *found.last], ["-o", output, read]
     key = [] if runner is None else _cache_key(wanted, host_ir)
-    whole = [*words, *key, *found.dependencies, *end]
+    whole = [*args, *key, *found.dependencies, *end]
     stages = _stages(environ) if found.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
@@ -142,11 +142,11 @@ def run_pass(
 
     work = Work(
         output,
-        [*words, *end],
+        [*args, *end],
         environment,
         found.identity,
         tuple(dict.fromkeys([read, *inputs[1:]])),
-        functools.cache(lambda: surroundings_of(found, words, environ)),
+        functools.cache(lambda: surroundings_of(found, args, environ)),
         listed if found.dependencies else lambda: [read],
         read_again if found.dependencies else None,
         by_inode=wanted.kind == "openmp" and read == source,
@@ -225,7 +225,7 @@ def run_device_link(
     check_names(inputs, outputs)
     tool = linker(device, toolchain)
     depfile = _depfile_beside(outputs.file)
-    words, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
+    args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
     end += _link_inputs(device, kind, toolchain, inputs)
     is_lld = device.target_id is not None
     dependencies = [f"--dependency-file={depfile}"] if is_lld else []
@@ -237,7 +237,7 @@ def run_device_link(
 
     work = Work(
         outputs.file,
-        [*words, *end],
+        [*args, *end],
         {**os.environ, **dict(toolchain.environment)},
         toolchain.identity,
         tuple(inputs),
@@ -252,7 +252,7 @@ def run_device_link(
 
             check_code_object(outputs.file, device.target_id, None)
 
-    return produce_output(OutputJob(work, [*words, *dependencies, *end], outputs, tool, check))
+    return produce_output(OutputJob(work, [*args, *dependencies, *end], outputs, tool, check))
 
 
 def _link_inputs(
@@ -315,7 +315,7 @@ class OutputJob(NamedTuple):
 
 def _depfile_beside(output: str) -> str:
     """Return the name of the compiler's depfile, from which the requested one is made."""
-    return beside(output, ".d")
+    return sibling(output, ".d")
 
 
 def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
@@ -525,9 +525,9 @@ def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[st
 def _programs(command: Sequence[str]) -> list[str]:
     """Return the files of the programs in a command: two for ``ccache clang``."""
     found = []
-    for word in command:
-        folders = [""] if "/" in word else os.environ.get("PATH", os.defpath).split(os.pathsep)
-        paths = (os.path.join(folder, word) for folder in folders)
+    for arg in command:
+        folders = [""] if "/" in arg else os.environ.get("PATH", os.defpath).split(os.pathsep)
+        paths = (os.path.join(folder, arg) for folder in folders)
         for path in paths:
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 found.append(path)

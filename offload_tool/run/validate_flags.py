@@ -82,24 +82,24 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
         names an open file; a response file cannot be read.
     """
     waiting, allowed = "", "-fgpu-rdc" if rdc else None
-    words, files = expand_command(flags)
-    for word in (*files, *words):
-        if any(name in word for name in _OPEN_FILES):
+    args, files = expand_command(flags)
+    for arg in (*files, *args):
+        if any(name in arg for name in _OPEN_FILES):
             raise UsageError(
-                f"'{word}' among the flags is a file that is open already; give it a name"
+                f"'{arg}' among the flags is a file that is open already; give it a name"
             )
-        habit = next((text for flag, text in _HABITS.items() if word.startswith(flag)), "")
-        habit = habit or next((text for what, text in _REFUSED.items() if does(word, what)), "")
+        habit = next((text for flag, text in _HABITS.items() if arg.startswith(flag)), "")
+        habit = habit or next((text for what, text in _REFUSED.items() if does(arg, what)), "")
         if waiting:
             waiting = ""
-        elif word.startswith("-") and ";-" in word:
-            raise UsageError(f"'{word}' among the flags is a list of CMake's; write ' ' for ';'")
-        elif habit and word != allowed:
-            raise UsageError(f"'{word}' among the flags: {habit}")
-        elif word == "-o":
+        elif arg.startswith("-") and ";-" in arg:
+            raise UsageError(f"'{arg}' among the flags is a list of CMake's; write ' ' for ';'")
+        elif habit and arg != allowed:
+            raise UsageError(f"'{arg}' among the flags: {habit}")
+        elif arg == "-o":
             raise UsageError("'-o' among the flags: the output has its name already; remove it")
-        elif takes_next(word):
-            waiting = word
+        elif takes_next(arg):
+            waiting = arg
     if waiting:
         raise UsageError(
             f"'{waiting}' at the end of the flags wants a value; add the value, or remove the flag"
@@ -112,9 +112,9 @@ def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
     :raises UsageError: they do.
     """
     before = ""
-    for word in expand_command(flags).words:
-        wanted = word if before == "-MF" else word[3:] if word.startswith("-MF") else ""
-        if (wanted and wanted != depfile) or (does(word, DEPFILE_ON) and depfile is None):
-            flag = "-MF" if wanted else word
+    for arg in expand_command(flags).args:
+        wanted = arg if before == "-MF" else arg[3:] if arg.startswith("-MF") else ""
+        if (wanted and wanted != depfile) or (does(arg, DEPFILE_ON) and depfile is None):
+            flag = "-MF" if wanted else arg
             raise UsageError(f"'{flag}' among the flags; name the depfile by --depfile")
-        before = word
+        before = arg

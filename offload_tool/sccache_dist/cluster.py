@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from offload_tool.errors import CompilerError, FileError, OffloadError, UsageError
 from offload_tool.sccache_dist.config import CLIENT, SETUP, Distribution
 
-_ANSWER_SECONDS = 10
+_RESULT_SECONDS = 10
 _ANSWER_BYTES = 65536
 _URL = re.compile(
     r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?|https?://\[[0-9a-f:.]+\](:[0-9]{1,5})?/?"
@@ -78,8 +78,8 @@ def ask_scheduler(url: str) -> SchedulerStatus:
     """
     status, body = _request(f"{url}/api/v1/scheduler/status", {"Accept": "application/json"})
     try:
-        answer = json.loads(body)
-        numbers = [int(answer[name]) for name in ("num_servers", "num_cpus", "in_progress")]
+        result = json.loads(body)
+        numbers = [int(result[name]) for name in ("num_servers", "num_cpus", "in_progress")]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise SchedulerError(
             f"{url} answers, but not as an sccache-dist scheduler (status {status})"
@@ -112,8 +112,8 @@ def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tu
     request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - see read_url
     try:
         opener = urllib.request.build_opener(_NoRedirects)
-        with opener.open(request, timeout=_ANSWER_SECONDS) as answer:
-            return answer.status, answer.read(_ANSWER_BYTES)
+        with opener.open(request, timeout=_RESULT_SECONDS) as result:
+            return result.status, result.read(_ANSWER_BYTES)
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read(_ANSWER_BYTES)
@@ -179,9 +179,9 @@ class Engine:
                 return False
             if self.is_running():
                 self._stop()
-            answer = self._sccache("--start-server")
+            result = self._sccache("--start-server")
             if not self._wait(running=True):
-                said = (answer.stderr or answer.stdout).strip().splitlines() or ["no message"]
+                said = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
                 raise CompilerError(
                     f"OFFLOAD_DIST: the local sccache server does not start: {said[-1]}; "
                     "'offload-tool dist status' checks the folder"
@@ -198,10 +198,10 @@ class Engine:
     def is_connected(self) -> bool:
         """Return whether the server has reached the scheduler."""
         try:
-            answer = json.loads(self._sccache("--dist-status").stdout)
+            result = json.loads(self._sccache("--dist-status").stdout)
         except (ValueError, RecursionError):
             return False
-        return isinstance(answer, dict) and "SchedulerStatus" in answer
+        return isinstance(result, dict) and "SchedulerStatus" in result
 
     def counters(self) -> Counters:
         """Query the server for its counters.

@@ -45,18 +45,18 @@ def why_local(command: Sequence[str]) -> str:
     not, since their entry names hold the source's inode and their device passes need the host's IR.
     sccache never distributes CUDA. Host passes and links gain nothing.
     """
-    if not any(does(word, DEVICE_ALONE) for word in command):
+    if not any(does(arg, DEVICE_ALONE) for arg in command):
         return "only device compiles are distributed"
     if "-c" not in command or "hip" not in option_values(command, "-x"):
         return "only compiles (-x hip -c) are distributed"
-    if any(does(word, OPENMP) for word in command):
+    if any(does(arg, OPENMP) for arg in command):
         return "OpenMP compiles are not distributed"
-    for word in command[1:]:
-        if does(word, READS | HEADERS):
-            return f"{word} names a file that would not be on the server"
+    for arg in command[1:]:
+        if does(arg, READS | HEADERS):
+            return f"{arg} names a file that would not be on the server"
         # The engine returns the front end's depfile.
-        if does(word, _WRITES_FILES) and word not in beginnings(JOB_DEPFILE):
-            return f"{word} writes a file that would stay on the server"
+        if does(arg, _WRITES_FILES) and arg not in beginnings(JOB_DEPFILE):
+            return f"{arg} writes a file that would stay on the server"
     return ""
 
 
@@ -67,20 +67,18 @@ def remote_form(
 
     Its output and depfile are byte for byte those of a local run of `command`.
     """
-    places = tuple(
-        word for word in command if does(word, INSTALLED | TARGETS) or word == "-fgpu-rdc"
-    )
+    places = tuple(arg for arg in command if does(arg, INSTALLED | TARGETS) or arg == "-fgpu-rdc")
     headers, libraries = _ask_driver(
         command[0],
         places,
         tuple((name, environment[name]) for name in _PLACE_VARIABLES if name in environment),
     )
-    words = [*command]
+    args = [*command]
     if headers:
         # First, as the driver does: before the user's ``-include`` options.
-        words[1:1] = ["-include", _HIP_WRAPPER]
-        words += ["-nogpuinc", *headers]
-    return words, {_DEVICE_LIBRARIES: libraries} if libraries else {}
+        args[1:1] = ["-include", _HIP_WRAPPER]
+        args += ["-nogpuinc", *headers]
+    return args, {_DEVICE_LIBRARIES: libraries} if libraries else {}
 
 
 @functools.lru_cache(maxsize=256)
@@ -88,7 +86,7 @@ def _ask_driver(
     clang: str, places: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> tuple[Sequence[str], str]:
     """Return what the driver would look up: options with the folders of headers; libraries."""
-    given = [word.split("=", 1)[0] for word in places]
+    given = [arg.split("=", 1)[0] for arg in places]
     if "-nogpuinc" in given and "-nogpulib" in given:
         return (), ""  # a query takes as long as half a compile
     asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
@@ -96,8 +94,8 @@ def _ask_driver(
     job = jobs[0] if jobs else []
     libraries = list(option_values(job, "-mlink-builtin-bitcode"))
     headers: list[str] = []
-    for index, word in enumerate(job[:-1]):
-        if word == "-include" and job[index + 1] == _HIP_WRAPPER:
+    for index, arg in enumerate(job[:-1]):
+        if arg == "-include" and job[index + 1] == _HIP_WRAPPER:
             wrappers = [
                 folder
                 for folder in option_values(job, "-internal-isystem")

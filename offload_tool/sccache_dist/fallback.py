@@ -56,14 +56,14 @@ def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
     import shlex
 
     try:
-        words = shlex.split(launcher)
+        args = shlex.split(launcher)
     except ValueError as error:
         raise UsageError(
             f"OFFLOAD_LAUNCHER={launcher!r} is not a command: {error}; quote it as a shell does"
         ) from error
-    if words and folder:
+    if args and folder:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
-    return words, folder
+    return args, folder
 
 
 def is_engine_failure(finished: Finished, launcher: str) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import ask, jobs_of, plan_of
+from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.errors import CompilerError, ContentError, FileError
 from offload_tool.io import OutputFile
 from offload_tool.toolchain.identity import configuration_files
@@ -65,8 +65,8 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
         raise CompilerError(f"'{clang}' is {name}, not a compiler; name the clang that it runs")
     asked = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "--no-gpu-bundle-output"]
     asked += ["-nogpulib", "-nogpuinc", *toolchain.local_flags, "-c", os.devnull, "-o", "x"]
-    jobs = jobs_of(plan_of([clang, *asked], _PLAIN))
-    configured = configuration_files(ask([clang, "--version"], _PLAIN).output)
+    jobs = jobs_of(query_plan([clang, *asked], _PLAIN))
+    configured = configuration_files(query([clang, "--version"], _PLAIN).output)
     programs = [clang, *(job[0] for job in jobs), *configured]
     if not any("lld" in Path(program).name for program in programs):
         raise CompilerError(f"'{clang}' names no lld for its device links; install its lld")

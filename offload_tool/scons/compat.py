@@ -32,7 +32,7 @@ import SCons.Tool
 import SCons.Util
 
 from offload_tool.errors import UsageError
-from offload_tool.io.file_digests import look_of
+from offload_tool.io.file_digests import file_stat_from
 
 if TYPE_CHECKING:
     from offload_tool.scons.types import Environment, FileSystem, Folder, Node
@@ -92,7 +92,7 @@ def adopt_input(node: Any, node_class: type) -> None:
 
 def _look(node: Any) -> tuple[int, ...]:
     found = node.rfile().stat()  # cached: SCons needs it anyway
-    return () if found is None else tuple(look_of(found))
+    return () if found is None else tuple(file_stat_from(found))
 
 
 def note_look(node: Any) -> None:

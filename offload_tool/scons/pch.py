@@ -39,8 +39,8 @@ import SCons.Util
 
 from offload_tool.clang.environment import HEEDED_VARIABLES
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.io.file_digests import digest_of, look_at
-from offload_tool.manifest.inputs import general_words
+from offload_tool.io.file_digests import digest_of, file_stat
+from offload_tool.manifest.inputs import general_args
 from offload_tool.passes.compile_pass import CompilePass, without_dependency_flags
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
@@ -48,7 +48,7 @@ from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, byte
 from offload_tool.scons import compat, readers
 from offload_tool.scons.graph.call_cache import once
 from offload_tool.scons.spawn import DirectRunner, Runner
-from offload_tool.scons.state.compiler_queries import depfile_of, variables_of, words_of
+from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import prints_now
 
@@ -94,7 +94,7 @@ class Key(NamedTuple):
     target: str
     kind: str
     wanted: tuple[str, ...] | bool
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     """All arguments but source, output and depfile, and the compiler's other dependencies."""
 
 
@@ -151,15 +151,15 @@ class Pchs:
                 self._keys = {each: find() for each, find in self._declared.items()}
                 self._groups = {}
                 for each, key in self._keys.items():
-                    for like in {key, key._replace(words=())}:
+                    for like in {key, key._replace(args=())}:
                         self._groups.setdefault(like, Group(key.wanted)).nodes.append(each)
             key = self._keys[node]
-            return self._groups[key], self._groups[key._replace(words=())]
+            return self._groups[key], self._groups[key._replace(args=())]
 
     def most_files(self, node: Node, path: SearchPath) -> int:
         """Return the maximum number of PCHs for a node's target and kind."""
         like = self._keys[node][:2]
-        groups = [group for key, group in self._groups.items() if key[:2] == like and key.words]
+        groups = [group for key, group in self._groups.items() if key[:2] == like and key.args]
         shares = ({each.headers for each in group.shares(path).values()} for group in groups)
         return _SETS_OF_FLAGS * sum(map(len, shares))
 
@@ -262,8 +262,8 @@ class PchRunner:
         self._run = run
         self._pchs = compat.of_build(env, Pchs)
         wanted = _wanted(env)
-        words = once(env, f"arguments of {like}", lambda: cache(self._words_declared))
-        self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, words()))
+        args = once(env, f"arguments of {like}", lambda: cache(self._declared_args))
+        self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, args()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
         if SCons.Script.GetOption("clean"):
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
@@ -300,24 +300,24 @@ class PchRunner:
         end = ["-o", node.get_internal_path(), source]
         if command[: len(begin)] != begin or command[-3:] != end:
             raise _WithoutPchError(_CUSTOM)
-        words = command[len(self._launcher) :]
-        made = without_dependency_flags(words[:-3], depfile_of(node))
-        return Compile(source, tuple(made), words, environment)
+        args = command[len(self._launcher) :]
+        made = without_dependency_flags(args[:-3], depfile_of(node))
+        return Compile(source, tuple(made), args, environment)
 
     def _refuses(self, compiled: Compile) -> str:
         """Return why the flags rule out a PCH; "" if they do not."""
-        words = general_words(compiled.made, ())
-        return reason_of_flags(self._job.kind, words, compiled.variables)
+        args = general_args(compiled.made, ())
+        return reason_of_flags(self._job.kind, args, compiled.variables)
 
     def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
         heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
-        return (*pch.words_without_source(made), self._toolchain.identity, *heeded)
+        return (*pch.args_without_source(made), self._toolchain.identity, *heeded)
 
-    def _words_declared(self) -> tuple[str, ...]:
+    def _declared_args(self) -> tuple[str, ...]:
         """Return the result of `_decides` before the command runs."""
-        words = words_of(self._node, records_of(self._node).command)
-        return self._decides(words[:-3], variables_of(self._node))
+        args = args_of(self._node, records_of(self._node).command)
+        return self._decides(args[:-3], variables_of(self._node))
 
     def _find(self, compiled: Compile) -> pch.UsablePch:
         """Return the PCH for a compile, made if necessary.
@@ -349,20 +349,20 @@ class PchRunner:
         self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
     ) -> pch.PchRecipe:
         """Return the recipe for a PCH of `headers`."""
-        from offload_tool.toolchain.driver_cache import kept_front_end
+        from offload_tool.toolchain.driver_cache import cached_front_end
 
-        words = general_words(compiled.made, ())
+        args = general_args(compiled.made, ())
         decides = (*self._decides(compiled.made, compiled.variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *decides])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
             f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",
             self._job.stage,
-            pch.words_without_source(compiled.made),
+            pch.args_without_source(compiled.made),
             len(self._toolchain.clang),
             compiled.variables,
             self._toolchain.identity,
-            cache(lambda: kept_front_end(words, compiled.variables)),
+            cache(lambda: cached_front_end(args, compiled.variables)),
             prints=prints_now,
         )
 
@@ -422,7 +422,7 @@ class PchRunner:
 
 
 def _made_at(file: Path) -> int:
-    look = look_at(str(file))
+    look = file_stat(str(file))
     return look.modified if look is not None else 0
 
 

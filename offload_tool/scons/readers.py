@@ -251,7 +251,7 @@ def warn(env: Environment, text: str) -> None:
 
 def _given_targets(env: Environment) -> list[str]:
     items = SCons.Util.flatten([env["OFFLOAD_ARCH"] or []])
-    return [word for item in items for word in split_list(env.subst(str(item)))]
+    return [arg for item in items for arg in split_list(env.subst(str(item)))]
 
 
 def shared_suffix(env: Environment) -> str:
@@ -268,7 +268,7 @@ _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
 
 def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
     """Return the arguments of a text after substitution of variables."""
-    return [str(word) for line in env.subst_list(text, source=source) for word in line]
+    return [str(arg) for line in env.subst_list(text, source=source) for arg in line]
 
 
 def machine_flags(env: Environment) -> list[str]:
@@ -281,11 +281,11 @@ def host_triple(env: Environment) -> str:
     found, asked = toolchain(env), machine_flags(env)
     if not asked:
         return found.host_triple
-    from offload_tool.toolchain.driver_cache import kept_triple
+    from offload_tool.toolchain.driver_cache import cached_triple
 
     environment = {**env["ENV"], **dict(found.environment)}
     with compat.at_top(env):
-        return kept_triple([*found.clang, *asked], environment) or found.host_triple
+        return cached_triple([*found.clang, *asked], environment) or found.host_triple
 
 
 def link_flags(env: Environment) -> list[str]:
@@ -301,8 +301,8 @@ def link_flags(env: Environment) -> list[str]:
             "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so; "
             "remove it from LINKFLAGS"
         )
-    words = dict.fromkeys(substituted(env, _HOST_FLAGS))
-    return [word for word in words if is_one_of(word, LINKED) and word not in there]
+    args = dict.fromkeys(substituted(env, _HOST_FLAGS))
+    return [arg for arg in args if is_one_of(arg, LINKED) and arg not in there]
 
 
 def host_link_flags(env: Environment) -> list[str]:
@@ -429,10 +429,10 @@ class _Question(NamedTuple):
 
 def _is_new(text: str) -> bool:
     """Return True if a text was not printed on this machine since the package changed."""
-    from offload_tool.toolchain.disk_cache import cached_answer
+    from offload_tool.toolchain.disk_cache import cached_result
 
     found: list[str] = []
-    cached_answer(["told", text], lambda: found.append(text), lambda _: [])
+    cached_result(["told", text], lambda: found.append(text), lambda _: [])
     return bool(found)
 
 
@@ -506,7 +506,7 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     places = {name: path for name in OWN_INSTALLATIONS if (path := place(env, name))}
     with compat.at_top(env):
         found = compat.of_build(env, _Toolchains).find(
-            _question(env, places), lambda: _device_words(env), lenient=lenient
+            _question(env, places), lambda: _device_args(env), lenient=lenient
         )
     if answers is not None:
         answers.compiler = found
@@ -530,8 +530,8 @@ def _shell(env: Environment) -> dict[str, str]:
 
 def _question(env: Environment, places: Mapping[str, str]) -> _Question:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
-    words = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
-    flags = relevant_flags(words)
+    args = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
+    flags = relevant_flags(args)
     return _Question(
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
         tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds or _likely_kinds(env)),
@@ -553,15 +553,15 @@ def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
     return find_toolchain(environ, question.clang)
 
 
-def _device_words(env: Environment) -> tuple[str, ...]:
+def _device_args(env: Environment) -> tuple[str, ...]:
     """Return all user flags of C++ device passes.
 
     :raises UsageError: see `check_flags`.
     """
     text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
-    words = [word for word in substituted(env, text) if word not in ("$(", "$)")]
-    check_flags(words, rdc=env["OFFLOAD_RDC"])
-    return trial_flags(words)
+    args = [arg for arg in substituted(env, text) if arg not in ("$(", "$)")]
+    check_flags(args, rdc=env["OFFLOAD_RDC"])
+    return trial_flags(args)
 
 
 def launcher(env: Environment, folder: str = "") -> list[str]:

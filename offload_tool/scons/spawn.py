@@ -45,7 +45,7 @@ Runner = Callable[[list[str], dict[str, str]], int]
 _printing = threading.Lock()
 
 
-def _program_words(
+def _program_args(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the arguments before the flags; empty for signatures, which exclude them."""
@@ -61,7 +61,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
     """
     found = readers.toolchain(env)
     return {
-        "_OFFLOAD_PROGRAM": _program_words,
+        "_OFFLOAD_PROGRAM": _program_args,
         "_OFFLOAD_CC": list(found.cc),
         "_OFFLOAD_CLANG": list(found.clang),
         "_OFFLOAD_LOCAL_FLAGS": list(found.local_flags),
@@ -97,7 +97,7 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     clang = toolchain.clang
     if is_device and env["OFFLOAD_DIRECT"] and job.is_direct and len(clang) == 1:
         return _without_driver(clang)
-    return partial(run_words, program=len(clang))
+    return partial(run_args, program=len(clang))
 
 
 class DirectRunner:
@@ -126,7 +126,7 @@ class DirectRunner:
                 return done
         if stages is not None:
             stages.forget()
-        status = run_words(command, environment, self._program)
+        status = run_args(command, environment, self._program)
         if status:
             self._passes.advise(command)
         return status
@@ -171,16 +171,16 @@ def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device
 
     program = len(toolchain.clang)
 
-    def run(words: list[str], environment: dict[str, str]) -> int:
+    def run(args: list[str], environment: dict[str, str]) -> int:
         def run_once(before: Sequence[str], command: Sequence[str]) -> int:
             if not is_device:
-                return run_words([*before, *command], environment, len(before) + program)
+                return run_args([*before, *command], environment, len(before) + program)
             with shortened([*command], program) as short:
                 return _finish(*run_with_launcher(before, short, environment))
 
-        used = launcher if tuple(words[: len(launcher)]) == launcher else ()
+        used = launcher if tuple(args[: len(launcher)]) == launcher else ()
         try:
-            return run_launched(used, words[len(used) :], environment, toolchain.identity, run_once)
+            return run_launched(used, args[len(used) :], environment, toolchain.identity, run_once)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
 
@@ -241,7 +241,7 @@ _EXPANSION = re.compile(r"`|\$[({A-Za-z_]")
 
 def command_spawn(program: Sequence[str]) -> Callable[..., int]:
     """Return the SPAWN function of commands that begin with `program`."""
-    return spawn_of(partial(run_words, program=len(program)))
+    return spawn_of(partial(run_args, program=len(program)))
 
 
 def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
@@ -255,7 +255,7 @@ def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
     ) -> int:
         status = 1
         try:
-            status = run(split_words(parts), environment)
+            status = run(split_args(parts), environment)
         finally:
             if status:
                 for name in leftovers:
@@ -265,7 +265,7 @@ def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
     return spawn
 
 
-def run_words(command: list[str], environment: Mapping[str, str], program: int) -> int:
+def run_args(command: list[str], environment: Mapping[str, str], program: int) -> int:
     """Run a command whose first `program` arguments name the program; return its exit status.
 
     A command that is too long for the system goes into a response file.
@@ -278,12 +278,12 @@ def run_words(command: list[str], environment: Mapping[str, str], program: int) 
             return _CANNOT_RUN
 
 
-def split_words(parts: list[str]) -> list[str]:
+def split_args(parts: list[str]) -> list[str]:
     """Split a command as a shell does; reject constructs that need a shell.
 
     :raises BuildError: an unclosed quote, or an operator or expansion of shells.
     """
-    words: list[str] = []
+    args: list[str] = []
     pending = ""
     for part in parts:
         if part in _OPERATORS or (not part.startswith("'") and _EXPANSION.search(part)):
@@ -293,23 +293,23 @@ def split_words(parts: list[str]) -> list[str]:
             )
         plain = None if pending else _PLAIN.fullmatch(part)
         if plain is not None:  # shlex takes seconds for an argument of 100 KB
-            words.append(part if plain["quoted"] is None else plain["quoted"])
+            args.append(part if plain["quoted"] is None else plain["quoted"])
             continue
         pending = f"{pending} {part}" if pending else part
         with suppress(ValueError):  # a later part closes the quote
-            words += shlex.split(pending)
+            args += shlex.split(pending)
             pending = ""
     if pending:
         raise SCons.Errors.BuildError(
             errstr=f"no closing quotation in the command {' '.join(parts)}"
         )
-    return words
+    return args
 
 
 @contextmanager
 def shortened(command: list[str], program: int) -> Iterator[list[str]]:
     """Yield a command that the system can run: with a response file if it is too long."""
-    sizes = [len(os.fsencode(word)) + 1 for word in command]
+    sizes = [len(os.fsencode(arg)) + 1 for arg in command]
     if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
         yield command
         return

@@ -24,11 +24,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from offload_tool.clang.driver import Answer, ask, jobs_of, plan_of
+from offload_tool.clang.driver import QueryResult, jobs_of, query, query_plan
 from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_meant
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.disk_cache import cached_answer
+from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.toolchain.installations import (
     Installation,
     cuda_installations,
@@ -37,7 +37,7 @@ from offload_tool.toolchain.installations import (
     rocm_installations,
 )
 from offload_tool.util.frozen import frozen, replaced
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 _ERROR = re.compile(r"^.*?(?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 _ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
@@ -229,41 +229,41 @@ def _ask(asked: _Asked, found: Equipment, flags: Sequence[str]) -> None:
     :raises CompilerError: the trial fails; the message is the compiler's.
     """
     job = asked.job
-    words = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
+    args = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
 
     def find() -> bool:
         shown = {name: text for name, text in asked.environ.items() if name not in _HIDDEN}
-        reason = _reason(words, job.targets, shown)
+        reason = _reason(args, job.targets, shown)
         if reason:
             raise CompilerError(reason)
         return True
 
-    def witnesses(_: Any) -> list[str]:
+    def dependencies(_: Any) -> list[str]:
         return [*(f"{path}/{part}" for path in found.used for part in _PARTS)]
 
-    question = ["trial", asked.identity, found.identity, *words, "", *job.targets]
-    question += folder_meant(words)
-    cached_answer(question, find, witnesses, lambda _: asked.command, asked.environ)
+    key = ["trial", asked.identity, found.identity, *args, "", *job.targets]
+    key += folder_meant(args)
+    cached_result(key, find, dependencies, lambda _: asked.command, asked.environ)
 
 
-@remembered(256)
-def _reason(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> str:
+@memoized(256)
+def _reason(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process."""
     try:
-        _try(words, targets, environ)
+        _try(args, targets, environ)
     except CompilerError as error:
         return str(error) or "the compiler says nothing"
     return ""
 
 
-def _try(words: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
+def _try(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
     devices = [f"--offload-arch={target}" for target in targets]
-    last = "-S" if "cuda" in words else "-c"  # CUDA's passes end with PTX, before ptxas
-    answer = plan_of([*words, *devices, last, os.devnull], environ)
-    _check_answer(answer)
-    _check_programs(answer, environ)
+    last = "-S" if "cuda" in args else "-c"  # CUDA's passes end with PTX, before ptxas
+    result = query_plan([*args, *devices, last, os.devnull], environ)
+    _check_result(result)
+    _check_programs(result, environ)
     one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
-    _check_answer(ask([*words, *one], environ))
+    _check_result(query([*args, *one], environ))
 
 
 def _pass_flags(job: Job) -> list[str]:
@@ -272,29 +272,29 @@ def _pass_flags(job: Job) -> list[str]:
     return ["-x", job.kind, "--cuda-device-only", "--no-gpu-bundle-output"]
 
 
-def _check_programs(answer: Answer, environ: Mapping[str, str]) -> None:
+def _check_programs(result: QueryResult, environ: Mapping[str, str]) -> None:
     import shutil
 
-    for job in jobs_of(answer):
+    for job in jobs_of(result):
         if shutil.which(job[0], path=environ.get("PATH", os.defpath)) is None:
             raise CompilerError(f"runs '{job[0]}', which is not there; install it")
 
 
-def _check_answer(answer: Answer) -> None:
-    if answer.status:
-        match = _ERROR.search(answer.errors)
-        raise CompilerError(_ADVICE.sub("", match["text"]) if match else answer.reason)
+def _check_result(result: QueryResult) -> None:
+    if result.status:
+        match = _ERROR.search(result.errors)
+        raise CompilerError(_ADVICE.sub("", match["text"]) if match else result.reason)
 
 
 def _resources(asked: _Asked) -> str:
     def find() -> str:
-        answer = ask([*asked.command, "-print-resource-dir"], dict(asked.environ))
-        return answer.output.strip() if answer.status == 0 else ""
+        result = query([*asked.command, "-print-resource-dir"], dict(asked.environ))
+        return result.output.strip() if result.status == 0 else ""
 
-    question = ["resources", asked.identity, *asked.command, *folder_meant(asked.command)]
+    key = ["resources", asked.identity, *asked.command, *folder_meant(asked.command)]
     return str(
-        cached_answer(
-            question,
+        cached_result(
+            key,
             find,
             lambda folder: [str(folder)],
             lambda _: asked.command,

@@ -1,16 +1,15 @@
 """A disk cache of slow queries, shared by runs of the command line.
 
-Each answer is a file::
+Each result is a file::
 
-    <cache folder>/answers/<checksum of the question>.json
+    <cache folder>/answers/<checksum of the key>.json
         checksum of the rest
-        {"question": [text, ...], "answer": ..., "package": checksum of `package_state`,
-         "witnesses": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
+        {"key": [text, ...], "result": ..., "package": checksum of `package_state`,
+         "dependencies": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
 
-The question is the cache key; the witnesses are the dependencies of its answer. An answer is valid
-while the package and the stat() of every dependency are unchanged; no program can set ctime. An
-answer is not stored if a dependency changes during the query. The reader ignores a file that is
-unreadable, corrupt, or writable by others.
+A result is valid while the package and the stat() of every dependency are unchanged; no program can
+set ctime. A result is not stored if a dependency changes during the query. The reader ignores a
+file that is unreadable, corrupt, or writable by others.
 
 The query of a compiler has further dependencies, which the cache adds; a missing path counts, too:
 
@@ -20,7 +19,7 @@ The query of a compiler has further dependencies, which the cache adds; a missin
 - configuration files, and the directories in which others may appear
 - the directories of GCC's installations
 
-Environment variables that affect compilers are part of the key: `environment.ASKED_VARIABLES`.
+Environment variables that affect compilers are part of the key: `environment.KEY_VARIABLES`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offload_tool.clang.environment import ASKED_VARIABLES
+from offload_tool.clang.environment import KEY_VARIABLES
 from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import digest_of
@@ -40,7 +39,7 @@ from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
 """Bytes; real answers have a few thousand."""
-_KEYS = {"question", "package", "witnesses", "answer"}
+_KEYS = {"key", "package", "dependencies", "result"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
@@ -84,59 +83,61 @@ def _cache_folders() -> Iterator[str]:
     yield os.path.join(usual_folder(), f"offload_tool-{os.getuid()}")
 
 
-def cached_answer(
-    question: Sequence[str],
+def cached_result(
+    key: Sequence[str],
     find: Callable[[], Any],
-    witnesses: Callable[[Any], Iterable[str] | None],
+    dependencies: Callable[[Any], Iterable[str] | None],
     compiler: Callable[[Any], Sequence[str]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the answer to `question`, made of JSON's types, from disk or from `find`.
+    """Return the result for `key`, made of JSON's types, from disk or from `find`.
 
-    `witnesses` returns the files and directories on which an answer depends, or None for an answer
+    `dependencies` returns the files and directories on which a result depends, or None for a result
     that must not be stored. `compiler` is the command of a queried compiler, in an `environment`:
-    its own dependencies are added. Errors of `find` and answers that cannot be written are not
+    its own dependencies are added. Errors of `find` and results that cannot be written are not
     stored.
     """
     import binascii
 
     if compiler is not None:
         given = os.environ if environment is None else environment
-        question = [*question, *_asked_in(given)]
+        key = [*key, *_variables_in(given)]
 
-    key = binascii.crc32("\0".join(question).encode(errors="surrogateescape"))
+    checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:
-        file = f"{cache_folder()}/answers/{key:08x}.json"
+        file = f"{cache_folder()}/answers/{checksum:08x}.json"
     except OffloadError:
         return find()
     known = _read(file)
     if (
         known is not None
-        and known["question"] == list(question)
+        and known["key"] == list(key)
         and known["package"] == package_state()
-        and all(_look(path) == seen for path, seen in known["witnesses"].items())
+        and all(_look(path) == seen for path, seen in known["dependencies"].items())
     ):
-        return known["answer"]
+        return known["result"]
     started = time.time_ns() - _COARSE
-    answer = find()
-    own = witnesses(answer)
+    result = find()
+    own = dependencies(result)
     if own is None:
-        return answer
+        return result
     paths = [*own]
     if compiler is not None:
-        paths += _places_asked(compiler(answer), given)
+        paths += _compiler_files(compiler(result), given)
     seen = {path: _look(path) for path in paths}
     if all(look is None or look[1] < started for look in seen.values()):
-        kept = {"question": list(question), "witnesses": seen, "answer": answer}
-        _write(file, {**kept, "package": package_state()})
-    return answer
+        _write(
+            file,
+            {"key": [*key], "package": package_state(), "dependencies": seen, "result": result},
+        )
+    return result
 
 
 @functools.cache
 def package_state(package: str = PACKAGE) -> str:
     """Return a checksum of the names, times and sizes of all modules of the package.
 
-    Any module may affect an answer, so all of them count.
+    Any module may affect a result, so all of them count.
     """
     import binascii
 
@@ -185,7 +186,7 @@ def _read(file: str) -> dict[str, Any] | None:
         return None
     if not isinstance(known, dict) or known.keys() != _KEYS:
         return None
-    return known if isinstance(known["witnesses"], dict) else None
+    return known if isinstance(known["dependencies"], dict) else None
 
 
 def _write(file: str, known: dict[str, Any]) -> None:
@@ -203,43 +204,43 @@ def _write(file: str, known: dict[str, Any]) -> None:
             text = json.dumps(known).encode()
             out.write(digest_of(text).encode() + b"\n" + text)
     except (OSError, OffloadError):
-        pass  # such as a full disk: the answer is still right
+        pass  # such as a full disk: the result is still right
 
 
-# -- on what all answers of a compiler depend --------------------------------------------
+# -- the dependencies of all queries of a compiler --------------------------------------------
 
 
-def _asked_in(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of variables on which all answers of a compiler depend.
+def _variables_in(environment: Mapping[str, str]) -> list[str]:
+    """Return the values of variables on which all queries of a compiler depend.
 
     The working directory is added if one of them has a relative path.
     """
-    given = [environment.get(name, "") for name in ASKED_VARIABLES]
+    given = [environment.get(name, "") for name in KEY_VARIABLES]
     places = (place for value in filter(None, given) for place in value.split(os.pathsep))
     relative = not all(place.startswith("/") for place in places)
     return [*given, os.getcwd() if relative else ""]
 
 
-def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.clang.response_file import expand_command
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
 
-    expanded = expand_command(words)
+    expanded = expand_command(args)
     yield from expanded.files
-    words = expanded.words
+    args = expanded.args
     yield from program_folders(environment)
     # Source: clang 22.1.8, ``Driver::GetProgramPath``: values of ``-B`` and COMPILER_PATH may be
     # prefixes of file names, too.
     named = filter(None, environment.get("COMPILER_PATH", "").split(os.pathsep))
-    for prefix in (*named, *values(words, PROGRAMS)):
+    for prefix in (*named, *values(args, PROGRAMS)):
         yield prefix
         if not os.path.isdir(prefix):
             yield os.path.dirname(prefix) or "."
     folders = [*map(os.path.expanduser, CONFIGURATION_FOLDERS)]
-    for word in itertools.takewhile(lambda word: not word.startswith(("-", "@")), words):
-        names = [word]
-        if "/" not in word:
-            names = [f"{folder}/{word}" for folder in program_folders(environment)]
+    for arg in itertools.takewhile(lambda arg: not arg.startswith(("-", "@")), args):
+        names = [arg]
+        if "/" not in arg:
+            names = [f"{folder}/{arg}" for folder in program_folders(environment)]
         yield from names
         program = next(filter(_is_program, names), "")
         if program:
@@ -247,14 +248,14 @@ def _places_asked(words: Sequence[str], environment: Mapping[str, str]) -> Itera
             real = os.path.realpath(program)
             yield real
             folders += (os.path.dirname(name) for name in (program, real))
-    folders += values(words, CONFIGURATION_FOLDER)
+    folders += values(args, CONFIGURATION_FOLDER)
     for folder in folders:
         yield folder
         if os.path.isdir(folder):
             names = os.listdir(folder)
             yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
-    yield from values(words, CONFIGURATION)
-    for root in ("/usr", *values(words, ROOT)):
+    yield from values(args, CONFIGURATION)
+    for root in ("/usr", *values(args, ROOT)):
         yield from (f"{root}/{below}{place}" for below in ("", "usr/") for place in _GCC)
         yield root
 

@@ -15,8 +15,8 @@ from offload_tool.clang.environment import Surroundings, processor_of
 from offload_tool.clang.options import CONFIGURATION, NO_LIBRARIES, does
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
-from offload_tool.toolchain.disk_cache import cached_answer
-from offload_tool.util.memoize import remembered
+from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.util.memoize import memoized
 
 _OF_THE_CALL = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
@@ -34,51 +34,51 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
     return program if program is not None and _is_executable(program) else None
 
 
-@remembered(16)
+@memoized(16)
 def _is_executable(program: str) -> bool:
     return content_of(program, len(ELF)) == ELF and os.access(program, os.X_OK)
 
 
-def kept_answer(
+def cached_query(
     what: str,
     program: str,
-    words: Sequence[str],
+    args: Sequence[str],
     environment: Mapping[str, str],
     find: Callable[[], Any],
     named: Callable[[Any], Iterable[str] | None],
     *,
     here_too: bool = False,
 ) -> Any:
-    """Return an answer of the driver `program` about `words`, from the cache or from `find`.
+    """Return an answer of the driver `program` about `args`, from the cache or from `find`.
 
     `named` returns the arguments in an answer, of which absolute paths are dependencies, or None
     for an answer that must not be stored. Paths in the working directory, where files come and go,
     are dependencies only with `here_too`: the driver searches there only if an option names it.
     """
     own = os.getcwd()
-    machine, variables = processor_of(words), _digest_of_variables(environment)
-    question = [what, program, own, *words, machine, variables]
+    machine, variables = processor_of(args), _digest_of_variables(environment)
+    key = [what, program, own, *args, machine, variables]
 
-    def witnesses(answer: Any) -> list[str] | None:
-        found = named(answer)
+    def dependencies(result: Any) -> list[str] | None:
+        found = named(result)
         if found is None:
             return None
         files = tuple(
-            word
-            for word in found
-            if word.startswith("/") and (here_too or not f"{word}/".startswith(f"{own}/"))
+            arg
+            for arg in found
+            if arg.startswith("/") and (here_too or not f"{arg}/".startswith(f"{own}/"))
         )
         folders = [os.path.dirname(file) for file in files]
         from offload_tool.clang.search_path import origins
 
         return [*files, *folders, *origins(files)]
 
-    return cached_answer(question, find, witnesses, lambda _: [program, *words], environment)
+    return cached_result(key, find, dependencies, lambda _: [program, *args], environment)
 
 
-def kept_words(
+def cached_args(
     what: str,
-    words: Sequence[str],
+    args: Sequence[str],
     environment: Mapping[str, str],
     find: Callable[[], list[str]],
     *,
@@ -87,15 +87,15 @@ def kept_words(
     """Return a list of arguments from a command's driver, from the cache or from `find`.
 
     An empty answer is not stored, as it may change any time. Nor are answers of scripts, or with
-    configuration or response files, which may hold anything. `here_too`: see `kept_answer`.
+    configuration or response files, which may hold anything. `here_too`: see `cached_query`.
     """
-    program = program_of(words, environment)
-    if program is None or any(does(word, CONFIGURATION) or word.startswith("@") for word in words):
+    program = program_of(args, environment)
+    if program is None or any(does(arg, CONFIGURATION) or arg.startswith("@") for arg in args):
         return find()
-    answer: list[str] = kept_answer(
-        what, program, words, environment, find, lambda found: found or None, here_too=here_too
+    result: list[str] = cached_query(
+        what, program, args, environment, find, lambda found: found or None, here_too=here_too
     )
-    return answer
+    return result
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
@@ -105,32 +105,30 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
     return digest_of(os.fsencode(text))
 
 
-def kept_front_end(words: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
+def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
     """Return the result of `search_path.front_end_of`, cached."""
     from offload_tool.clang.search_path import front_end_of
 
     def find() -> list[str]:
-        found = front_end_of(words, environment)
+        found = front_end_of(args, environment)
         return [*found.folders, "yes" if found.tells_folder else ""] if found.folders else []
 
-    *folders, tells = kept_words("front end", words, environment, find) or [""]
-    return (
-        Surroundings(tuple(folders), bool(tells)) if folders else front_end_of(words, environment)
-    )
+    *folders, tells = cached_args("front end", args, environment, find) or [""]
+    return Surroundings(tuple(folders), bool(tells)) if folders else front_end_of(args, environment)
 
 
-def kept_triple(words: Sequence[str], environment: Mapping[str, str]) -> str:
+def cached_triple(args: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the triple of a compiler's host code; "" if it prints none.
 
     Source: clang 19 to 23: ``-print-effective-triple`` prints the ``-triple`` of the driver's plan.
     """
-    from offload_tool.clang.driver import ask
+    from offload_tool.clang.driver import query
 
     def find() -> list[str]:
-        answer = ask([*words, "-print-effective-triple"], environment)
-        return answer.output.split() if answer.status == 0 else []
+        result = query([*args, "-print-effective-triple"], environment)
+        return result.output.split() if result.status == 0 else []
 
-    return "".join(kept_words("triple", words, environment, find))
+    return "".join(cached_args("triple", args, environment, find))
 
 
 def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,7 +139,7 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     Source: clang 22.1.8, observed: ``-###`` prints each front end's command, with
     ``-mlink-builtin-bitcode FILE`` for each library.
     """
-    if any(does(word, NO_LIBRARIES) for word in command):
+    if any(does(arg, NO_LIBRARIES) for arg in command):
         return ()
 
     def find() -> list[str]:
@@ -151,4 +149,4 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
         return list(dict.fromkeys(named))
 
-    return tuple(kept_words("device libraries", command, environment, find, here_too=True))
+    return tuple(cached_args("device libraries", command, environment, find, here_too=True))

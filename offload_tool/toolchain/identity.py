@@ -15,14 +15,14 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from offload_tool.clang.argument_files import all_words
-from offload_tool.clang.driver import plan_of
+from offload_tool.clang.argument_files import all_args
+from offload_tool.clang.driver import query_plan
 from offload_tool.clang.options import CONFIGURATION, does, takes_next
-from offload_tool.clang.response_file import configuration_words, expand_command
+from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import InputFile
-from offload_tool.io.file_digests import by_look
-from offload_tool.util.memoize import remembered
+from offload_tool.io.file_digests import cached_by_stat
+from offload_tool.util.memoize import memoized
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")
@@ -34,9 +34,9 @@ def identity_text(parts: Iterable[str]) -> str:
     return "; ".join(part.replace(";", "\\;") for part in parts if part)
 
 
-def configuration_files(answer: str) -> list[str]:
+def configuration_files(result: str) -> list[str]:
     """Return the configuration files that clang lists, as in ``clang --version``."""
-    return [match["path"].strip() for match in _CONFIGURATION.finditer(answer)]
+    return [match["path"].strip() for match in _CONFIGURATION.finditer(result)]
 
 
 def command_identity(command: Sequence[str], path: str, library_path: str = "") -> list[str]:
@@ -51,25 +51,25 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
     from offload_tool.toolchain.programs import program_identity
 
     found = []
-    words = iter(expand_command(command).words)
-    for word in words:
-        program = None if word.startswith(("-", "@")) else shutil.which(word, path=path)
+    args = iter(expand_command(command).args)
+    for arg in args:
+        program = None if arg.startswith(("-", "@")) else shutil.which(arg, path=path)
         if program is not None:
-            name = os.path.basename(word)
+            name = os.path.basename(arg)
             parts = [
                 "" if _PLAIN_NAME.fullmatch(name) else name,
                 program_identity(program, library_path),
             ]
             found.append(" ".join(filter(None, parts)))
-        elif does(word, CONFIGURATION):  # clang lists the files that it reads
-            if takes_next(word):
-                next(words, None)
+        elif does(arg, CONFIGURATION):  # clang lists the files that it reads
+            if takes_next(arg):
+                next(args, None)
         else:
-            found.append(word)
-    return [word for word in found if word]
+            found.append(arg)
+    return [arg for arg in found if arg]
 
 
-@by_look
+@cached_by_stat
 def file_digest(path: str) -> str:
     """Return the digest of a file's content, or ``missing``."""
     try:
@@ -104,10 +104,10 @@ def _included(path: str) -> list[str]:
     A bare ``--config=NAME`` may be in any directory of configuration files.
     """
     folder, found = os.path.dirname(path), []
-    for word in configuration_words(path):
-        option, _, name = word.partition("=")
-        if word.startswith("@"):
-            name = word[1:]
+    for arg in configuration_args(path):
+        option, _, name = arg.partition("=")
+        if arg.startswith("@"):
+            name = arg[1:]
         elif option != "--config":
             continue
         elif "/" not in name:
@@ -119,12 +119,12 @@ def _included(path: str) -> list[str]:
     return found
 
 
-def has_configuration(words: Iterable[str]) -> bool:
+def has_configuration(args: Iterable[str]) -> bool:
     """Return whether flags make clang read configuration files."""
-    return any(does(word, CONFIGURATION) for word in all_words(words))
+    return any(does(arg, CONFIGURATION) for arg in all_args(args))
 
 
-@remembered(64)
+@memoized(64)
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configuration files that a compile reads, if its flags name any.
 
@@ -136,10 +136,10 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
     if not has_configuration(command):
         return ()
     try:
-        answer = plan_of([*command, "-c", "-x", "c++", os.devnull], environment)
+        result = query_plan([*command, "-c", "-x", "c++", os.devnull], environment)
     except CompilerError:
         return ()
-    found = all_configuration_files(configuration_files(answer.output + answer.errors))
+    found = all_configuration_files(configuration_files(result.output + result.errors))
     here = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
     return tuple(_local(name, here) for name in found)
 

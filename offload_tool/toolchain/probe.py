@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import front_end_jobs, output_of
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.disk_cache import cached_answer
+from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
@@ -196,15 +196,15 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
             list(dict.fromkeys(job[0] for job in jobs)),
         ]
 
-    def witnesses(answer: list[Any]) -> list[str]:
-        linker = shutil.which(answer[1], path=path) or answer[1]
-        files = [linker, *answer[3], *answer[4]]
-        return [*files, *map(os.path.dirname, answer[3])]
+    def dependencies(result: list[Any]) -> list[str]:
+        linker = shutil.which(result[1], path=path) or result[1]
+        files = [linker, *result[3], *result[4]]
+        return [*files, *map(os.path.dirname, result[3])]
 
-    question = ["facts", *command, version.string]
+    key = ["facts", *command, version.string]
     if not command[0].startswith("/"):
-        question.append(os.getcwd())
-    return _Facts(*cached_answer(question, find, witnesses, lambda _: command, environment))
+        key.append(os.getcwd())
+    return _Facts(*cached_result(key, find, dependencies, lambda _: command, environment))
 
 
 def _lld_version(lld: str) -> str:
@@ -227,7 +227,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
-        kept = cached_answer(
+        kept = cached_result(
             ["version", program, *command],
             lambda: output_of(command, "--version"),
             lambda _: [],

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offload_tool.clang.driver import ask
+from offload_tool.clang.driver import query
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import content_of
-from offload_tool.toolchain.disk_cache import cached_answer
+from offload_tool.toolchain.disk_cache import cached_result
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The loader's first search path."""
@@ -82,10 +82,10 @@ def libraries_of(
     :raises CompilerError: the loader cannot be run.
     """
     variables = {"LD_DEBUG": "libs", **({LIBRARY_PATH: library_path} if library_path else {})}
-    answer = ask([loader, *options, "--list", program], variables)
-    errors = answer.errors.splitlines()
+    result = query([loader, *options, "--list", program], variables)
+    errors = result.errors.splitlines()
     search = [line for line in errors if re.match(_OF_SEARCH, line)]
-    said = [*answer.output.splitlines(), *(line for line in errors if line not in search)]
+    said = [*result.output.splitlines(), *(line for line in errors if line not in search)]
     libraries = _matches(_LIBRARY, said)
     places = _matches(_TRIED, search)
     if places:
@@ -94,7 +94,7 @@ def libraries_of(
     else:
         places = sorted({os.path.dirname(file) for file in libraries})
     missing = _matches(_MISSING, said) or _matches(_NO_FILE, said)
-    if answer.status and not missing:
+    if result.status and not missing:
         missing = [said[-1] if said else "?"]
     return Loaded([loader, *libraries], missing, places)
 
@@ -115,13 +115,13 @@ def find_program(
     """
     for command in commands:
         try:
-            answer = ask([*command, "--version"])
-            reason = answer.reason if answer.status else ""
+            result = query([*command, "--version"])
+            reason = result.reason if result.status else ""
         except CompilerError as error:
             reason = str(error.__cause__)
         else:
             if not reason:
-                return tuple(command), answer.output.strip().splitlines()[-1]
+                return tuple(command), result.output.strip().splitlines()[-1]
         if named:
             raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
     return None
@@ -147,9 +147,9 @@ def program_places(program: str, library_path: str = "") -> list[str]:
 
 def _facts(program: str, library_path: str) -> dict[str, Any]:
     real = os.path.realpath(program)
-    question = ["program", real, library_path]
+    key = ["program", real, library_path]
     if library_path and not all(map(os.path.isabs, library_path.split(os.pathsep))):
-        question.append(os.getcwd())
+        key.append(os.getcwd())
 
     def find() -> dict[str, Any]:
         from offload_tool.toolchain.identity import file_digest, files_digest
@@ -171,5 +171,5 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
             "places": [*files, *places],
         }
 
-    answer: dict[str, Any] = cached_answer(question, find, lambda answer: answer["places"])
-    return answer
+    result: dict[str, Any] = cached_result(key, find, lambda result: result["places"])
+    return result

@@ -32,7 +32,7 @@ from offload_tool.toolchain.probe import (
 )
 from offload_tool.toolchain.programs import LIBRARY_PATH
 from offload_tool.util.frozen import replaced
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 _ADVICE = {
     "hip": "for HIP's headers and device libraries, install ROCm, TheRock's wheels, or Debian's "
@@ -70,7 +70,7 @@ def find_toolchain(
     return _find(named, searched, tuple(dict.fromkeys(jobs)), lenient)
 
 
-@remembered(64)
+@memoized(64)
 def _find(
     named: str, searched: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], lenient: bool
 ) -> Toolchain:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import output_of, plan_of
+from offload_tool.clang.driver import output_of, query_plan
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_targets
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -46,14 +46,14 @@ def targets_of_compiler(
         has the compiler's text.
     :raises CompilerError: there is no compiler to query.
     """
-    words = list(items)
+    args = list(items)
     unknown: TargetIDError | None = None
     try:
-        devices = parse_targets(words, kind)
+        devices = parse_targets(args, kind)
     except TargetIDError as error:
         unknown = error
         try:
-            devices = parse_targets(words, kind, allow_unknown=True)
+            devices = parse_targets(args, kind, allow_unknown=True)
         except TargetIDError:
             raise error from None  # the processor is not the only problem
     problems = []
@@ -84,7 +84,7 @@ def refusal(compiler: Toolchain, device: CompileTarget) -> str | None:
     return _refusal(compiler.clang, dict(compiler.environment), device)
 
 
-@remembered(64)  # by the program: toolchains differ in installations too
+@memoized(64)  # by the program: toolchains differ in installations too
 def _refusal(
     clang: Sequence[str], variables: Mapping[str, str], device: CompileTarget
 ) -> str | None:
@@ -93,16 +93,16 @@ def _refusal(
         *("-nogpulib", f"--offload-arch={device.name}", "-c", os.devnull),
     ]
     try:
-        answer = plan_of(command, {**os.environ, **variables})
+        result = query_plan(command, {**os.environ, **variables})
     except CompilerError as error:
         return str(error)
-    if answer.status == 0:
+    if result.status == 0:
         return None
-    errors = [line for line in answer.errors.splitlines() if "error: " in line]
-    return errors[0].partition("error: ")[2] if errors else answer.reason
+    errors = [line for line in result.errors.splitlines() if "error: " in line]
+    return errors[0].partition("error: ")[2] if errors else result.reason
 
 
-@remembered(8)
+@memoized(8)
 def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
     """Return the target IDs of this machine's GPUs that sources of `kind` are compiled for.
 
@@ -137,11 +137,11 @@ def _beside(toolchain: Toolchain, name: str) -> str | None:
     return found if Path(found).is_absolute() and Path(found).is_file() else None
 
 
-def _readable(words: Sequence[str], kind: str) -> list[str]:
-    found = dict.fromkeys(word for word in words if word.startswith(_PROCESSORS[kind]))
-    for word in found:
+def _readable(args: Sequence[str], kind: str) -> list[str]:
+    found = dict.fromkeys(arg for arg in args if arg.startswith(_PROCESSORS[kind]))
+    for arg in found:
         try:
-            TargetID.parse(word, allow_unknown=True)
+            TargetID.parse(arg, allow_unknown=True)
         except TargetIDError:
             return []
     return list(found)

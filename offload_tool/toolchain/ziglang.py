@@ -23,7 +23,7 @@ import shlex
 import stat
 from pathlib import Path
 
-from offload_tool.clang.driver import ask
+from offload_tool.clang.driver import query
 from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io import replace_file
@@ -91,16 +91,16 @@ def _path_key(path: str) -> str:
 def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
     """Return the header directories and defines of the host, from ``zig c++ -E -v``."""
     command = [zig, "c++", "-target", zig_target, "-x", "c++", "-E", "-v", os.devnull]
-    answer = ask(command, os.environ | environment())
-    if answer.status:
-        raise CompilerError(f"the embedded compiler does not work: {answer.reason}")
-    report = answer.errors
+    result = query(command, os.environ | environment())
+    if result.status:
+        raise CompilerError(f"the embedded compiler does not work: {result.reason}")
+    report = result.errors
     frontend = next((line for line in report.splitlines() if " -cc1 " in line), "")
-    words = shlex.split(frontend)
-    defines = [f"-D{value}" for flag, value in itertools.pairwise(words) if flag == "-D"]
+    args = shlex.split(frontend)
+    defines = [f"-D{value}" for flag, value in itertools.pairwise(args) if flag == "-D"]
     # zig prints paths below the working directory as relative ones.
     paths = map(os.path.abspath, searched_folders(report, "the embedded compiler"))
-    includes = [word for path in paths for word in ("-isystem", path)]
+    includes = [arg for path in paths for arg in ("-isystem", path)]
     return ("-nostdinc", "-nostdinc++", *defines, *includes)
 
 

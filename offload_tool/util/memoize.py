@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     R = TypeVar("R")
     S_co = TypeVar("S_co", covariant=True)
 
-    class Remembered(Protocol[P, S_co]):
+    class Memoized(Protocol[P, S_co]):
         """A function with cached results."""
 
         def __call__(self, *arguments: P.args, **options: P.kwargs) -> S_co:
@@ -40,26 +40,26 @@ def _hashable(argument: Any) -> Any:
     return _Content(argument) if isinstance(argument, Mapping) else argument
 
 
-def remembered(most: int) -> Callable[[Callable[P, R]], Remembered[P, R]]:
+def memoized(most: int) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Cache results per arguments, working directory and PATH.
 
     The cache keeps the `most` recent results. Arguments are hashable, or lists and mappings of
     hashable values. Errors are not cached.
     """
 
-    def decorate(find: Callable[P, R]) -> Remembered[P, R]:
+    def decorate(find: Callable[P, R]) -> Memoized[P, R]:
         @functools.lru_cache(maxsize=most)
-        def answer(_place: str, _path: str, *arguments: Any, **options: Any) -> R:
+        def result(_place: str, _path: str, *arguments: Any, **options: Any) -> R:
             return find(*arguments, **options)
 
         @functools.wraps(find)
         def ask(*arguments: Any, **options: Any) -> R:
             here = os.getcwd()
             given = map(_hashable, arguments)
-            return answer(here, os.environ.get("PATH", ""), *given, **options)
+            return result(here, os.environ.get("PATH", ""), *given, **options)
 
         asked: Any = ask
-        asked.cache_clear = answer.cache_clear
+        asked.cache_clear = result.cache_clear
         return asked  # type: ignore[no-any-return]
 
     return decorate

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from offload_tool.clang.driver import ask, front_end_jobs, jobs_of, option_values, without_removed
+from offload_tool.clang.driver import front_end_jobs, jobs_of, option_values, query, without_removed
 from offload_tool.errors import CompilerError
 
 COMPILE = (sys.executable, "-m", "offload_tool", "compile")
@@ -21,7 +21,7 @@ HIP = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-nogpulib", 
 @pytest.mark.llvm
 def test_jobs_of_a_device_compile(llvm: Callable[[str], str]) -> None:
     """The front end's job, the link and the bundler's are told apart, with their options."""
-    answer = ask([llvm("clang"), *HIP, "-###", "-c", os.devnull])
+    answer = query([llvm("clang"), *HIP, "-###", "-c", os.devnull])
     jobs = jobs_of(answer)
     assert ["-cc1" in job for job in jobs] == [True, False, False]
     assert list(option_values(jobs[0], "-target-cpu")) == ["gfx906"]
@@ -61,12 +61,12 @@ def test_nothing_stays_of_a_driver_that_is_killed(
     temporaries = tmp_path / "temporaries"
     temporaries.mkdir()
     variables = {**os.environ, "TMPDIR": str(temporaries)}
-    answer = ask([str(program), "-###"], variables)
+    answer = query([str(program), "-###"], variables)
     assert (answer.status, answer.errors) == (-9, f"{answer.folder}\n")
     assert Path(answer.folder).parent == temporaries
     assert list(temporaries.iterdir()) == []
     monkeypatch.setattr("offload_tool.io.temporary_directory.temporary_folder", _no_folder)
-    assert ask([str(program), "-###"], variables).folder == str(temporaries)
+    assert query([str(program), "-###"], variables).folder == str(temporaries)
 
 
 def _no_folder(*_: object) -> NoReturn:
@@ -75,16 +75,16 @@ def _no_folder(*_: object) -> NoReturn:
 
 def test_a_program_that_is_not_there() -> None:
     with pytest.raises(CompilerError, match=r"^/none/clang cannot be run: "):
-        ask(["/none/clang", "--version"])
+        query(["/none/clang", "--version"])
     assert front_end_jobs(["/none/clang"], {}) == ()
 
 
 def test_why_a_program_failed() -> None:
     """The last line of what it said; its status where it said nothing."""
-    said = ask([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"])
+    said = query([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"])
     assert (said.status, said.reason) == (1, "last")
-    assert ask([sys.executable, "-c", "raise SystemExit(3)"]).reason == "exit status 3"
-    raw = ask([sys.executable, "-c", "import os; os.write(2, b'no \\xff'); raise SystemExit(1)"])
+    assert query([sys.executable, "-c", "raise SystemExit(3)"]).reason == "exit status 3"
+    raw = query([sys.executable, "-c", "import os; os.write(2, b'no \\xff'); raise SystemExit(1)"])
     assert (raw.errors, raw.reason) == ("no \udcff", "no \ufffd")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_word
+from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_arg
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_options_of_llvm_that_write(words: tuple[str, ...]) -> None:
 )
 def test_values_that_look_like_options(words: tuple[str, ...], expected: str) -> None:
     """A value of an option hides no option behind it."""
-    assert unknown_word(words) == expected
+    assert unknown_arg(words) == expected

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang.argument_files import all_words, possible_files
-from offload_tool.clang.driver import Answer, job_words
-from offload_tool.clang.response_file import configuration_words, expand_command
+from offload_tool.clang.argument_files import all_args, possible_files
+from offload_tool.clang.driver import QueryResult, job_args
+from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import UsageError
 from offload_tool.toolchain.identity import all_configuration_files
 
@@ -69,17 +69,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(clang: str, words: Sequence[str]) -> Answer:
+def asked(clang: str, words: Sequence[str]) -> QueryResult:
     """Let the driver say what it would do for some words."""
     command = [clang, "-###", "-frecord-command-line", "-c", "t.c", *words]
     done = subprocess.run(command, capture_output=True)
-    return Answer(done.returncode, "", os.fsdecode(done.stderr))
+    return QueryResult(done.returncode, "", os.fsdecode(done.stderr))
 
 
-def recorded(answer: Answer) -> list[str]:
+def recorded(answer: QueryResult) -> list[str]:
     """Return the words after "t.c" that the driver has taken, as it notes them in an object."""
     line = next(line for line in answer.errors.split("\n ") if '"-cc1"' in line)
-    words = job_words(line)
+    words = job_args(line)
     text = words[words.index("-record-command-line") + 1]
     split = [re.sub(r"(?s)\\(.)", r"\1", found) for found in re.findall(r"(?:\\.|[^ \\])+", text)]
     return split[split.index("t.c") + 1 :]
@@ -96,7 +96,7 @@ def as_noted(words: Sequence[str]) -> list[str]:
 def test_words_are_those_of_clang(name: str, folder: Path, llvm: Callable[[str], str]) -> None:
     """Each file gives the words that clang's driver has taken from it."""
     expansion = expand_command([f"@{name}"])
-    assert as_noted(expansion.words) == recorded(asked(llvm("clang"), [f"@{name}"]))
+    assert as_noted(expansion.args) == recorded(asked(llvm("clang"), [f"@{name}"]))
     assert expansion.files[0] == name
 
 
@@ -112,7 +112,7 @@ def test_refused_as_by_clang(name: str, folder: Path, llvm: Callable[[str], str]
 @pytest.mark.parametrize("quoting", ["--rsp-quoting=windows", "--driver-mode=cl"])
 def test_quoting_of_windows(quoting: str, folder: Path) -> None:
     """Another quoting is refused by name, for a command that has a response file."""
-    assert expand_command([quoting]).words == (quoting,)
+    assert expand_command([quoting]).args == (quoting,)
     with pytest.raises(UsageError, match=quoting):
         expand_command([quoting, "@plain"])
 
@@ -121,8 +121,8 @@ def test_pipe(folder: Path) -> None:
     """A pipe can be read once, by the compiler: it is not opened."""
     os.mkfifo("pipe")
     with pytest.raises(UsageError, match="'@pipe' is a FIFO; expected a regular file"):
-        all_words(["@pipe"])
-    assert all_words(["@/dev/null"]) == ()
+        all_args(["@pipe"])
+    assert all_args(["@/dev/null"]) == ()
 
 
 def test_files_are_named(folder: Path) -> None:
@@ -135,7 +135,7 @@ def test_changed_file_is_read_again(folder: Path) -> None:
     for content in ("-DA=11", "-DA=22"):
         (folder / "plain").write_text(content)
         os.utime("plain", (1, 1))
-        assert all_words(["@plain"]) == (content,)
+        assert all_args(["@plain"]) == (content,)
 
 
 CONFIGURATIONS = {
@@ -158,12 +158,12 @@ def test_configuration_files(name: str, tmp_path: Path, llvm: Callable[[str], st
         (tmp_path / file).write_text(f"-DI={file}")
     command = [llvm("clang"), f"--config={tmp_path}/{name}", "-###", "-c", "-x", "c", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True)
-    words = job_words(next(line for line in done.stderr.split("\n ") if '"-cc1"' in line))
+    words = job_args(next(line for line in done.stderr.split("\n ") if '"-cc1"' in line))
     macros = [words[at + 1] for at, word in enumerate(words) if word == "-D"]
     found = [
         word.removeprefix("-D")
         for file in all_configuration_files([f"{tmp_path}/{name}"])
-        for word in configuration_words(file)
+        for word in configuration_args(file)
         if word.startswith("-D")
     ]
     assert macros

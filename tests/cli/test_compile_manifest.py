@@ -40,8 +40,8 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
 
     def call(*words: str) -> bool:
         log.unlink(missing_ok=True)
-        for remembered in (select._find, driver.output_of, driver.front_end_jobs):
-            remembered.cache_clear()  # as in a new process
+        for memoized in (select._find, driver.output_of, driver.front_end_jobs):
+            memoized.cache_clear()  # as in a new process
         time.sleep(SETTLED)
         assert run(*words) == 0
         return log.exists()

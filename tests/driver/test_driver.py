@@ -71,7 +71,7 @@ def test_response_files_in_other_words(tmp_path: Path, monkeypatch: pytest.Monke
         respell(random.Random(number), state)
         for name, text in state.files.items():
             Path(name).write_bytes(encoded(name, text))
-        words = expand_command(state.flags["CCFLAGS"]).words
+        words = expand_command(state.flags["CCFLAGS"]).args
         assert [word for word in words if word != "-O1"] == ["-DF0=12"], state.files
         seen.add(repr(state.files))
     assert len(seen) > 20

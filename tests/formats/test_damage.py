@@ -76,12 +76,12 @@ def symbols(data: bytes) -> None:
     assert not found or found.endswith(b"\0")
 
 
-def edited(plan_of: Callable[..., FilePlan]) -> Callable[[bytes], None]:
+def edited(query_plan: Callable[..., FilePlan]) -> Callable[[bytes], None]:
     """Return a check that plans to add and to remove sections copy nothing but the host's bytes."""
 
     def check(data: bytes) -> None:
         for options in ({"added": SIZES}, {"removed": is_bundle_section}):
-            plan, position = plan_of(memoryview(data), **options), 0
+            plan, position = query_plan(memoryview(data), **options), 0
             for piece in plan.pieces:
                 assert piece.position >= position
                 position = piece.position + piece.size

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.io.file_digests import Fingerprints, Look, look_at, make_marker
+from offload_tool.io.file_digests import FileStat, Fingerprints, file_stat, make_marker
 
 SETTLED = 0.05
 """Seconds after which a change would show in a file's times."""
@@ -80,14 +80,14 @@ def test_believed_look(tmp_path: Path) -> None:
     """What an earlier run found is believed while the file looks the same, and no longer."""
     path, prints = tmp_path / "f", Fingerprints()
     path.write_text("one")
-    look = look_at(str(path))
+    look = file_stat(str(path))
     assert look is not None
     prints.believe(str(path), look, "earlier")
     assert prints.digest(str(path)) == "earlier"
     for part in range(len(look)):
         other = Fingerprints()
         numbers = [number + (index == part) for index, number in enumerate(look)]
-        other.believe(str(path), Look(*numbers), "earlier")
+        other.believe(str(path), FileStat(*numbers), "earlier")
         assert other.digest(str(path)) != "earlier"
 
 
@@ -111,7 +111,7 @@ def test_marker_tells_the_time(tmp_path: Path) -> None:
         (tmp_path / "before").write_text(str(number))
         moment = make_marker(str(tmp_path / "marker"))
         (tmp_path / "after").write_text(str(number))
-        before, after = look_at(str(tmp_path / "before")), look_at(str(tmp_path / "after"))
+        before, after = file_stat(str(tmp_path / "before")), file_stat(str(tmp_path / "after"))
         assert before is not None
         assert after is not None
         assert before.changed <= moment <= after.changed

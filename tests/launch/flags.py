@@ -55,7 +55,7 @@ SOURCES = [
 ]
 
 
-def words_of(seed: int) -> list[str]:
+def args_of(seed: int) -> list[str]:
     """Return the flags of a compile."""
     chosen = random.Random(seed)
     archs = chosen.sample(ARCHS[:4], chosen.randint(1, 3))
@@ -73,7 +73,7 @@ def differences(clang: str, seed: int, folder: Path) -> str:
     """Return how the two compiles differ."""
     chosen = random.Random(~seed)
     source = "".join(chosen.sample(SOURCES, chosen.choice([0, 0, 1, 1, 2])))
-    words = [clang, *HIP, *words_of(seed), "-c", "s.hip", "-o", "s.o"]
+    words = [clang, *HIP, *args_of(seed), "-c", "s.hip", "-o", "s.o"]
 
     def prepare(place: Path) -> None:
         make_project(place)

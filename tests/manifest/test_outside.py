@@ -78,7 +78,7 @@ def test_looked_at_once(toolkit: Path) -> None:
     assert _state(prints) is State.CURRENT
     (toolkit / "a.h").write_text("other")
     assert _state(prints) is State.CURRENT
-    prints.look_again()
+    prints.clear_listings()
     assert _state(prints) is State.OUTDATED
 
 

@@ -83,9 +83,9 @@ def test_page_counts() -> None:
 
 def test_the_judge_sees_another_output(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """A PCH with which something else comes out is found out."""
-    words = pch.UsablePch.words
+    args = pch.UsablePch.args
     wrong = ["-DNUMBER=2", "-w"]
-    monkeypatch.setattr(pch.UsablePch, "words", lambda usable: [*words(usable), *wrong])
+    monkeypatch.setattr(pch.UsablePch, "args", lambda usable: [*args(usable), *wrong])
     composition = alone("standard: inline function", "hip", "host")
     composition.files["k.hip"] += "#ifdef NUMBER\nint more;\n#endif\n"
     assert trial.judge(composition).what == "different"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from offload_tool.clang.driver import plan_of
+from offload_tool.clang.driver import query_plan
 from offload_tool.run import driverless
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
@@ -122,9 +122,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     def counted(command: object, environment: object) -> object:
         found.append(command)
-        return plan_of(command, environment)  # type: ignore[arg-type]
+        return query_plan(command, environment)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(driverless, "plan_of", counted)
+    monkeypatch.setattr(driverless, "query_plan", counted)
     return found
 
 

@@ -12,7 +12,7 @@ import SCons.Errors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.scons.spawn import command_spawn, shortened, split_words
+from offload_tool.scons.spawn import command_spawn, shortened, split_args
 from tests.scons.conftest import Project
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -22,7 +22,7 @@ SHOW = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
 @given(st.lists(WORDS, min_size=1))
 def test_quoted_words_come_back(words: list[str]) -> None:
     """What SCons quotes comes back as it was, whatever it holds."""
-    assert split_words([shlex.quote(word) for word in words]) == words
+    assert split_args([shlex.quote(word) for word in words]) == words
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_quoted_words_come_back(words: list[str]) -> None:
 def test_what_only_a_shell_can_do(word: str) -> None:
     """An expansion or operator of shells is refused by name, and not passed on."""
     with pytest.raises(SCons.Errors.BuildError) as caught:
-        split_words(["clang", word, "a.hip"])
+        split_args(["clang", word, "a.hip"])
     assert repr(word) in str(caught.value.errstr)
     assert "without a shell" in caught.value.errstr
 
@@ -39,7 +39,7 @@ def test_what_only_a_shell_can_do(word: str) -> None:
 def test_quote_that_is_not_closed() -> None:
     """A quote that is not closed is an error that shows the command."""
     with pytest.raises(SCons.Errors.BuildError) as caught:
-        split_words(["clang", "-DX='1"])
+        split_args(["clang", "-DX='1"])
     assert "clang -DX='1" in caught.value.errstr
 
 

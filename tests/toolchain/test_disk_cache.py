@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.toolchain.disk_cache import cache_folder, cached_answer, package_state
+from offload_tool.toolchain.disk_cache import cache_folder, cached_result, package_state
 
 _STEPS = 0.05
 """Seconds: the kernel's clock for files has steps."""
@@ -31,7 +31,7 @@ class _Oracle:
 
     def answer(self) -> object:
         time.sleep(_STEPS)  # what has just changed may change again, unseen
-        return cached_answer(["what?"], self.find, lambda _: [str(self.file)])
+        return cached_result(["what?"], self.find, lambda _: [str(self.file)])
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from offload_tool.io.output_folder import new_folder
 from offload_tool.io.temporary_directory import _boot_id, temporary_folder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.manifest.manifest import read_record
-from offload_tool.pch.file_names import keep_words, kept_words
+from offload_tool.pch.file_names import read_options, write_options
 from offload_tool.sccache_dist.config import load_distribution, read_token
 from offload_tool.toolchain import disk_cache
 from tests.conftest import Capture
@@ -179,7 +179,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def ask() -> bool:
         found = []
-        answer = disk_cache.cached_answer(
+        answer = disk_cache.cached_result(
             ["question"], lambda: found.append(1) or "right", lambda _: [str(DOCUMENT)]
         )
         assert answer == "right"
@@ -226,7 +226,7 @@ def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None
     good = json.loads(file.read_bytes().partition(b"\n")[2])
 
     def signed(**other: object) -> bytes:
-        text = json.dumps({**good, "answer": "wrong", **other}).encode()
+        text = json.dumps({**good, "result": "wrong", **other}).encode()
         return digest_of(text).encode() + b"\n" + text
 
     lie = signed()
@@ -277,11 +277,11 @@ def test_manifest(content: bytes, tmp_path: Path) -> None:
 def test_words_kept_beside_a_PCH(tmp_path: Path) -> None:  # noqa: N802 - the row's name
     """A file that is not a JSON list counts as missing."""
     file = str(tmp_path / "x")
-    keep_words(file, ["a", "b"], is_guarded=True)
-    assert kept_words(file) == (("a", "b"), True)
+    write_options(file, ["a", "b"], is_guarded=True)
+    assert read_options(file) == (("a", "b"), True)
     for content in ("", "1", "{", "[" * 100_000, "\udcff"):
         Path(file).write_bytes(content.encode(errors="surrogateescape"))
-        assert kept_words(file) is None
+        assert read_options(file) is None
 
 
 def test_folder_of_dist_init(shared: Path) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang.driver import Answer
+from offload_tool.clang.driver import QueryResult
 from offload_tool.clang.environment import folder_meant
 from offload_tool.toolchain import capability_check, disk_cache
 from offload_tool.toolchain.capability_check import Job, find_for
-from offload_tool.util.memoize import remembered
+from offload_tool.util.memoize import memoized
 
 
 def test_folder_and_path_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arguments are asked once in one folder with one PATH, and again elsewhere."""
     asked: list[str] = []
 
-    @remembered(8)
+    @memoized(8)
     def find(name: str) -> str:
         asked.append(name)
         return str(Path(name).resolve())
@@ -63,12 +63,12 @@ def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(disk_cache, "cache_folder", lambda: tmp_path)
     asked: list[str] = []
 
-    def ask(words: list[str], _environment: object) -> Answer:
+    def query(words: list[str], _environment: object) -> QueryResult:
         asked.append(json.dumps(words))
-        return Answer(0, "", "")
+        return QueryResult(0, "", "")
 
-    monkeypatch.setattr(capability_check, "ask", ask)
-    monkeypatch.setattr(capability_check, "plan_of", ask)
+    monkeypatch.setattr(capability_check, "query", query)
+    monkeypatch.setattr(capability_check, "query_plan", query)
     for name in ("a", "b"):
         (tmp_path / name / "gcc").mkdir(parents=True)
     job = Job("openmp", ("gfx906",), ("--gcc-toolchain=gcc",))

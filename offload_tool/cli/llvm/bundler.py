@@ -357,22 +357,22 @@ class _Bundler:
             return is_object_file(source.data) is not None
 
     def _print_adding(self, targets: list[BundleEntryID]) -> None:
-        words = ["llvm-objcopy"]
+        args = ["llvm-objcopy"]
         host = ""
         for target, file in zip(targets, self.inputs, strict=True):
             name = f"{_SECTION}{target}"
             if target.kind == OffloadKind.HOST:
                 host, file = file, _temporary()
-            words.append(f"--add-section={name}={file}")
-            words.append(f"--set-section-flags={name}=readonly,exclude")
-        words += ["--", host, self.outputs[0]]
-        print_lines([" ".join(f'"{word}"' for word in words)])
+            args.append(f"--add-section={name}={file}")
+            args.append(f"--set-section-flags={name}=readonly,exclude")
+        args += ["--", host, self.outputs[0]]
+        print_lines([" ".join(f'"{arg}"' for arg in args)])
 
     def _print_removing(self, targets: list[BundleEntryID]) -> None:
         if any(target.kind == OffloadKind.HOST for target in targets):
-            words = ["llvm-objcopy", "--regex", f"--remove-section={_SECTION}.*", "--"]
-            words += [self.inputs[0], _temporary()]
-            print_lines([" ".join(f'"{word}"' for word in words)])
+            args = ["llvm-objcopy", "--regex", f"--remove-section={_SECTION}.*", "--"]
+            args += [self.inputs[0], _temporary()]
+            print_lines([" ".join(f'"{arg}"' for arg in args)])
 
 
 def _refuse(*checks: tuple[bool, str]) -> None:

@@ -217,7 +217,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
     :raises ParsingEndedError: a response file cannot be read, or contains itself.
     """
-    if not any(word.startswith("@") for word in arguments):
+    if not any(arg.startswith("@") for arg in arguments):
         return [*arguments]
     from offload_tool.clang.response_file import expand_response_files  # rarely needed
 
@@ -237,36 +237,36 @@ class _CommandLineParser:
         self.values = Values()
         self.errors: list[str] = []
 
-    def parse(self, words: list[str]) -> Values:
-        remaining = iter(words)
-        for word in remaining:
-            if word == "--":
+    def parse(self, args: list[str]) -> Values:
+        remaining = iter(args)
+        for arg in remaining:
+            if arg == "--":
                 for rest in remaining:
                     self._positional(rest)
-            elif word == "-" or not word.startswith("-"):
-                self._positional(word)
+            elif arg == "-" or not arg.startswith("-"):
+                self._positional(arg)
             else:
-                self._option(word, remaining)
+                self._option(arg, remaining)
         self._check_counts()
         if self.errors:
             raise ParsingEndedError(self.errors)
         return self.values
 
-    def _positional(self, word: str) -> None:
+    def _positional(self, arg: str) -> None:
         if self.command_line.most == 0:
-            self._unknown(word)
+            self._unknown(arg)
         else:
-            self.values.positionals.append(word)
+            self.values.positionals.append(arg)
 
-    def _option(self, word: str, remaining: Iterator[str]) -> None:
-        argument = word[2:] if word.startswith("--") else word[1:]
+    def _option(self, arg: str, remaining: Iterator[str]) -> None:
+        argument = arg[2:] if arg.startswith("--") else arg[1:]
         name, equals, text = argument.partition("=")
         option = self.options.get(name)
         given = text if equals else None
         if option is None:
             option, argument, given = self._group(argument)
         if option is None:
-            self._unknown(word, self._nearest(argument))
+            self._unknown(arg, self._nearest(argument))
         elif option.option_type == "information" and given is None:
             raise ParsingEndedError(self.errors, self._information(name))
         else:
@@ -341,8 +341,8 @@ class _CommandLineParser:
             return _dashed(f"{nearest.name}={value}")
         return nearest.dashed
 
-    def _unknown(self, word: str, nearest: str | None = None) -> None:
-        self._error(f"Unknown command line argument '{word}'.  Try: '{self.tool} --help'")
+    def _unknown(self, arg: str, nearest: str | None = None) -> None:
+        self._error(f"Unknown command line argument '{arg}'.  Try: '{self.tool} --help'")
         if nearest is not None:
             self._error(f"Did you mean '{nearest}'?")
 
@@ -389,10 +389,10 @@ def _dashed(name: str) -> str:
     return f"--{name}" if len(name) > 1 else f"-{name}"
 
 
-def _distance(name: str, word: str) -> int:
+def _distance(name: str, arg: str) -> int:
     """Return the edit distance in bytes between `word` and `name`."""
     row = list(range(len(name) + 1))
-    for above, byte in enumerate(os.fsencode(word)):
+    for above, byte in enumerate(os.fsencode(arg)):
         corner, row[0] = above, above + 1
         for column, expected in enumerate(os.fsencode(name), 1):
             best = min(corner + (byte != expected), row[column] + 1, row[column - 1] + 1)

@@ -126,18 +126,18 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
 )
 
 
-def choose_tool(tool: str, words: Sequence[str]) -> tuple[CommandLine, Generation]:
+def choose_tool(tool: str, args: Sequence[str]) -> tuple[CommandLine, Generation]:
     """Return the valid options, and the LLVM version whose module is requested.
 
-    `tool` is the invoked name, `words` are the arguments.
+    `tool` is the invoked name, `args` are the arguments.
     """
     name = os.path.basename(tool)
     given = {}
-    for word, behind in zip(words, (*words[1:], ""), strict=False):
-        if word == "--":
+    for arg, behind in zip(args, (*args[1:], ""), strict=False):
+        if arg == "--":
             break
-        if word.startswith("-"):
-            option, _, value = word.lstrip("-").partition("=")
+        if arg.startswith("-"):
+            option, _, value = arg.lstrip("-").partition("=")
             given[option] = value or behind
     number = re.search(r"-([0-9]+)(\.|$)", name)
     wanted = given.get("llvm", number[1] if number else "22")
@@ -165,9 +165,9 @@ def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
     from offload_tool.formats.target.triple import fields, is_known_arch
     from offload_tool.operations.wrap import wrap_images
 
-    words = expanded(arguments)
-    command_line, generation = choose_tool(tool, words)
-    given = parse(tool, command_line, words)
+    args = expanded(arguments)
+    command_line, generation = choose_tool(tool, args)
+    given = parse(tool, command_line, args)
     if given.flag("h"):
         print_text(help_text(tool, command_line), sys.stdout)
         return

@@ -82,10 +82,10 @@ def parse_targets(
     :raises TargetIDError: targets are invalid or conflicting, or `kind` does not support them; the
         message lists all problems.
     """
-    words = [word for item in items for word in split_list(item)]
-    ids = parse_target_ids([w for w in words if not _is_triple(w)], allow_unknown=allow_unknown)
+    args = [arg for item in items for arg in split_list(item)]
+    ids = parse_target_ids([w for w in args if not _is_triple(w)], allow_unknown=allow_unknown)
     found = {CompileTarget(str(target), target.triple, target) for target in ids}
-    found |= {parse_target(word) for word in words if _is_triple(word)}
+    found |= {parse_target(arg) for arg in args if _is_triple(arg)}
     problems = [
         f"{device.name} cannot be compiled from {_NAMES[kind]} sources"
         for device in sorted(found)

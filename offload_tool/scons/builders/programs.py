@@ -219,10 +219,10 @@ def placement_flags(
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
-    words = readers.substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), "$LINKFLAGS $SHLINKFLAGS")
-    if any(does(part, LINKER_SCRIPT) for word in words for part in word.split(",")):
+    args = readers.substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), "$LINKFLAGS $SHLINKFLAGS")
+    if any(does(part, LINKER_SCRIPT) for arg in args for part in arg.split(",")):
         return []
-    chosen = [word.partition("=")[2] for word in words if word.startswith("-fuse-ld=")]
+    chosen = [arg.partition("=")[2] for arg in args if arg.startswith("-fuse-ld=")]
     linker = Path(chosen[-1]).name if chosen else "ld"
     if linker not in _LINKERS:
         raise SCons.Errors.UserError(

@@ -23,7 +23,7 @@ from offload_tool.errors import FileError
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
-from offload_tool.scons.state.compiler_queries import words_of
+from offload_tool.scons.state.compiler_queries import args_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def _headers(
 
 def _entry(declared: DeclaredPass, env: Environment) -> dict[str, Any]:
     # A launcher is not a compiler, and indexers write no depfile.
-    words = words_of(declared.node, declared.command)
+    args = args_of(declared.node, declared.command)
     return {
         "directory": env.fs.Top.get_abspath(),
         "file": str(declared.source.rfile()),
-        "arguments": words,
+        "arguments": args,
         "output": str(declared.node),
     }

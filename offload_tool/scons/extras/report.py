@@ -41,7 +41,7 @@ def offload_report(env: Environment, target: str | None, sources: list[Node]) ->
     variables["PYTHONPATH"] = os.pathsep.join(
         filter(None, (_PACKAGES, variables.get("PYTHONPATH")))
     )
-    compare = [word for node in before for word in ("--compare", node)]
+    compare = [arg for node in before for arg in ("--compare", node)]
     # A separate program writes it, so that `scons` loads neither plotly nor its data.
     node: Node = _REPORT(
         env,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import SCons.Script
 from SCons.Subst import Literal
 
-from offload_tool.clang.argument_files import all_words, options_of
+from offload_tool.clang.argument_files import all_args, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.manifest import manifest_path
@@ -205,15 +205,15 @@ def _dependency_flags(
     """Return the flags that write the depfile; no signature contains them."""
     if for_signature:
         return []
-    return [Literal(word) for word in dependency_flags(depfile_of(target[0]))]
+    return [Literal(arg) for arg in dependency_flags(depfile_of(target[0]))]
 
 
 def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
-    words = (*options_of(readers.toolchain(env).clang), *_flag_words(env, unit, job))
+    args = (*options_of(readers.toolchain(env).clang), *_flag_args(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):
-        node.attributes.offload_records = PassRecords(node, job, command, words)
-        if keeps_temporaries(all_words(words)):  # named after the source: one compile at a time
+        node.attributes.offload_records = PassRecords(node, job, command, args)
+        if keeps_temporaries(all_args(args)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
             env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
     if SCons.Script.GetOption("clean"):  # the depfile exists only after a failed compile
@@ -221,7 +221,7 @@ def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, co
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
 
-def _flag_words(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
+def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
     """Return the user's flags of a pass, one argument each."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
@@ -263,11 +263,11 @@ def _ask_driver(
     toolchain = readers.toolchain(env)
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
-    words = [*job.flags(toolchain), *given, *more]
+    args = [*job.flags(toolchain), *given, *more]
     # Flags that differ between sources without effect here would repeat the query for each.
-    flags = [_NO_CUID if word.startswith("-cuid=") else word for word in words]
-    flags = [word for word in flags if not word.startswith(("-D", "-I"))]
-    local = [word for word in job.local_flags(toolchain, unit.source.name) if word]
+    flags = [_NO_CUID if arg.startswith("-cuid=") else arg for arg in args]
+    flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]
+    local = [arg for arg in job.local_flags(toolchain, unit.source.name) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     with compat.at_top(env):
         return ask([*toolchain.clang, *local, *flags], environment)

@@ -118,7 +118,7 @@ def _declaration(action: Any, node: Node, sources: list[Node], env: Environment)
     for part in getattr(action, "list", [action]):
         if isinstance(part, SCons.Action.CommandAction):
             lines = local.subst_list(part.cmd_list, target=[node], source=sources)
-            made.append([[str(word) for word in line] for line in lines])
+            made.append([[str(arg) for arg in line] for line in lines])
         else:
             made.append(part.get_contents([node], sources, env))
     return [*made, env.get("_OFFLOAD_IDENTITY"), readers.result_variables(env)]

@@ -88,11 +88,11 @@ def link_node(
     suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
     runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
     if gpu:  # the link includes all members of archives
-        words = ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
+        args = ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
     elif any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
-        words = ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
+        args = ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
     else:
-        words = ["$SOURCES"]
+        args = ["$SOURCES"]
     node = actions.LINK.first_free(
         env,
         stem.files(env, f".{device.filename}{suffix}"),
@@ -100,7 +100,7 @@ def link_node(
         **toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
-        _OFFLOAD_LINK_INPUTS=words,
+        _OFFLOAD_LINK_INPUTS=args,
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )

@@ -214,8 +214,8 @@ def kind_of(env: Environment, node: Node) -> str | None:
 
 def _has_openmp_flags(env: Environment) -> bool:
     """Return True if OpenMP offloading is on: ``-fopenmp``, and devices."""
-    words = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
-    return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(words).split()
+    args = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
+    return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(args).split()
 
 
 def is_plain_source(node: Node) -> bool:

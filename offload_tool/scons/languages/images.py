@@ -211,8 +211,8 @@ def _ptx_image(
     flags = readers.device_link_flags(env)
     arguments = [*openmp_link.link_arguments(device.name), *flags]
     variables = toolchain_variables(env)
-    words = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
-    assembling = [*ptxas_flags([*words, "-x", "ir"], env["ENV"])]
+    args = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
+    assembling = [*ptxas_flags([*args, "-x", "ir"], env["ENV"])]
     ptx = actions.LINK_PTX.first_free(
         env,
         stem.files(env, f".{device.filename}.ptx"),

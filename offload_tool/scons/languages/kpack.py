@@ -116,8 +116,8 @@ def packing_of(env: Environment, name: str, units: Iterable[Unit]) -> Packing | 
 
 def uses_lto(env: Environment) -> bool:
     """Return True if host objects are bitcode."""
-    words = readers.substituted(env, "$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
-    given = [word for word in words if word.startswith(("-flto", "-fno-lto"))]
+    args = readers.substituted(env, "$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
+    given = [arg for arg in args if arg.startswith(("-flto", "-fno-lto"))]
     return bool(given) and given[-1] != "-fno-lto"
 
 

@@ -14,7 +14,7 @@ from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
-from offload_tool.toolchain.driver_cache import kept_front_end
+from offload_tool.toolchain.driver_cache import cached_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
 from offload_tool.toolchain.identity import has_configuration
 
@@ -47,15 +47,15 @@ def preprocess(node: Node, command: str) -> list[str] | None:
 
 
 def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
-    words = _words(node, command)
+    args = _words(node, command)
     source = str(node.sources[0].rfile())
-    return depfile_of(node), source, words, variables_of(node)
+    return depfile_of(node), source, args, variables_of(node)
 
 
 def front_end(node: Node, command: str) -> Surroundings:
     """Return the driver's settings for the front end of a node's compile."""
-    words = inputs.general_words(words_of(node, command), _own_files(node))
-    found = kept_front_end(words, variables_of(node))
+    args = inputs.general_args(args_of(node, command), _own_files(node))
+    found = cached_front_end(args, variables_of(node))
     return found._replace(folders=tuple(_all_placed(node, found.folders)))
 
 
@@ -69,7 +69,7 @@ def depfile_of(node: Node) -> str:
     return f"{node.get_internal_path()}.d"
 
 
-def words_of(node: Node, command: str) -> list[str]:
+def args_of(node: Node, command: str) -> list[str]:
     """Return a compile's arguments without launcher and dependency flags."""
     return without_dependency_flags(_words(node, command), depfile_of(node))
 
@@ -81,12 +81,12 @@ def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     signed = compat.contents(node)
     if b"-config" not in signed and b"@" not in signed:
         return ()
-    words = words_of(node, command)
-    if not has_configuration(words):
+    args = args_of(node, command)
+    if not has_configuration(args):
         return ()
     if compat.is_interactive():
         found_configuration.cache_clear()  # a new build begins
-    general = inputs.general_words(words, _own_files(node))
+    general = inputs.general_args(args, _own_files(node))
     return found_configuration(general, variables_of(node))
 
 
@@ -94,8 +94,8 @@ def ptxas_flags(node: Node) -> tuple[str, ...]:
     """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
     from offload_tool.passes import cuda  # other builds do not need it
 
-    words = inputs.general_words(words_of(node, "$OFFLOADDEVICECOM"), _own_files(node))
-    return cuda.ptxas_flags(words, variables_of(node))
+    args = inputs.general_args(args_of(node, "$OFFLOADDEVICECOM"), _own_files(node))
+    return cuda.ptxas_flags(args, variables_of(node))
 
 
 def _own_files(node: Node) -> set[str]:
@@ -104,8 +104,8 @@ def _own_files(node: Node) -> set[str]:
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
     """Return the result of `job_plan.side_files` for the compile of a node."""
-    words = words_of(node, command)
-    return job_plan.side_files(words, variables_of(node), node.get_internal_path())
+    args = args_of(node, command)
+    return job_plan.side_files(args, variables_of(node), node.get_internal_path())
 
 
 def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
@@ -171,12 +171,12 @@ def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
 
 def _words(node: Node, command: str) -> list[str]:
     # SCons takes longer to compute the arguments than all their uses.
-    find: Any = _found_words.__wrapped__ if compat.is_interactive() else _found_words
+    find: Any = _found_args.__wrapped__ if compat.is_interactive() else _found_args
     return [*find(node, command)]
 
 
 @functools.lru_cache(maxsize=64)
-def _found_words(node: Any, command: str) -> tuple[str, ...]:
+def _found_args(node: Any, command: str) -> tuple[str, ...]:
     env = node.get_build_env().Override({"OFFLOAD_LAUNCHER": ""})
     lines = env.subst_list(command, target=[node], source=node.sources)
-    return tuple(str(word) for word in lines[0])
+    return tuple(str(arg) for arg in lines[0])

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from SCons.Node.FS import Base
 
 from offload_tool.clang.argument_files import (
-    all_words,
+    all_args,
     finds_libraries,
     include_folders,
     possible_files,
@@ -92,17 +92,17 @@ class PassRecords:
     __slots__ = (
         *("_before", "_key_before", "_node", "_record", "_stages", "_start", "_told"),
         *("command", "folders", "is_fetched", "is_known_current", "job", "reachable"),
-        *("reason", "untold", "words"),
+        *("reason", "untold", "args"),
     )
 
     _start: Start
     """Set by `begin`."""
 
-    def __init__(self, node: Node, job: CompilePass, command: str, words: tuple[str, ...]) -> None:
+    def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
         self.job = job
         self.command = command
         """The variable with the command line."""
-        self.folders = include_folders(all_words(words))
+        self.folders = include_folders(all_args(args))
         """The header folders in the flags."""
         self.reachable: list[str] = []
         """The files that directives may name, transitively from the source."""
@@ -115,7 +115,7 @@ class PassRecords:
         self.untold = ""
         """The file due to which the assembler may have read unknown files."""
         self._node = node
-        self.words = words
+        self.args = args
         """The flags, including the user's."""
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
@@ -146,10 +146,10 @@ class PassRecords:
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = compiler_queries.configuring_files(node, self.command)
-        for name in (*possible_files(self.words), *configuration, *linkers):
+        for name in (*possible_files(self.args), *configuration, *linkers):
             if os.path.isfile(name):
                 key[f"'{name}'"] = _PRINTS.digest(name)
-        processor = processor_of(all_words(self.words))
+        processor = processor_of(all_args(self.args))
         if processor:
             key["the processor of this machine"] = digest_of_parts(processor)
         if self._tells_folder(key):
@@ -210,7 +210,7 @@ class PassRecords:
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
             self._record = None
-            _PRINTS.look_again()
+            _PRINTS.clear_listings()
 
     def _load(self) -> PassRecord | None:
         if self._record is None:
@@ -253,7 +253,7 @@ class PassRecords:
     def _confirmed(
         self, record: PassRecord, read: list[str] | None, judgement: Judgement
     ) -> PassRecord | None:
-        return confirmed_by(read, record, judgement, self.words, _PRINTS, self._reads)
+        return confirmed_by(read, record, judgement, self.args, _PRINTS, self._reads)
 
     # -- a compile -------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class PassRecords:
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
         )
-        believed = "" if self.untold or finds_libraries(self.words) else record.output
+        believed = "" if self.untold or finds_libraries(self.args) else record.output
         made = record._replace(beside=self._beside(), output=believed, why=self.reason)
         if self._stages is not None and believed and not (assembler_reads or made.beside):
             made = made._replace(bitcode=self._stages.bitcode())
@@ -308,14 +308,14 @@ class PassRecords:
 
     @property
     def _writes_more(self) -> bool:
-        return any(does(word, BESIDE) for word in all_words(self.words))
+        return any(does(arg, BESIDE) for arg in all_args(self.args))
 
     def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
         folders = (
             self._known_folders(read, key)
             or compiler_queries.front_end(self._node, self.command).folders
         )
-        return reads_of(read, folders, self.words, _PRINTS)
+        return reads_of(read, folders, self.args, _PRINTS)
 
     def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
         """Return the folders of the record before, or () if the compiler must be queried.
@@ -350,7 +350,7 @@ class PassRecords:
             and record.key == self._key_before
             and _PRINTS.digest(_path(self._node)) == record.output != ""
         )
-        stages.begin(record, self.words, is_whole=is_whole)
+        stages.begin(record, self.args, is_whole=is_whole)
         self._stages = stages
 
     @property

@@ -44,7 +44,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     there = [file for file in known if file.has_builder() or file.rexists()]
     named = (compat.folder_node(env.fs, folder) for folder in records.folders)
     folders = (*path, *(folder for folder in named if folder is not None))
-    begin = [node.sources[0], *there, *_given(records.words, env, folders)]
+    begin = [node.sources[0], *there, *_given(records.args, env, folders)]
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
     records.reachable = [str(file.rfile()) for file in reachable]
@@ -54,10 +54,10 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     return there
 
 
-def _given(words: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
+def _given(args: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
     """Yield the nodes that arguments of the command may name: of ``-include``, or in macros."""
-    for word in words:
-        names = [word, *(a or b for a, b in _SPELLED.findall(word))]
+    for arg in args:
+        names = [arg, *(a or b for a, b in _SPELLED.findall(arg))]
         for name in names:
             for folder in () if name.startswith("-") else (env.fs.Top, *path):
                 found = find_file(name, (folder,))
