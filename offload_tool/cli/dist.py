@@ -80,16 +80,16 @@ def _init(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     """Print the state of cluster and local engine; return 1 if nothing would be distributed."""
-    from offload_tool.sccache_dist.cluster import Engine, ask_scheduler
+    from offload_tool.sccache_dist.cluster import Engine, query_scheduler
     from offload_tool.sccache_dist.config import load_distribution
     from offload_tool.sccache_dist.session import Session
 
     distribution = load_distribution(options.folder)
-    problem = Session(distribution).look()
+    problem = Session(distribution).find_problem()
     if problem:
         _print(f"cluster: {problem}")
     else:
-        _print(f"cluster: {distribution.scheduler}: {ask_scheduler(distribution.scheduler)}")
+        _print(f"cluster: {distribution.scheduler}: {query_scheduler(distribution.scheduler)}")
     engine = Engine(distribution)
     if not engine.is_running():
         _print("local sccache server: not running; a build starts it")

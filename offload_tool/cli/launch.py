@@ -11,13 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.launch.passthrough import reason_to_pass
+from offload_tool.launch.passthrough import why_not_split
 
 if TYPE_CHECKING:
     import argparse
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
-_GONE = "OFFLOAD_LAUNCH_CACHE"
+_REMOVED = "OFFLOAD_LAUNCH_CACHE"
 _TOOL = "offload-tool launch"
 _USAGE = f"usage: {_TOOL} COMPILER ARGS..."
 _WRONG_USAGE = 2
@@ -33,14 +33,14 @@ def launch(args: Sequence[str], environ: Mapping[str, str]) -> int:
     if not args or args[0].startswith("-"):
         _print_line(_USAGE)
         return _WRONG_USAGE
-    if environ.get(_GONE):
-        _print(f"error: {_GONE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
+    if environ.get(_REMOVED):
+        _print(f"error: {_REMOVED}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
         return _WRONG_USAGE
     return _run(args, environ)
 
 
 def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
-    reason = reason_to_pass(args[0], args[1:], environ)
+    reason = why_not_split(args[0], args[1:], environ)
     if reason:
         return _pass_through(args, environ, reason)
     from offload_tool.cli._main import guarded
@@ -54,7 +54,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         from offload_tool.errors import OffloadError
 
         try:
-            status, printed, said = run_split(args, environ, lambda text: _say(environ, text))
+            status, stdout, messages = run_split(args, environ, lambda text: _report(environ, text))
         except OffloadError:
             raise
         except PassedThroughError as error:
@@ -66,9 +66,9 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
             _print(f"warning: {type(error).__name__}: {error}; please report it")
             passed = "of a mistake in here"
             return 0
-        if printed:
-            pass_on(printed, sys.stdout)
-        pass_on(said)
+        if stdout:
+            pass_on(stdout, sys.stdout)
+        pass_on(messages)
         return status
 
     status = guarded(run)
@@ -88,7 +88,7 @@ def launch_as_hipcc(invoked: str, args: Sequence[str], environ: Mapping[str, str
 
 def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
     """Replace this process by the compiler; return only if it cannot be started."""
-    _say(environ, f"passed through: {reason}")
+    _report(environ, f"passed through: {reason}")
     sys.stdout.flush()
     try:
         os.execvpe(args[0], list(args), environ)  # noqa: S606 - no shell is wanted
@@ -97,7 +97,7 @@ def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) 
         return 1
 
 
-def _say(environ: Mapping[str, str], text: str) -> None:
+def _report(environ: Mapping[str, str], text: str) -> None:
     if environ.get(_VERBOSE, "") not in ("", "0"):
         _print(text)
 

@@ -67,11 +67,11 @@ _OUTPUT = ("-o", "--output")
 _XARCH = "-Xarch_"
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
-_FOLLOWED = "-mlink-builtin-bitcode"
-_OF_THE_TIME = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
+_LISTED_LIBRARY = "-mlink-builtin-bitcode"
+_TIME_MACRO = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
 _HEADER_MAP = ".hmap"
 _ROOT = str(Path(__file__).parents[2])
-_NAME = "offload-pass"
+_SCRIPT_NAME = "offload-pass"
 _LINK_FAILED = 3
 """The script's status if the linker fails: the driver reports that in more detail."""
 _SCRIPT = """#!/bin/sh
@@ -106,23 +106,23 @@ _NOT_FOR_CCACHE = frozenset(
 
 
 def command_of_pass(args: Sequence[str], first: DriverJob, output: str) -> list[str]:
-    """Return the driver's command for one pass of the compile `args`, without arguments of others.
+    """Return the driver's command for one pass of the compile `args`.
 
-    `first` is the pass's front end.
+    It has no arguments of other targets. `first` is the pass's front end.
     """
     target = first.target
-    kept = [args[0], *_kept(args[1:], target)]
+    kept = [args[0], *_args_for(args[1:], target)]
     if target == HOST:
         kept.append("--offload-host-only")
         if EMBEDDING in first.args:
             kept += ["-Xclang", EMBEDDING, "-Xclang", PLACEHOLDER_FILE]
-        kept += [w for w in first.args if w == f"{EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
+        kept += [arg for arg in first.args if arg == f"{EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
     else:
         kept += [f"--offload-arch={target}", "--offload-device-only", "--no-gpu-bundle-output"]
     return [*kept, "-o", output]
 
 
-def _kept(args: Iterable[str], target: str) -> Iterator[str]:
+def _args_for(args: Iterable[str], target: str) -> Iterator[str]:
     names = ("host",) if target == HOST else ("device", target)
     own = {f"{_XARCH}{name}" for name in names}
     rest = iter(args)
@@ -146,19 +146,19 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
         if job.side_files():
             return f"it also writes '{job.side_files()[0]}'"
         for arg in job.args[1:]:
-            looks = does(arg, LIBRARY | LINKER_SCRIPT)
-            unseen = does(arg, READS | HEADERS) and arg != _FOLLOWED
-            if (job.sort == "lld" and looks) or unseen or arg.endswith(_HEADER_MAP):
+            searches = does(arg, LIBRARY | LINKER_SCRIPT)
+            unseen = does(arg, READS | HEADERS) and arg != _LISTED_LIBRARY
+            if (job.sort == "lld" and searches) or unseen or arg.endswith(_HEADER_MAP):
                 return f"no depfile lists what it reads for '{arg}'"
-            if _OF_THE_TIME.search(arg):
+            if _TIME_MACRO.search(arg):
                 return f"'{arg}' is of the time"
     return ""
 
 
-def is_the_pass(said: str, jobs: Sequence[DriverJob]) -> bool:
+def runs_exactly(output: str, jobs: Sequence[DriverJob]) -> bool:
     """Return True if the driver's output lists exactly these jobs, whatever their file names."""
     try:
-        found = jobs_in(said)
+        found = jobs_in(output)
     except UnknownPlanError:
         return False
     return len(found) == len(jobs) and _forms(found) == _forms(jobs)
@@ -192,7 +192,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
     if not first.target.startswith("gfx"):
         return  # the placeholder check covers the host, and NVIDIA's programs read CUDA's
     device = parse_target(first.target, allow_unknown=True)
-    cuid = next((w.partition("=")[2] for w in first.args if w.startswith("-cuid=")), "")
+    cuid = next((arg.partition("=")[2] for arg in first.args if arg.startswith("-cuid=")), "")
     try:
         if last.sort == "lld" and device.target_id is not None:
             check_code_object(last.output, device.target_id, cuid or None)
@@ -202,7 +202,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
         raise blame_launcher(error) from None
 
 
-def reading_only(
+def dependency_command(
     job: DriverJob, depfile: str, action: str = "-Eonly", output: str = os.devnull
 ) -> list[str]:
     """Return the command that only lists a front end's inputs, which a launcher may omit."""
@@ -245,7 +245,7 @@ def relative_to_build(arg: str, environ: Mapping[str, str]) -> str:
 def command_for_ccache(
     jobs: Sequence[DriverJob], depfile: str, version: str, environ: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Write the script for a pass beside its depfile; return its command, and ccache's variables.
+    """Write the script for a pass next to its depfile; return its command and ccache's variables.
 
     `version` is the compiler's version output.
 
@@ -255,7 +255,7 @@ def command_for_ccache(
     list_all = ["-dependency-file", depfile, "-sys-header-deps"]
     first.args[2:2] = list_all if "-MT" in first.args else [*list_all, "-MT", "result"]
     text = _script(jobs, depfile, environ)
-    script = Path(f"{depfile}.compiler", _NAME)
+    script = Path(f"{depfile}.compiler", _SCRIPT_NAME)
     script.parent.mkdir()
     script.write_text(text, errors="surrogateescape")
     script.chmod(0o700)
@@ -284,7 +284,7 @@ def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str])
     lines = [f"{line(first.args)} || exit"]
     lines += [f"{line(job.args)} || exit {_LINK_FAILED}" for job in rest]
     return _SCRIPT.format(
-        preprocess=line(reading_only(first, depfile, "-E", "-")),
+        preprocess=line(dependency_command(first, depfile, "-E", "-")),
         run="\n  ".join(lines),
         is_listed=shlex.join([sys.executable, "-c", _IS_LISTED, _ROOT, depfile]),
         result=shlex.quote(jobs[-1].output),
@@ -298,12 +298,12 @@ def _digest(
     from offload_tool.toolchain.identity import file_digest
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
 
-    made = [depfile, *(job.output for job in jobs)]
-    for number, name in enumerate(made):
+    outputs = [depfile, *(job.output for job in jobs)]
+    for number, name in enumerate(outputs):
         text = text.replace(name, f"\0{number}")
     if "CCACHE_NOHASHDIR" in environ:
         text = relative_to_build(text, environ)
-    options = [arg for job in jobs for arg in without_files(job.args[1:]) if arg not in made]
+    options = [arg for job in jobs for arg in without_files(job.args[1:]) if arg not in outputs]
     parts = [text, version, *(environ.get(name, "") for name in HEEDED_VARIABLES)]
     path = environ.get(LIBRARY_PATH, "")
     parts += [program_identity(job.args[0], path) for job in jobs]

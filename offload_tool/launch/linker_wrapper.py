@@ -68,33 +68,33 @@ def link_each_target(
         raise UnknownPlanError("the job also links the host's object")  # clang 21
     (packager,) = before
     images = _images(packager, {job.output for job in plan.jobs if job.sort == "cc1"})
-    links, said = _links(wrapper, packager, images, _Questions(folder, environ, slots))
+    links, said = _links(wrapper, packager, images, _Queries(folder, environ, slots))
     at = plan.jobs.index(wrapper)
     front = [job for job in plan.jobs[:at] if job is not packager]
     plan.replace_jobs([*front, *links, *plan.jobs[at + 1 :]])
     plan.said += said
 
 
-class _Questions:
-    """Runs dry runs and queries, with a folder for their files."""
+class _Queries:
+    """Runs dry runs and queries, in a folder for their files."""
 
     def __init__(self, folder: str, environ: Mapping[str, str], slots: Slots) -> None:
         self.results = folder
-        self.folder = f"{folder}/questions"
+        self.folder = f"{folder}/queries"
         os.mkdir(self.folder)
         self._environment = {**environ, "TMPDIR": self.folder}
         self._slots = slots
-        self._asked = 0
+        self._count = 0
 
-    def ask(self, commands: Sequence[Sequence[str]]) -> list[str]:
+    def run(self, commands: Sequence[Sequence[str]]) -> list[str]:
         """Run commands in parallel; return their messages.
 
         :raises UnknownPlanError: one fails.
         """
         steps = []
         for args in commands:
-            steps.append(Step(self._asked, (), args, f"{self.folder}/{self._asked}.said"))
-            self._asked += 1
+            steps.append(Step(self._count, (), args, f"{self.folder}/{self._count}.messages"))
+            self._count += 1
         try:
             run_steps(steps, self._slots, self._environment)
         except OSError as error:
@@ -102,49 +102,49 @@ class _Questions:
         for step in steps:
             if step.status != 0:
                 raise UnknownPlanError(f"'{step.args[0]}' does not say what it would run")
-        return [content_of(step.said).decode(errors="surrogateescape") for step in steps]
+        return [content_of(step.messages_file).decode(errors="surrogateescape") for step in steps]
 
 
 def _links(
-    wrapper: DriverJob, packager: DriverJob, images: dict[Target, str], questions: _Questions
+    wrapper: DriverJob, packager: DriverJob, images: dict[Target, str], queries: _Queries
 ) -> tuple[list[DriverJob], list[str]]:
     """Return the links, the bundler's job after them, and clang's messages."""
-    commands, bundler = _commands(wrapper, packager, images.values(), questions)
+    commands, bundler = _commands(wrapper, packager, images.values(), queries)
     by_target = {_target(command): command for command in commands}
     if by_target.keys() != images.keys() or len(by_target) != len(commands):
         raise UnknownPlanError("it would link other targets than are compiled")
     names = {bundler.output: wrapper.output}
     for target, image in images.items():
-        given = _input(by_target[target], questions.folder)
-        names[given] = image
-        _make_empty(given)
-    jobs, said = [], []
-    for text in questions.ask([query_command(by_target[target]) for target in images]):
-        job, own = _link(text)
+        extracted = _input(by_target[target], queries.folder)
+        names[extracted] = image
+        _make_empty(extracted)
+    jobs, messages = [], []
+    for text in queries.run([query_command(by_target[target]) for target in images]):
+        job, lines = _link(text)
         jobs.append(job)
-        said += own
-        names[job.output] = f"{questions.results}/{os.path.basename(job.output)}"
+        messages += lines
+        names[job.output] = f"{queries.results}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
         job.args = [_renamed(arg, names) for arg in job.args]
         job.output = names[job.output]
-    if any(questions.folder in arg for job in jobs for arg in job.args):
+    if any(queries.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
-    return jobs, said
+    return jobs, messages
 
 
 def _commands(
-    wrapper: DriverJob, packager: DriverJob, images: Iterable[str], questions: _Questions
+    wrapper: DriverJob, packager: DriverJob, images: Iterable[str], queries: _Queries
 ) -> tuple[list[list[str]], DriverJob]:
     """Return the wrapper's commands: clang for each target, then the bundler."""
     name = packager.output
-    package = f"{questions.folder}/{os.path.basename(name)}"
+    package = f"{queries.folder}/{os.path.basename(name)}"
     args = [package if arg == name else arg for arg in wrapper.args]
     _refuse_unknown(args, (package, wrapper.output))
     for image in images:
         _make_empty(image)
-    questions.ask([[package if w == name else w for w in packager.args]])
-    (text,) = questions.ask([[*args, "--dry-run"]])
+    queries.run([[package if arg == name else arg for arg in packager.args]])
+    (text,) = queries.run([[*args, "--dry-run"]])
     # Reject any other output: the list of commands may be incomplete.
     lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
     found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
@@ -167,13 +167,13 @@ def _input(command: Sequence[str], folder: str) -> str:
     return found[0]
 
 
-def _images(packager: DriverJob, made: set[str]) -> dict[Target, str]:
-    """Return the packaged files by target."""
+def _images(packager: DriverJob, outputs: set[str]) -> dict[Target, str]:
+    """Return the packaged files by target; each must be one of `outputs`."""
     images: dict[Target, str] = {}
     for arg in packager.args:
         if arg.startswith("--image="):
             found = _IMAGE.fullmatch(arg)
-            if found is None or found[1] not in made or (found[2], found[3]) in images:
+            if found is None or found[1] not in outputs or (found[2], found[3]) in images:
                 raise UnknownPlanError(f"'{arg}' is no image of a pass over the source")
             images[found[2], found[3]] = found[1]
     return images
@@ -198,7 +198,7 @@ def _target(command: Sequence[str]) -> Target:
 
 def _link(text: str) -> tuple[DriverJob, list[str]]:
     """Parse clang's ``-###`` output for a link: the linker, and nothing else."""
-    said, lines = read_lines(text)
+    messages, lines = read_lines(text)
     jobs = [job_in(job_args(line)) for line in lines]
     if [job.sort for job in jobs] != ["lld"]:
         raise UnknownPlanError("a link would be more than the linker's work")
@@ -206,7 +206,7 @@ def _link(text: str) -> tuple[DriverJob, list[str]]:
     arg = unknown_arg(job.args[1:])
     if arg:
         raise UnknownPlanError(f"'{arg}' is not known of a link")
-    return job, said
+    return job, messages
 
 
 def _renamed(arg: str, names: dict[str, str]) -> str:

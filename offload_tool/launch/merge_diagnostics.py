@@ -20,13 +20,13 @@ _COUNT = re.compile(
 )
 
 
-def joined_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
+def merge_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
     """Return the host's messages, then those that only passes of some target IDs print."""
-    told = set(_messages(host))
+    host_messages = set(_messages(host))
     new: dict[bytes, list[str]] = {}
     for target, text in devices.items():
         for message in dict.fromkeys(_messages(text)):
-            if message not in told:
+            if message not in host_messages:
                 new.setdefault(message, []).append(target)
     found = [host]
     before: list[str] = []

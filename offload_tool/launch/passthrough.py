@@ -18,7 +18,7 @@ _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")
 _HIPCC = "hipcc"
 """A wrapper of ROCm's, for which C++ sources are HIP sources."""
-_OURS = "offload-tool"
+_TOOL = "offload-tool"
 _SCRIPT = b"#!"
 
 _OTHER_JOBS = ("--genco", "--short", "--hipcc-func-supp")
@@ -29,11 +29,11 @@ _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
 """Prefixes of variables that make the driver itself do or print something."""
 
 
-def reason_to_pass(compiler: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+def why_not_split(compiler: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a command must not be split; "" if the driver query must decide."""
     if "-c" not in args and "--compile" not in args:
         return "no '-c': it is no compile of one source"
-    reason = reason_in_args(args)
+    reason = why_args_not_split(args)
     if reason:
         return reason
     for name in environ:
@@ -44,7 +44,7 @@ def reason_to_pass(compiler: str, args: Sequence[str], environ: Mapping[str, str
     return ""
 
 
-def reason_in_args(args: Sequence[str]) -> str:
+def why_args_not_split(args: Sequence[str]) -> str:
     """Return which argument rules out a split; "" if none does."""
     for arg in args:
         if arg in _OTHER_JOBS or does(arg, OTHER_JOB | SIDE | TALK):
@@ -78,7 +78,7 @@ def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
     for folder in _folders(environ):
         path = f"{folder}/{_HIPCC}"
         real = os.path.realpath(path)
-        if real == own or os.path.basename(real) == _OURS:
+        if real == own or os.path.basename(real) == _TOOL:
             continue
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path

@@ -19,7 +19,7 @@ from contextlib import suppress
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.job_plan import HOST, DriverJob
 from offload_tool.io.file_digests import content_of
-from offload_tool.launch.scheduler import Step, as_one
+from offload_tool.launch.scheduler import Step, merge_steps
 from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.sccache_dist.eligibility import why_local
 from offload_tool.sccache_dist.fallback import Finished
@@ -28,7 +28,7 @@ from offload_tool.sccache_dist.session import Session, again_here
 _LANGUAGE = "-x"
 
 
-class _Sent:
+class _RemotePass:
     """A pass that the cluster runs, and its original steps."""
 
     def __init__(self, target: str, steps: Sequence[Step]) -> None:
@@ -53,8 +53,8 @@ class OnCluster:
         """
         self._session = Session(load_distribution(folder))
         self._environ = environ
-        self._sent: list[_Sent] = []
-        self._failed: list[tuple[_Sent, Finished]] = []
+        self._sent: list[_RemotePass] = []
+        self._failed: list[tuple[_RemotePass, Finished]] = []
         self._warnings: list[str] = []
 
     @staticmethod
@@ -85,28 +85,28 @@ class OnCluster:
         args, environment = self._session.remote_command(command, self._environ)
         if not self._sent:
             self._warnings += self._session.begin_quickly()
-        self._sent.append(_Sent(target, steps))
+        self._sent.append(_RemotePass(target, steps))
         steps[0].environment = environment
-        as_one(steps, args)
+        merge_steps(steps, args)
         return ""
 
-    def call_back(self) -> bool:
+    def restore_failed(self) -> bool:
         """Prepare passes that failed on the cluster to run here; return True if there are any."""
         before = len(self._failed)
-        for one in [*self._sent]:
-            first = one.steps[0]
+        for sent in [*self._sent]:
+            first = sent.steps[0]
             if first.status:
-                self._sent.remove(one)
-                self._failed.append((one, Finished(first.status, content_of(first.said))))
+                self._sent.remove(sent)
+                self._failed.append((sent, Finished(first.status, content_of(first.messages_file))))
                 with suppress(OSError):
-                    os.unlink(first.said)
-                one.restore()
+                    os.unlink(first.messages_file)
+                sent.restore()
         return len(self._failed) > before
 
-    def told(self, output: str) -> list[str]:
+    def messages(self, output: str) -> list[str]:
         """Return the cluster's warnings, and a line for each failed pass that ran here."""
         return self._warnings + [
-            again_here(f"{output} for {one.target}", finished)
-            for one, finished in self._failed
-            if all(step.status == 0 for step in one.steps)
+            again_here(f"{output} for {sent.target}", finished)
+            for sent, finished in self._failed
+            if all(step.status == 0 for step in sent.steps)
         ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program inherits it
-_PRINTED = ".out"
+_STDOUT_SUFFIX = ".out"
 _POLL_MS = 10
 """Between polls, on a kernel without pidfd_open (before 5.3)."""
 
@@ -28,12 +28,12 @@ class Step:
     """One process, or one call in this process, with its dependencies."""
 
     __slots__ = (
-        *("call", "environment", "jobs_option", "most_jobs", "needs", "number", "places"),
-        *("said", "status", "wanted_after_failure", "args"),
+        *("call", "environment", "jobs_option", "most_jobs", "needs", "number"),
+        *("args", "held_slots", "messages_file", "status", "wanted_after_failure"),
     )
 
     def __init__(
-        self, number: int, needs: Sequence[int], args: Sequence[str] = (), said: str = ""
+        self, number: int, needs: Sequence[int], args: Sequence[str] = (), messages_file: str = ""
     ) -> None:
         self.number = number
         self.needs = needs
@@ -43,42 +43,42 @@ class Step:
         self.call: Callable[[], int] | None = None
         self.environment: Mapping[str, str] | None = None
         """The command's environment, if it differs from that of the run."""
-        self.said = said
+        self.messages_file = messages_file
         """The file for its messages."""
         self.wanted_after_failure = False
         self.jobs_option = ""
         """The option that sets the program's number of processes; if empty, it runs one."""
         self.most_jobs = 1
         """The number of processes that it could run."""
-        self.places = 1
+        self.held_slots = 1
         """The number of slots that it holds."""
         self.status: int | None = None
         """As of `os.waitstatus_to_exitcode`; None if it did not finish."""
 
     @property
-    def printed(self) -> str:
+    def stdout_file(self) -> str:
         """The file for its standard output."""
-        return f"{self.said}{_PRINTED}"
+        return f"{self.messages_file}{_STDOUT_SUFFIX}"
 
 
-def as_one(steps: Sequence[Step], args: Sequence[str]) -> None:
+def merge_steps(steps: Sequence[Step], args: Sequence[str]) -> None:
     """Replace steps by one command, in the first step."""
     steps[0].args = args
     for step in steps[1:]:
         step.args, step.call = (), int
 
 
-def spawn(args: Sequence[str], environment: Mapping[str, str], said: str) -> int:
-    """Start a program without input, with its messages in the file `said`; return its process ID.
+def spawn(args: Sequence[str], environment: Mapping[str, str], messages_file: str) -> int:
+    """Start a program without input; return its process ID.
 
-    Standard output goes to another file, named after that one.
+    It writes its messages to `messages_file`, and standard output to a file named after that one.
 
     :raises OSError: it cannot be started.
     """
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, f"{said}{_PRINTED}", _WRITE, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, said, _WRITE, 0o600),
+        (os.POSIX_SPAWN_OPEN, 1, f"{messages_file}{_STDOUT_SUFFIX}", _WRITE, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, messages_file, _WRITE, 0o600),
     ]
     return os.posix_spawnp(args[0], list(args), environment, file_actions=actions)
 
@@ -92,17 +92,17 @@ def run_steps(
 
     :raises OSError: a step cannot be started; all others have been ended.
     """
-    _SideBySide(steps, slots, environment).run()
+    _Scheduler(steps, slots, environment).run()
 
 
-class _SideBySide:
+class _Scheduler:
     def __init__(self, steps: Sequence[Step], slots: Slots, environment: Mapping[str, str]) -> None:
         self._steps = {step.number: step for step in steps}
         self._waiting = [step for step in steps if step.status is None]
         self._slots = slots
         self._environment = environment
         self._running: dict[int, Step] = {}
-        self._told: dict[int, int] = {}
+        self._pidfds: dict[int, int] = {}
         """The process of each pidfd."""
         self._poll = select.poll()
 
@@ -120,7 +120,7 @@ class _SideBySide:
                 self._running.clear()
             raise
         finally:
-            for descriptor in self._told:
+            for descriptor in self._pidfds:
                 os.close(descriptor)
             self._slots.give_all()
 
@@ -132,7 +132,7 @@ class _SideBySide:
         return step.wanted_after_failure or not has_failed
 
     def _start_ready(self) -> None:
-        for step in [one for one in self._waiting if self._is_ready(one)]:
+        for step in [step for step in self._waiting if self._is_ready(step)]:
             if not self._slots.take():
                 return
             self._waiting.remove(step)
@@ -143,7 +143,7 @@ class _SideBySide:
                 return
             args = self._with_jobs(step)
             with shielded():  # on a signal, the handler must know the process
-                process = spawn(args, step.environment or self._environment, step.said)
+                process = spawn(args, step.environment or self._environment, step.messages_file)
                 self._running[process] = step
                 self._watch(process)
 
@@ -151,14 +151,14 @@ class _SideBySide:
         """Return the command with its number of processes set to the slots available now."""
         if not step.jobs_option:
             return step.args
-        while step.places < step.most_jobs and self._slots.take():
-            step.places += 1
-        return [*step.args, f"{step.jobs_option}{step.places}"]
+        while step.held_slots < step.most_jobs and self._slots.take():
+            step.held_slots += 1
+        return [*step.args, f"{step.jobs_option}{step.held_slots}"]
 
     def _watch(self, process: int) -> None:
         with suppress(OSError, AttributeError):
             descriptor = os.pidfd_open(process)
-            self._told[descriptor] = process
+            self._pidfds[descriptor] = process
             self._poll.register(descriptor, select.POLLIN)
 
     def _wait(self) -> None:
@@ -166,18 +166,18 @@ class _SideBySide:
         wants = self._slots.reader >= 0 and any(map(self._is_ready, self._waiting))
         if wants:
             self._poll.register(self._slots.reader, select.POLLIN)
-        all_told = len(self._told) == len(self._running)
-        events = self._poll.poll(None if all_told else _POLL_MS)
+        all_watched = len(self._pidfds) == len(self._running)
+        events = self._poll.poll(None if all_watched else _POLL_MS)
         if wants:
             self._poll.unregister(self._slots.reader)
-        ended = [descriptor for descriptor, _ in events if descriptor in self._told]
+        ended = [descriptor for descriptor, _ in events if descriptor in self._pidfds]
         for descriptor in ended:
-            self._reap(self._told[descriptor])
+            self._reap(self._pidfds[descriptor])
             self._poll.unregister(descriptor)
-            del self._told[descriptor]
+            del self._pidfds[descriptor]
             os.close(descriptor)
-        if not all_told:
-            for process in [one for one in self._running if one not in self._told.values()]:
+        if not all_watched:
+            for process in self._running.keys() - self._pidfds.values():
                 self._reap(process)
 
     def _reap(self, process: int) -> None:
@@ -185,5 +185,5 @@ class _SideBySide:
         if ended:
             step = self._running.pop(process)
             step.status = os.waitstatus_to_exitcode(status)
-            for _ in range(step.places):
+            for _ in range(step.held_slots):
                 self._slots.give()

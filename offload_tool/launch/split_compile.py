@@ -2,7 +2,7 @@
 
 ::
 
-    args -> the driver's plan -> jobs in a folder of this run -> result beside its name -> renamed
+    args -> the driver's plan -> jobs in a folder of this run -> temporary result -> renamed
                   | not known                   | crashed, or a linker failed
                   v                             v
           the original command: messages, statuses and reports are the driver's own
@@ -27,16 +27,16 @@ from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.launch.jobserver import Slots, slots_of
-from offload_tool.launch.passthrough import reason_in_args, why_unknown
-from offload_tool.launch.scheduler import Step, as_one, run_steps
+from offload_tool.launch.passthrough import why_args_not_split, why_unknown
+from offload_tool.launch.scheduler import Step, merge_steps, run_steps
 from offload_tool.launch.write_result import (
     PLACEHOLDER_FILE,
-    can_wait,
-    embed_now,
-    union,
+    bundle_writer,
+    can_embed_later,
+    embed_images,
+    merge_depfiles,
     why_not_replaced,
     write_depfile,
-    writer_of,
 )
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class PassedThroughError(Exception):
 
 
 def run_split(
-    command: Sequence[str], environ: Mapping[str, str], say: Callable[[str], None]
+    command: Sequence[str], environ: Mapping[str, str], report: Callable[[str], None]
 ) -> tuple[int, bytes, bytes]:
     """Run a compile's passes in parallel; return the driver's status, standard output and messages.
 
-    `say` prints progress, one line each.
+    `report` prints progress, one line each.
 
     :raises PassedThroughError: the original command must run.
     :raises OffloadError: an output cannot be written.
@@ -70,7 +70,7 @@ def run_split(
             folder = stack.enter_context(made)
         except OSError as error:
             raise PassedThroughError(f"no folder for temporary files: {error}") from error
-        return _Split(command, environ, say, str(folder)).run()
+        return _Split(command, environ, report, str(folder)).run()
 
 
 class _Split:
@@ -78,18 +78,18 @@ class _Split:
         self,
         command: Sequence[str],
         environ: Mapping[str, str],
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         folder: str,
     ) -> None:
         self._command = command
         self._environ = environ
-        self._say = say
+        self._report = report
         self._folder = folder
-        self._pinned: list[str] = []
+        self._cuid_args: list[str] = []
         """The arguments added to the command."""
         self._slots = slots_of(environ)
         self._cluster: OnCluster | None = None
-        self._named = ""
+        self._output = ""
         """The result's name."""
         self._depfiles: dict[int, str] = {}
         """Depfiles of the passes over the source, by job number."""
@@ -97,15 +97,15 @@ class _Split:
         """The passes whose launcher also writes the depfile."""
 
     def run(self) -> tuple[int, bytes, bytes]:
-        plan = self._asked()
+        plan = self._query_plan()
         output, depfile = plan.output, self._prepare(plan)
         for name in filter(None, (output, depfile)):
             reason = why_not_replaced(name)
             if reason:
                 raise PassedThroughError(reason)
-        result, self._named = plan.output, output
+        result, self._output = plan.output, output
         try:
-            status, printed, said = self._run_jobs(plan, with_depfiles=bool(depfile))
+            status, stdout, messages = self._run_jobs(plan, with_depfiles=bool(depfile))
             if status == 0:
                 if depfile:
                     self._join_depfiles(plan, depfile)
@@ -114,13 +114,13 @@ class _Split:
             _remove(result)
         if status:
             _remove(output)
-        return status, printed, said
+        return status, stdout, messages
 
     def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes, bytes]:
         slots = self._slots
-        self._say(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
+        self._report(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
-        if can_wait(plan.jobs[-1]):
+        if can_embed_later(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
         launched = self._launched(plan, steps, slots)
         if with_depfiles:
@@ -128,7 +128,7 @@ class _Split:
                 if _DEPFILE not in plan.jobs[number].args:
                     plan.jobs[number].args[2:2] = [_DEPFILE, name]
                 if number in launched and number not in self._listed:
-                    steps.append(self._reading(len(steps), plan.jobs[number], name))
+                    steps.append(self._listing_step(len(steps), plan.jobs[number], name))
         self._run_steps(steps, slots)
         status = self._status(plan, steps)
         if launched and not status:
@@ -137,46 +137,50 @@ class _Split:
             for numbers in launched.values():
                 check_result([plan.jobs[number] for number in numbers])
         lines = (
-            plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
+            plan.said
+            if self._cluster is None
+            else [*plan.said, *self._cluster.messages(self._output)]
         )
-        said = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
-        printed = b"".join(content_of(step.printed) for step in steps[: len(plan.jobs)])
-        return status, printed, said + self._messages(plan, steps)
+        messages = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+        stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
+        return status, stdout, messages + self._messages(plan, steps)
 
     def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
         try:
             run_steps(steps, slots, self._environ)
-            while self._cluster is not None and self._cluster.call_back():
+            while self._cluster is not None and self._cluster.restore_failed():
                 run_steps(steps, slots, self._environ)
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
 
-    def _asked(self) -> DriverPlan:
+    def _query_plan(self) -> DriverPlan:
         reason = why_unknown(self._command[0], self._environ)
         if reason:
             raise PassedThroughError(reason)
-        said = f"{self._folder}/plan"
+        messages_file = f"{self._folder}/plan"
         try:
             given, files = expand_command(self._command[1:])
         except UsageError as error:
             raise PassedThroughError(str(error)) from error
-        reason = reason_in_args([*files, *given])
+        reason = why_args_not_split([*files, *given])
         if reason:
             raise PassedThroughError(reason)
-        self._pinned = _cuid(given, self._environ)
+        self._cuid_args = _cuid(given, self._environ)
         # Prepend them: the last of the user's arguments may take a value, or be "--".
         # A launcher or cluster may run passes; their driver checks no terminal.
-        others = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
-        more = [] if others else terminal_args(self._environ)
-        args = query_command([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
-        asking = Step(0, (), args, said)
+        is_remote = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
+        more = [] if is_remote else terminal_args(self._environ)
+        args = query_command(
+            [self._command[0], *more, *self._cuid_args, *self._command[1:]], behind=1
+        )
+        query = Step(0, (), args, messages_file)
         try:
-            run_steps([asking], Slots("one", 0), self._asking)
+            run_steps([query], Slots("one", 0), self._query_environment)
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
-        if asking.status:
+        if query.status:
             raise PassedThroughError("the driver refuses it")
-        text = content_of(said).decode(errors="surrogateescape")
+        text = content_of(messages_file).decode(errors="surrogateescape")
         try:
             plan = read_plan(text, self._folder)
         except UnknownPlanError as error:
@@ -186,7 +190,7 @@ class _Split:
         return plan
 
     @property
-    def _asking(self) -> dict[str, str]:
+    def _query_environment(self) -> dict[str, str]:
         """Return the environment of driver queries, which create temporary files.
 
         They are in our folder, and removed with it even if the driver is killed.
@@ -200,7 +204,7 @@ class _Split:
         depfile = ""
         for number, job in enumerate(plan.jobs):
             if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
-                depfile = _taken(job.args) or depfile
+                depfile = _remove_depfile_args(job.args) or depfile
                 self._depfiles[number] = f"{self._folder}/{number}.d"
         last = plan.jobs[-1]
         last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
@@ -215,25 +219,25 @@ class _Split:
         try:
             link_each_target(plan, self._folder, self._environ, self._slots)
         except UnknownPlanError as error:
-            self._say(f"all targets are linked in one job: {error}")
+            self._report(f"all targets are linked in one job: {error}")
 
     def _launched(
         self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
     ) -> dict[int, list[int]]:
-        """Hand passes to launcher or cluster, as commands of the driver; return each one's jobs."""
+        """Hand passes to launcher or cluster, as commands of the driver; return their jobs."""
         launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
-        cluster = self._cluster = self._named_cluster(launcher)
+        cluster = self._cluster = self._find_cluster(launcher)
         if not launcher and cluster is None:
             return {}
         import shlex
 
         from offload_tool.launch.launcher_commands import (
             command_of_pass,
-            is_the_pass,
+            runs_exactly,
             why_not_launched,
         )
 
-        args = [*self._command, *self._pinned]
+        args = [*self._command, *self._cuid_args]
         where = "launcher" if cluster is None else "cluster"
         passes = plan.passes_in(self._folder)
         wanted = {}
@@ -241,28 +245,28 @@ class _Split:
             first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
             reason = "" if cluster is not None else why_not_launched(jobs)
             if reason:
-                self._say(f"{jobs[0].target}: without the {where}: {reason}")
+                self._report(f"{jobs[0].target}: without the {where}: {reason}")
             elif cluster is None or cluster.may_run(jobs[0]):
                 if cluster is not None:
                     args = cluster.with_language(args)
                 command = command_of_pass(args, jobs[0], jobs[-1].output)
-                asking = Step(first, (), query_command(command), f"{self._folder}/{first}.asked")
-                wanted[first] = (numbers, jobs, command, asking)
-        self._say_left(plan, {numbers[0] for numbers in passes}, where)
-        run_steps([row[-1] for row in wanted.values()], slots, self._asking)
+                query = Step(first, (), query_command(command), f"{self._folder}/{first}.query")
+                wanted[first] = (numbers, jobs, command, query)
+        self._report_skipped(plan, {numbers[0] for numbers in passes}, where)
+        run_steps([row[-1] for row in wanted.values()], slots, self._query_environment)
         launched = {}
-        for first, (numbers, jobs, command, asking) in wanted.items():
-            target, own = jobs[0].target, [steps[number] for number in numbers]
-            said = content_of(asking.said).decode(errors="surrogateescape")
+        for first, (numbers, jobs, command, query) in wanted.items():
+            target, own_steps = jobs[0].target, [steps[number] for number in numbers]
+            output = content_of(query.messages_file).decode(errors="surrogateescape")
             reason = ""
-            if asking.status or not is_the_pass(said, jobs):
-                reason = self._compile_by_script(plan, numbers, own, launcher)
+            if query.status or not runs_exactly(output, jobs):
+                reason = self._compile_by_script(plan, numbers, own_steps, launcher)
             elif cluster is not None:
-                reason = cluster.send(target, command, own)
+                reason = cluster.send(target, command, own_steps)
             else:
-                as_one(own, [*shlex.split(launcher), *command])
+                merge_steps(own_steps, [*shlex.split(launcher), *command])
             if reason:
-                self._say(f"{target}: without the {where}: {reason}")
+                self._report(f"{target}: without the {where}: {reason}")
             else:
                 launched[first] = numbers
         return launched
@@ -279,22 +283,22 @@ class _Split:
 
         jobs, depfile = [plan.jobs[number] for number in numbers], self._depfiles[numbers[0]]
         try:
-            args, more = command_for_ccache(jobs, depfile, plan.version, self._environ)
+            args, environment = command_for_ccache(jobs, depfile, plan.version, self._environ)
         except OSError as error:
             return str(error)
-        steps[0].environment = more
-        as_one(steps, [*shlex.split(launcher), *args])
+        steps[0].environment = environment
+        merge_steps(steps, [*shlex.split(launcher), *args])
         self._listed.add(numbers[0])
         return ""
 
-    def _say_left(self, plan: DriverPlan, taken: set[int], where: str) -> None:
+    def _report_skipped(self, plan: DriverPlan, taken: set[int], where: str) -> None:
         """Print which passes are no candidates for a launcher or cluster."""
         for number, job in enumerate(plan.jobs):
-            begins = job.source == plan.source and not job.needs
-            if begins and number not in taken and (job.target != HOST or self._cluster is None):
-                self._say(f"{job.target}: without the {where}: its result is no temporary file")
+            is_pass = job.source == plan.source and not job.needs
+            if is_pass and number not in taken and (job.target != HOST or self._cluster is None):
+                self._report(f"{job.target}: without the {where}: its result is no temporary file")
 
-    def _named_cluster(self, launcher: str) -> OnCluster | None:
+    def _find_cluster(self, launcher: str) -> OnCluster | None:
         folder = self._environ.get("OFFLOAD_DIST", "")
         if not folder:
             return None
@@ -304,34 +308,38 @@ class _Split:
         choose_engine(launcher, folder)
         return OnCluster(folder, self._environ)
 
-    def _reading(self, number: int, job: DriverJob, depfile: str) -> Step:
+    def _listing_step(self, number: int, job: DriverJob, depfile: str) -> Step:
         """Return the step that lists the inputs of a pass that a launcher runs."""
-        from offload_tool.launch.launcher_commands import reading_only
+        from offload_tool.launch.launcher_commands import dependency_command
 
-        return Step(number, (), reading_only(job, depfile), f"{self._folder}/{number}.said")
+        return Step(
+            number, (), dependency_command(job, depfile), f"{self._folder}/{number}.messages"
+        )
 
     def _step(self, plan: DriverPlan, number: int) -> Step:
         job = plan.jobs[number]
-        step = Step(number, job.needs, job.args, f"{self._folder}/{number}.said")
+        step = Step(number, job.needs, job.args, f"{self._folder}/{number}.messages")
         step.wanted_after_failure = job.target == HOST
         if job.sort == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.sort == "bundler":
-            write = writer_of(job.args, self._environ)
+            write = bundle_writer(job.args, self._environ)
             if write is not None:
-                step.args, step.call = (), partial(_called, write, OffloadError)
+                step.args, step.call = (), partial(_or_pass_through, write, OffloadError)
         return step
 
     def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
         """Start the host pass at once; return the step that completes its object."""
         job = plan.jobs[-1]
         (images,) = job.embedded()
-        output, made = job.output, f"{self._folder}/host.o"
+        output, object_file = job.output, f"{self._folder}/host.o"
         job.embed(PLACEHOLDER_FILE)
-        job.write_to(made)
+        job.write_to(object_file)
         job.needs = []
         step = Step(host.number + 1, [*host.needs, host.number])
-        step.call = partial(_called, partial(embed_now, made, images, output), ContentError)
+        step.call = partial(
+            _or_pass_through, partial(embed_images, object_file, images, output), ContentError
+        )
         host.needs = []
         return step
 
@@ -351,27 +359,27 @@ class _Split:
         return _FAILED if passes else 0
 
     def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
-        said = {step.number: content_of(step.said) for step in steps}
-        if not any(said.values()):
+        messages = {step.number: content_of(step.messages_file) for step in steps}
+        if not any(messages.values()):
             return b""
-        from offload_tool.launch.merge_diagnostics import joined_messages
+        from offload_tool.launch.merge_diagnostics import merge_messages
 
         host = b""
         devices: dict[str, bytes] = {}
         for number, job in enumerate(plan.jobs):
             if job.target == HOST:
-                host += said[number]
-            elif said[number]:
+                host += messages[number]
+            elif messages[number]:
                 target = job.target or "all targets"
-                devices[target] = devices.get(target, b"") + said[number]
-        return joined_messages(host, devices)
+                devices[target] = devices.get(target, b"") + messages[number]
+        return merge_messages(host, devices)
 
     def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
         phony = any("-MP" in job.args for job in plan.jobs)
         host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
         try:
             devices = [_depfile_text(name) for n, name in self._depfiles.items() if n != host]
-            text = union(_depfile_text(self._depfiles[host]), devices, phony=phony)
+            text = merge_depfiles(_depfile_text(self._depfiles[host]), devices, phony=phony)
             write_depfile(depfile, text)
         except OSError as error:
             name = error.filename or depfile
@@ -414,7 +422,7 @@ def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     return [f"-cuid={digest[:16]}"]
 
 
-def _called(call: Callable[[], None], error_type: type[OffloadError]) -> int:
+def _or_pass_through(call: Callable[[], None], error_type: type[OffloadError]) -> int:
     try:
         call()
     except error_type as error:
@@ -422,7 +430,7 @@ def _called(call: Callable[[], None], error_type: type[OffloadError]) -> int:
     return 0
 
 
-def _taken(args: list[str]) -> str:
+def _remove_depfile_args(args: list[str]) -> str:
     """Remove the depfile from a command; return the last one's name, or ""."""
     name = ""
     while _DEPFILE in args:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
 """Prefixes of variables that make the bundler compress, or print more."""
-_NOTHING = "/dev/null"
+_DEV_NULL = "/dev/null"
 PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")
 """The file embedded at first: of an unusual size, and too long for an optimizer to copy it. It is
 the same in all runs, so that a compiler cache recognises the host pass."""
@@ -45,29 +45,29 @@ _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")
 
 
-def writer_of(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
+def bundle_writer(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
     """Return the function that writes a bundler command's bundle; None if its program must do it.
 
     The function raises OffloadError if the bundle cannot be written.
     """
     if any(name.startswith(_VARIABLES) for name in environ):
         return None
-    given: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for arg in args[1:]:
         option, _, value = arg.partition("=")
-        given.setdefault(option, []).append(value)
-    entries = given.get("-targets", [""])[-1].split(",")
-    inputs, outputs = given.get("-input", []), given.get("-output", [])
-    alignment = given.get("-bundle-align", [""])[-1]
+        options.setdefault(option, []).append(value)
+    entries = options.get("-targets", [""])[-1].split(",")
+    inputs, outputs = options.get("-input", []), options.get("-output", [])
+    alignment = options.get("-bundle-align", [""])[-1]
     is_plain = (
-        given.keys() <= {"-type", "-targets", "-input", "-output", "-bundle-align"}
-        and given.get("-type") == ["o"]
+        options.keys() <= {"-type", "-targets", "-input", "-output", "-bundle-align"}
+        and options.get("-type") == ["o"]
         and alignment.isdigit()
         and int(alignment) > 0
         and len(entries) == len(inputs)
         and len(outputs) == 1
-        and inputs[:1] == [_NOTHING]
-        and inputs.count(_NOTHING) == 1
+        and inputs[:1] == [_DEV_NULL]
+        and inputs.count(_DEV_NULL) == 1
         and entries[0].startswith("host-")
     )
     if not is_plain:
@@ -77,7 +77,7 @@ def writer_of(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], N
         from offload_tool.formats.target.bundle_entry_id import BundleEntryID
         from offload_tool.operations.bundle import write_bundle
 
-        files = [None if name == _NOTHING else name for name in inputs]
+        files = [None if name == _DEV_NULL else name for name in inputs]
         items = list(zip(map(BundleEntryID.parse, entries), files, strict=True))
         # The driver has checked which targets go together.
         write_bundle(items, outputs[0], file_type="o", alignment=int(alignment))
@@ -85,7 +85,7 @@ def writer_of(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], N
     return write
 
 
-def can_wait(job: DriverJob) -> bool:
+def can_embed_later(job: DriverJob) -> bool:
     """Return True if a job is a host pass whose object can get the device code later."""
     return (
         job.sort == "cc1"
@@ -96,8 +96,8 @@ def can_wait(job: DriverJob) -> bool:
     )
 
 
-def embed_now(made: str, images: str, output: str) -> None:
-    """Write the object `made` to `output`, with its placeholder replaced by `images`.
+def embed_images(object_file: str, images: str, output: str) -> None:
+    """Write an object to `output`, with its placeholder replaced by the file `images`.
 
     :raises ContentError: the compiler used an unknown layout.
     :raises FileError: a file cannot be read or written.
@@ -107,13 +107,13 @@ def embed_now(made: str, images: str, output: str) -> None:
 
     with open(PLACEHOLDER_FILE, "rb") as file:
         placeholder = file.read()
-    with InputFile(made) as host, InputFile(images) as content:
-        plan = plan_with_content(host.data, placeholder, len(content), path=made)
+    with InputFile(object_file) as host, InputFile(images) as content:
+        plan = plan_with_content(host.data, placeholder, len(content), path=object_file)
         with replace_file(output) as out:
             plan.bound(host, [content]).write_to(out)
 
 
-def union(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:
+def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:
     """Return the host pass's depfile, extended by the names in those of device passes.
 
     `phony`: each name also gets an empty rule, as with ``-MP``.
@@ -179,14 +179,14 @@ def write_depfile(name: str, text: bytes) -> None:
         with open(name, "wb") as file:
             file.write(text)
         return
-    beside = f"{name}.{os.urandom(6).hex()}.tmp"
+    temporary = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(text)
-        os.replace(beside, name)
+        os.replace(temporary, name)
     except BaseException:
-        if os.path.exists(beside):
-            os.unlink(beside)
+        if os.path.exists(temporary):
+            os.unlink(temporary)
         raise
 
 

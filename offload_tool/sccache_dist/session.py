@@ -13,8 +13,8 @@ from offload_tool.sccache_dist.cluster import (
     Counters,
     Engine,
     SchedulerError,
-    ask_scheduler,
     check_token,
+    query_scheduler,
 )
 from offload_tool.sccache_dist.config import Distribution, packed_name
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
@@ -80,7 +80,7 @@ class Session:
         :raises UsageError: the scheduler rejects the token.
         :raises CompilerError: sccache cannot be started.
         """
-        self._problem = self.look()
+        self._problem = self.find_problem()
         self._engine.start(connect=not self._problem)
         if not self._problem and not self._engine.is_connected():
             self._problem = "the local sccache server does not reach the scheduler"
@@ -173,14 +173,14 @@ class Session:
             )
         return lines
 
-    def look(self) -> str:
+    def find_problem(self) -> str:
         """Return the cluster's problem; empty if it is ready.
 
         :raises UsageError: it rejects the token.
         """
         where = self.distribution
         try:
-            status = ask_scheduler(where.scheduler)
+            status = query_scheduler(where.scheduler)
             if not check_token(where.scheduler, where.token()):
                 raise UsageError(
                     f"OFFLOAD_DIST: the scheduler {where.scheduler} refuses the token in "
@@ -195,7 +195,7 @@ class Session:
 
     def _reason_now(self) -> str:
         try:
-            return self.look() or "the cluster was busy, or refused every compile"
+            return self.find_problem() or "the cluster was busy, or refused every compile"
         except OffloadError as error:
             return str(error)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.launch.passthrough import reason_in_args
+from offload_tool.launch.passthrough import why_args_not_split
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, ccache, in_ways, make_project
 
 COMPILE = ("-c", "s.hip", "-o", "s.o")
@@ -16,7 +16,7 @@ COMPILE = ("-c", "s.hip", "-o", "s.o")
 @pytest.mark.parametrize("word", ["/dev/stdin", "@/dev/fd/63", "-include/dev/stdin", "-MJa.json"])
 def test_words_that_pass(word: str) -> None:
     """Files that are open already, and the driver's own reports, are no matter of jobs."""
-    assert word in reason_in_args(["-c", word])
+    assert word in why_args_not_split(["-c", word])
 
 
 @pytest.mark.llvm

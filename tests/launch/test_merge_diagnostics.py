@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.launch.merge_diagnostics import joined_messages
+from offload_tool.launch.merge_diagnostics import merge_messages
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project, run
 from tests.terminal import Terminal
 
@@ -25,13 +25,13 @@ b.h:1:1: note: of one
 def test_same_is_told_once() -> None:
     """Messages of device passes that the host pass has, notes included, are left out."""
     device = HOST.replace(b"for host", b"for gfx906")
-    assert joined_messages(HOST, {"gfx906": device}) == HOST
+    assert merge_messages(HOST, {"gfx906": device}) == HOST
 
 
 def test_new_is_told_with_its_targets() -> None:
     """Others follow the host's, under their target IDs, with notes and lines of source."""
     new = b"s.hip:9:1: warning: two [-Wtwo]\n    9 | y\ns.hip:8:1: note: of two\n"
-    found = joined_messages(HOST, {"gfx906": new + HOST, "gfx942": HOST + new, "gfx90a": b""})
+    found = merge_messages(HOST, {"gfx906": new + HOST, "gfx942": HOST + new, "gfx90a": b""})
     assert found == HOST + b"In device code for gfx906, gfx942:\n" + new
 
 
@@ -39,7 +39,7 @@ def test_colours_do_not_matter() -> None:
     """Lines are told apart as without colours."""
     new = b"\x1b[1ms.hip:9:1: \x1b[0m\x1b[0;1;35mwarning: \x1b[0mtwo\n    9 | y\n"
     text = new + b"1 warning generated when compiling for gfx906.\n"
-    assert joined_messages(b"", {"gfx906": text}) == b"In device code for gfx906:\n" + new
+    assert merge_messages(b"", {"gfx906": text}) == b"In device code for gfx906:\n" + new
 
 
 @pytest.mark.llvm

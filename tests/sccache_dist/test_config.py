@@ -19,8 +19,8 @@ from offload_tool.sccache_dist import config, pack_toolchain
 from offload_tool.sccache_dist.cluster import (
     SchedulerError,
     SchedulerStatus,
-    ask_scheduler,
     check_token,
+    query_scheduler,
     read_url,
 )
 from offload_tool.sccache_dist.config import load_distribution, packed_name
@@ -63,8 +63,8 @@ def _pack_last(programs: list[str], output: OutputFile) -> list[Path]:
 
 def test_ask_scheduler(scheduler: str) -> None:
     """A scheduler says how many servers, cores and jobs it has; a token is right or wrong."""
-    assert ask_scheduler(scheduler) == SchedulerStatus(1, 8, 0)
-    assert ask_scheduler(scheduler).capacity == 10
+    assert query_scheduler(scheduler) == SchedulerStatus(1, 8, 0)
+    assert query_scheduler(scheduler).capacity == 10
     assert check_token(scheduler, "right")
     assert not check_token(scheduler, "wrong")
 
@@ -74,7 +74,7 @@ def test_not_a_scheduler(scheduler: str, body: bytes, monkeypatch: pytest.Monkey
     """Another web server at the address is found out."""
     monkeypatch.setattr(Scheduler, "status", body)
     with pytest.raises(SchedulerError, match="not as an sccache-dist scheduler"):
-        ask_scheduler(scheduler)
+        query_scheduler(scheduler)
 
 
 @pytest.mark.parametrize(
