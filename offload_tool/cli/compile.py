@@ -311,10 +311,10 @@ def _finish(finished: Finished, message: str) -> int:
 
 
 def _engine(environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
-    """Return the launcher, and the value of the variable `folder`: see `choose_engine`."""
+    """Return the launcher, and the value of the variable `folder`: see `launcher_args`."""
     given = [environ.get(name, "") for name in ("OFFLOAD_LAUNCHER", folder)]
     if not any(given):  # the usual case
         return [], ""
-    from offload_tool.sccache_dist.fallback import choose_engine
+    from offload_tool.sccache_dist.fallback import launcher_args
 
-    return choose_engine(*given)
+    return launcher_args(*given), given[1]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import job_args, option_values, query_command
@@ -32,8 +33,7 @@ from offload_tool.clang.job_plan import (
     read_lines,
     unknown_arg,
 )
-from offload_tool.io.file_digests import content_of
-from offload_tool.launch.scheduler import Step, run_steps
+from offload_tool.launch.scheduler import Queries
 
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
@@ -68,45 +68,32 @@ def link_each_target(
         raise UnknownPlanError("the job also links the host's object")  # clang 21
     (packager,) = before
     images = _images(packager, {job.output for job in plan.jobs if job.sort == "cc1"})
-    links, said = _links(wrapper, packager, images, _Queries(folder, environ, slots))
+    queries = Queries(f"{folder}/queries", slots, environ)
+    os.mkdir(queries.folder)
+    links, said = _links(wrapper, packager, images, queries)
     at = plan.jobs.index(wrapper)
     front = [job for job in plan.jobs[:at] if job is not packager]
     plan.replace_jobs([*front, *links, *plan.jobs[at + 1 :]])
     plan.said += said
 
 
-class _Queries:
-    """Runs dry runs and queries, in a folder for their files."""
+def _run(queries: Queries, commands: Sequence[Sequence[str]]) -> list[str]:
+    """Run queries; return their messages.
 
-    def __init__(self, folder: str, environ: Mapping[str, str], slots: Slots) -> None:
-        self.results = folder
-        self.folder = f"{folder}/queries"
-        os.mkdir(self.folder)
-        self._environment = {**environ, "TMPDIR": self.folder}
-        self._slots = slots
-        self._count = 0
-
-    def run(self, commands: Sequence[Sequence[str]]) -> list[str]:
-        """Run commands in parallel; return their messages.
-
-        :raises UnknownPlanError: one fails.
-        """
-        steps = []
-        for args in commands:
-            steps.append(Step(self._count, (), args, f"{self.folder}/{self._count}.messages"))
-            self._count += 1
-        try:
-            run_steps(steps, self._slots, self._environment)
-        except OSError as error:
-            raise UnknownPlanError(str(error)) from error
-        for step in steps:
-            if step.status != 0:
-                raise UnknownPlanError(f"'{step.args[0]}' does not say what it would run")
-        return [content_of(step.messages_file).decode(errors="surrogateescape") for step in steps]
+    :raises UnknownPlanError: one fails.
+    """
+    try:
+        results = queries.run(commands)
+    except OSError as error:
+        raise UnknownPlanError(str(error)) from error
+    for args, messages in zip(commands, results, strict=True):
+        if messages is None:
+            raise UnknownPlanError(f"'{args[0]}' does not say what it would run")
+    return [messages for messages in results if messages is not None]
 
 
 def _links(
-    wrapper: DriverJob, packager: DriverJob, images: dict[Target, str], queries: _Queries
+    wrapper: DriverJob, packager: DriverJob, images: dict[Target, str], queries: Queries
 ) -> tuple[list[DriverJob], list[str]]:
     """Return the links, the bundler's job after them, and clang's messages."""
     commands, bundler = _commands(wrapper, packager, images.values(), queries)
@@ -117,13 +104,13 @@ def _links(
     for target, image in images.items():
         extracted = _input(by_target[target], queries.folder)
         names[extracted] = image
-        _make_empty(extracted)
+        Path(extracted).write_bytes(b"")
     jobs, messages = [], []
-    for text in queries.run([query_command(by_target[target]) for target in images]):
+    for text in _run(queries, [query_command(by_target[target]) for target in images]):
         job, lines = _link(text)
         jobs.append(job)
         messages += lines
-        names[job.output] = f"{queries.results}/{os.path.basename(job.output)}"
+        names[job.output] = f"{os.path.dirname(queries.folder)}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
         job.args = [_renamed(arg, names) for arg in job.args]
@@ -134,7 +121,7 @@ def _links(
 
 
 def _commands(
-    wrapper: DriverJob, packager: DriverJob, images: Iterable[str], queries: _Queries
+    wrapper: DriverJob, packager: DriverJob, images: Iterable[str], queries: Queries
 ) -> tuple[list[list[str]], DriverJob]:
     """Return the wrapper's commands: clang for each target, then the bundler."""
     name = packager.output
@@ -142,9 +129,9 @@ def _commands(
     args = [package if arg == name else arg for arg in wrapper.args]
     _refuse_unknown(args, (package, wrapper.output))
     for image in images:
-        _make_empty(image)
-    queries.run([[package if arg == name else arg for arg in packager.args]])
-    (text,) = queries.run([[*args, "--dry-run"]])
+        Path(image).write_bytes(b"")
+    _run(queries, [[package if arg == name else arg for arg in packager.args]])
+    (text,) = _run(queries, [[*args, "--dry-run"]])
     # Reject any other output: the list of commands may be incomplete.
     lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
     found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
@@ -213,8 +200,3 @@ def _renamed(arg: str, names: dict[str, str]) -> str:
     for before, after in names.items():
         arg = arg.replace(before, after)
     return arg
-
-
-def _make_empty(name: str) -> None:
-    with open(name, "wb"):
-        pass

@@ -22,24 +22,24 @@ from offload_tool.io.file_digests import content_of
 from offload_tool.launch.scheduler import Step, merge_steps
 from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.sccache_dist.eligibility import why_local
-from offload_tool.sccache_dist.fallback import Finished
+from offload_tool.sccache_dist.fallback import Finished, launcher_args
 from offload_tool.sccache_dist.session import Session, again_here
 
 _LANGUAGE = "-x"
 
 
 class _RemotePass:
-    """A pass that the cluster runs, and its original steps."""
+    """A pass that the cluster runs, and its original commands."""
 
     def __init__(self, target: str, steps: Sequence[Step]) -> None:
         self.target = target
         self.steps = steps
-        self._before = [(step.args, step.call) for step in steps]
+        self._args = [step.args for step in steps]
 
     def restore(self) -> None:
-        """Restore the original steps, to run on this machine."""
-        for step, (args, call) in zip(self.steps, self._before, strict=True):
-            step.args, step.call, step.environment, step.status = args, call, None, None
+        """Restore the original commands, to run on this machine."""
+        for step, args in zip(self.steps, self._args, strict=True):
+            step.args, step.environment, step.status = args, None, None
 
 
 class OnCluster:
@@ -48,9 +48,10 @@ class OnCluster:
     def __init__(self, folder: str, environ: Mapping[str, str]) -> None:
         """Read the folder that OFFLOAD_DIST names.
 
-        :raises UsageError: it is not usable.
+        :raises UsageError: it is not usable, or OFFLOAD_LAUNCHER is set, too.
         :raises CompilerError: sccache is not installed.
         """
+        launcher_args(environ.get("OFFLOAD_LAUNCHER", ""), folder)
         self._session = Session(load_distribution(folder))
         self._environ = environ
         self._sent: list[_RemotePass] = []

@@ -7,30 +7,26 @@ it leaves no job running and releases all tokens.
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from offload_tool.io.file_digests import content_of
 from offload_tool.io.signals import end_processes, shielded
 
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program inherits it
-_STDOUT_SUFFIX = ".out"
 _POLL_MS = 10
 """Between polls, on a kernel without pidfd_open (before 5.3)."""
 
 
 class Step:
     """One process, or one call in this process, with its dependencies."""
-
-    __slots__ = (
-        *("call", "environment", "jobs_option", "most_jobs", "needs", "number"),
-        *("args", "held_slots", "messages_file", "status", "wanted_after_failure"),
-    )
 
     def __init__(
         self, number: int, needs: Sequence[int], args: Sequence[str] = (), messages_file: str = ""
@@ -39,74 +35,83 @@ class Step:
         self.needs = needs
         """The numbers of the steps that must have succeeded before."""
         self.args = args
-        """The command; if empty, `call`."""
-        self.call: Callable[[], int] | None = None
+        """The command; empty for a call, or if the command of another step replaces it."""
+        self.call: Callable[[], None] | None = None
         self.environment: Mapping[str, str] | None = None
         """The command's environment, if it differs from that of the run."""
         self.messages_file = messages_file
-        """The file for its messages."""
         self.wanted_after_failure = False
         self.jobs_option = ""
         """The option that sets the program's number of processes; if empty, it runs one."""
         self.most_jobs = 1
         """The number of processes that it could run."""
         self.held_slots = 1
-        """The number of slots that it holds."""
         self.status: int | None = None
         """As of `os.waitstatus_to_exitcode`; None if it did not finish."""
 
     @property
     def stdout_file(self) -> str:
         """The file for its standard output."""
-        return f"{self.messages_file}{_STDOUT_SUFFIX}"
+        return f"{self.messages_file}.out"
 
 
 def merge_steps(steps: Sequence[Step], args: Sequence[str]) -> None:
-    """Replace steps by one command, in the first step."""
+    """Replace the commands of steps by one command, in the first step."""
+    for step in steps:
+        step.args = ()
     steps[0].args = args
-    for step in steps[1:]:
-        step.args, step.call = (), int
 
 
-def spawn(args: Sequence[str], environment: Mapping[str, str], messages_file: str) -> int:
-    """Start a program without input; return its process ID.
+class Queries:
+    """Runs queries of the driver and its programs, in parallel.
 
-    It writes its messages to `messages_file`, and standard output to a file named after that one.
-
-    :raises OSError: it cannot be started.
+    Their messages and their temporary files are in a folder of this run, so that they are removed
+    with it even if a program is killed.
     """
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, f"{messages_file}{_STDOUT_SUFFIX}", _WRITE, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, messages_file, _WRITE, 0o600),
-    ]
-    return os.posix_spawnp(args[0], list(args), environment, file_actions=actions)
+
+    def __init__(self, folder: str, slots: Slots, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._slots = slots
+        self._environment = {**environment, "TMPDIR": folder}
+        self._count = itertools.count()
+
+    def run(self, commands: Iterable[Sequence[str]]) -> list[str | None]:
+        """Run commands; return the messages of each, None if it fails or another failed before.
+
+        :raises OSError: a command cannot be started.
+        """
+        steps = [
+            Step(number, (), args, f"{self.folder}/{number}.query")
+            for args, number in zip(commands, self._count, strict=False)
+        ]
+        Scheduler(steps, self._slots, self._environment).run()
+        return [
+            content_of(step.messages_file).decode(errors="surrogateescape")
+            if step.status == 0
+            else None
+            for step in steps
+        ]
 
 
-def run_steps(
-    steps: Sequence[Step],
-    slots: Slots,
-    environment: Mapping[str, str],
-) -> None:
-    """Run the steps and set their statuses.
+class Scheduler:
+    """Runs steps and sets their statuses."""
 
-    :raises OSError: a step cannot be started; all others have been ended.
-    """
-    _Scheduler(steps, slots, environment).run()
-
-
-class _Scheduler:
     def __init__(self, steps: Sequence[Step], slots: Slots, environment: Mapping[str, str]) -> None:
         self._steps = {step.number: step for step in steps}
         self._waiting = [step for step in steps if step.status is None]
         self._slots = slots
         self._environment = environment
         self._running: dict[int, Step] = {}
+        """The steps by process ID."""
         self._pidfds: dict[int, int] = {}
         """The process of each pidfd."""
         self._poll = select.poll()
 
     def run(self) -> None:
+        """Run the steps.
+
+        :raises OSError: a step cannot be started; all others have been ended.
+        """
         try:
             while self._running or self._waiting:
                 self._start_ready()
@@ -136,16 +141,16 @@ class _Scheduler:
             if not self._slots.take():
                 return
             self._waiting.remove(step)
-            if step.call is not None:
-                step.status = step.call()
+            if not step.args:
+                if step.call is not None:
+                    step.call()
+                step.status = 0
                 self._slots.give()
                 self._start_ready()
                 return
             args = self._with_jobs(step)
             with shielded():  # on a signal, the handler must know the process
-                process = spawn(args, step.environment or self._environment, step.messages_file)
-                self._running[process] = step
-                self._watch(process)
+                self._spawn(step, args)
 
     def _with_jobs(self, step: Step) -> Sequence[str]:
         """Return the command with its number of processes set to the slots available now."""
@@ -155,7 +160,16 @@ class _Scheduler:
             step.held_slots += 1
         return [*step.args, f"{step.jobs_option}{step.held_slots}"]
 
-    def _watch(self, process: int) -> None:
+    def _spawn(self, step: Step, args: Sequence[str]) -> None:
+        """Start a program without input, with its messages and standard output in files."""
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, step.stdout_file, _WRITE, 0o600),
+            (os.POSIX_SPAWN_OPEN, 2, step.messages_file, _WRITE, 0o600),
+        ]
+        environment = step.environment or self._environment
+        process = os.posix_spawnp(args[0], list(args), environment, file_actions=actions)
+        self._running[process] = step
         with suppress(OSError, AttributeError):
             descriptor = os.pidfd_open(process)
             self._pidfds[descriptor] = process

@@ -14,7 +14,7 @@ that a signal interrupts leaves the old files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,9 +26,9 @@ from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.temporary_directory import temporary_folder
-from offload_tool.launch.jobserver import Slots, slots_of
+from offload_tool.launch.jobserver import slots_of
 from offload_tool.launch.passthrough import why_args_not_split, why_unknown
-from offload_tool.launch.scheduler import Step, merge_steps, run_steps
+from offload_tool.launch.scheduler import Queries, Scheduler, Step, merge_steps
 from offload_tool.launch.write_result import (
     PLACEHOLDER_FILE,
     bundle_writer,
@@ -65,9 +65,9 @@ def run_split(
     :raises OffloadError: an output cannot be written.
     """
     with ExitStack() as stack:
-        made = temporary_folder("offload-launch-", llvm_temporary_folder(environ))
+        parent = llvm_temporary_folder(environ)
         try:
-            folder = stack.enter_context(made)
+            folder = stack.enter_context(temporary_folder("offload-launch-", parent))
         except OSError as error:
             raise PassedThroughError(f"no folder for temporary files: {error}") from error
         return _Split(command, environ, report, str(folder)).run()
@@ -88,9 +88,8 @@ class _Split:
         self._cuid_args: list[str] = []
         """The arguments added to the command."""
         self._slots = slots_of(environ)
+        self._queries = Queries(folder, self._slots, environ)
         self._cluster: OnCluster | None = None
-        self._output = ""
-        """The result's name."""
         self._depfiles: dict[int, str] = {}
         """Depfiles of the passes over the source, by job number."""
         self._listed: set[int] = set()
@@ -103,53 +102,52 @@ class _Split:
             reason = why_not_replaced(name)
             if reason:
                 raise PassedThroughError(reason)
-        result, self._output = plan.output, output
+        temporary = plan.output
         try:
-            status, stdout, messages = self._run_jobs(plan, with_depfiles=bool(depfile))
+            status, stdout, messages = self._run_jobs(plan, output, depfile)
             if status == 0:
-                if depfile:
-                    self._join_depfiles(plan, depfile)
-                os.replace(result, output)
+                os.replace(temporary, output)
         finally:
-            _remove(result)
+            _remove(temporary)
         if status:
             _remove(output)
         return status, stdout, messages
 
-    def _run_jobs(self, plan: DriverPlan, *, with_depfiles: bool) -> tuple[int, bytes, bytes]:
-        slots = self._slots
-        self._report(f"split: {', '.join(plan.targets)} and the host; at once: {slots.described}")
+    def _run_jobs(self, plan: DriverPlan, output: str, depfile: str) -> tuple[int, bytes, bytes]:
+        """Run the jobs and write the depfile; return status, standard output and messages."""
+        targets = ", ".join(plan.targets)
+        self._report(f"split: {targets} and the host; at once: {self._slots.described}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_embed_later(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
-        launched = self._launched(plan, steps, slots)
-        if with_depfiles:
+        launched = self._launched(plan, steps)
+        if depfile:
             for number, name in self._depfiles.items():
                 if _DEPFILE not in plan.jobs[number].args:
                     plan.jobs[number].args[2:2] = [_DEPFILE, name]
                 if number in launched and number not in self._listed:
                     steps.append(self._listing_step(len(steps), plan.jobs[number], name))
-        self._run_steps(steps, slots)
+        self._run_steps(steps)
         status = self._status(plan, steps)
         if launched and not status:
             from offload_tool.launch.launcher_commands import check_result
 
             for numbers in launched.values():
                 check_result([plan.jobs[number] for number in numbers])
+        if depfile and not status:
+            self._join_depfiles(plan, depfile)
         lines = (
-            plan.said
-            if self._cluster is None
-            else [*plan.said, *self._cluster.messages(self._output)]
+            plan.said if self._cluster is None else [*plan.said, *self._cluster.messages(output)]
         )
         messages = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
         stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
         return status, stdout, messages + self._messages(plan, steps)
 
-    def _run_steps(self, steps: Sequence[Step], slots: Slots) -> None:
+    def _run_steps(self, steps: Sequence[Step]) -> None:
         try:
-            run_steps(steps, slots, self._environ)
+            Scheduler(steps, self._slots, self._environ).run()
             while self._cluster is not None and self._cluster.restore_failed():
-                run_steps(steps, slots, self._environ)
+                Scheduler(steps, self._slots, self._environ).run()
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
 
@@ -157,7 +155,6 @@ class _Split:
         reason = why_unknown(self._command[0], self._environ)
         if reason:
             raise PassedThroughError(reason)
-        messages_file = f"{self._folder}/plan"
         try:
             given, files = expand_command(self._command[1:])
         except UsageError as error:
@@ -173,14 +170,12 @@ class _Split:
         args = query_command(
             [self._command[0], *more, *self._cuid_args, *self._command[1:]], behind=1
         )
-        query = Step(0, (), args, messages_file)
         try:
-            run_steps([query], Slots("one", 0), self._query_environment)
+            (text,) = self._queries.run([args])
         except OSError as error:
             raise PassedThroughError(f"the compiler cannot be run: {error}") from error
-        if query.status:
+        if text is None:
             raise PassedThroughError("the driver refuses it")
-        text = content_of(messages_file).decode(errors="surrogateescape")
         try:
             plan = read_plan(text, self._folder)
         except UnknownPlanError as error:
@@ -188,14 +183,6 @@ class _Split:
         if not os.path.isfile(plan.source):
             raise PassedThroughError(f"'{plan.source}' is no file")
         return plan
-
-    @property
-    def _query_environment(self) -> dict[str, str]:
-        """Return the environment of driver queries, which create temporary files.
-
-        They are in our folder, and removed with it even if the driver is killed.
-        """
-        return {**self._environ, "TMPDIR": self._folder}
 
     def _prepare(self, plan: DriverPlan) -> str:
         """Name all files of this run; return the depfile's final name, or ""."""
@@ -221,55 +208,60 @@ class _Split:
         except UnknownPlanError as error:
             self._report(f"all targets are linked in one job: {error}")
 
-    def _launched(
-        self, plan: DriverPlan, steps: Sequence[Step], slots: Slots
-    ) -> dict[int, list[int]]:
+    def _launched(self, plan: DriverPlan, steps: Sequence[Step]) -> dict[int, list[int]]:
         """Hand passes to launcher or cluster, as commands of the driver; return their jobs."""
         launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
-        cluster = self._cluster = self._find_cluster(launcher)
-        if not launcher and cluster is None:
+        folder = self._environ.get("OFFLOAD_DIST", "")
+        if not (launcher or folder):
             return {}
+        if folder:
+            from offload_tool.launch.remote_passes import OnCluster
+
+            self._cluster = OnCluster(folder, self._environ)
         import shlex
 
-        from offload_tool.launch.launcher_commands import (
-            command_of_pass,
-            runs_exactly,
-            why_not_launched,
-        )
+        from offload_tool.launch.launcher_commands import runs_exactly
 
-        args = [*self._command, *self._cuid_args]
-        where = "launcher" if cluster is None else "cluster"
-        passes = plan.passes_in(self._folder)
-        wanted = {}
-        for numbers in passes:
-            first, jobs = numbers[0], [plan.jobs[number] for number in numbers]
-            reason = "" if cluster is not None else why_not_launched(jobs)
-            if reason:
-                self._report(f"{jobs[0].target}: without the {where}: {reason}")
-            elif cluster is None or cluster.may_run(jobs[0]):
-                if cluster is not None:
-                    args = cluster.with_language(args)
-                command = command_of_pass(args, jobs[0], jobs[-1].output)
-                query = Step(first, (), query_command(command), f"{self._folder}/{first}.query")
-                wanted[first] = (numbers, jobs, command, query)
-        self._report_skipped(plan, {numbers[0] for numbers in passes}, where)
-        run_steps([row[-1] for row in wanted.values()], slots, self._query_environment)
+        candidates = list(self._candidates(plan))
+        plans = self._queries.run([query_command(command) for _, command in candidates])
         launched = {}
-        for first, (numbers, jobs, command, query) in wanted.items():
-            target, own_steps = jobs[0].target, [steps[number] for number in numbers]
-            output = content_of(query.messages_file).decode(errors="surrogateescape")
+        for (numbers, command), text in zip(candidates, plans, strict=True):
+            jobs = [plan.jobs[number] for number in numbers]
+            own_steps = [steps[number] for number in numbers]
             reason = ""
-            if query.status or not runs_exactly(output, jobs):
+            if text is None or not runs_exactly(text, jobs):
                 reason = self._compile_by_script(plan, numbers, own_steps, launcher)
-            elif cluster is not None:
-                reason = cluster.send(target, command, own_steps)
+            elif self._cluster is not None:
+                reason = self._cluster.send(jobs[0].target, command, own_steps)
             else:
                 merge_steps(own_steps, [*shlex.split(launcher), *command])
             if reason:
-                self._report(f"{target}: without the {where}: {reason}")
+                self._report_skipped(jobs[0].target, reason)
             else:
-                launched[first] = numbers
+                launched[numbers[0]] = numbers
         return launched
+
+    def _candidates(self, plan: DriverPlan) -> Iterator[tuple[list[int], list[str]]]:
+        """Yield the jobs and the driver command of each pass for launcher or cluster."""
+        from offload_tool.launch.launcher_commands import command_of_pass, why_not_launched
+
+        cluster = self._cluster
+        args = [*self._command, *self._cuid_args]
+        passes = plan.passes_in(self._folder)
+        for numbers in passes:
+            jobs = [plan.jobs[number] for number in numbers]
+            reason = "" if cluster is not None else why_not_launched(jobs)
+            if reason:
+                self._report_skipped(jobs[0].target, reason)
+            elif cluster is None or cluster.may_run(jobs[0]):
+                if cluster is not None:
+                    args = cluster.with_language(args)
+                yield numbers, command_of_pass(args, jobs[0], jobs[-1].output)
+        seen = {numbers[0] for numbers in passes}
+        for number, job in enumerate(plan.jobs):
+            is_pass = job.source == plan.source and not job.needs
+            if is_pass and number not in seen and (job.target != HOST or cluster is None):
+                self._report_skipped(job.target, "its result is no temporary file")
 
     def _compile_by_script(
         self, plan: DriverPlan, numbers: list[int], steps: Sequence[Step], launcher: str
@@ -291,22 +283,10 @@ class _Split:
         self._listed.add(numbers[0])
         return ""
 
-    def _report_skipped(self, plan: DriverPlan, taken: set[int], where: str) -> None:
-        """Print which passes are no candidates for a launcher or cluster."""
-        for number, job in enumerate(plan.jobs):
-            is_pass = job.source == plan.source and not job.needs
-            if is_pass and number not in taken and (job.target != HOST or self._cluster is None):
-                self._report(f"{job.target}: without the {where}: its result is no temporary file")
-
-    def _find_cluster(self, launcher: str) -> OnCluster | None:
-        folder = self._environ.get("OFFLOAD_DIST", "")
-        if not folder:
-            return None
-        from offload_tool.launch.remote_passes import OnCluster
-        from offload_tool.sccache_dist.fallback import choose_engine
-
-        choose_engine(launcher, folder)
-        return OnCluster(folder, self._environ)
+    def _report_skipped(self, target: str, reason: str) -> None:
+        """Print why a pass does not run through the launcher or on the cluster."""
+        where = "launcher" if self._cluster is None else "cluster"
+        self._report(f"{target}: without the {where}: {reason}")
 
     def _listing_step(self, number: int, job: DriverJob, depfile: str) -> Step:
         """Return the step that lists the inputs of a pass that a launcher runs."""
@@ -337,9 +317,8 @@ class _Split:
         job.write_to(object_file)
         job.needs = []
         step = Step(host.number + 1, [*host.needs, host.number])
-        step.call = partial(
-            _or_pass_through, partial(embed_images, object_file, images, output), ContentError
-        )
+        write = partial(embed_images, object_file, images, output)
+        step.call = partial(_or_pass_through, write, ContentError)
         host.needs = []
         return step
 
@@ -422,12 +401,11 @@ def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     return [f"-cuid={digest[:16]}"]
 
 
-def _or_pass_through(call: Callable[[], None], error_type: type[OffloadError]) -> int:
+def _or_pass_through(write: Callable[[], None], error_type: type[OffloadError]) -> None:
     try:
-        call()
+        write()
     except error_type as error:
         raise PassedThroughError(str(error)) from error
-    return 0
 
 
 def _remove_depfile_args(args: list[str]) -> str:

@@ -29,6 +29,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -184,10 +185,9 @@ def write_depfile(name: str, text: bytes) -> None:
         with open(temporary, "wb") as file:
             file.write(text)
         os.replace(temporary, name)
-    except BaseException:
-        if os.path.exists(temporary):
+    finally:
+        with suppress(FileNotFoundError):
             os.unlink(temporary)
-        raise
 
 
 def _is_writable(name: str, mode: int) -> bool:

@@ -46,10 +46,8 @@ class Finished:
         return f"status {self.status}{text}"
 
 
-def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
-    """Return the arguments of ``OFFLOAD_LAUNCHER`` and the directory of ``OFFLOAD_DIST``.
-
-    One of them is empty.
+def launcher_args(launcher: str, folder: str) -> list[str]:
+    """Return the arguments of ``OFFLOAD_LAUNCHER``; `folder` is that of ``OFFLOAD_DIST``.
 
     :raises UsageError: the launcher is not a command, or both are given.
     """
@@ -63,7 +61,7 @@ def choose_engine(launcher: str, folder: str) -> tuple[list[str], str]:
         ) from error
     if args and folder:
         raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
-    return args, folder
+    return args
 
 
 def is_engine_failure(finished: Finished, launcher: str) -> bool:

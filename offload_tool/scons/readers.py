@@ -569,10 +569,10 @@ def launcher(env: Environment, folder: str = "") -> list[str]:
 
     :raises UsageError: it is not a command, or `folder`, that of OFFLOAD_DIST, is given too.
     """
-    from offload_tool.sccache_dist.fallback import choose_engine
+    from offload_tool.sccache_dist.fallback import launcher_args
 
     with compat.at_top(env):
-        return choose_engine(env.subst("$OFFLOAD_LAUNCHER"), folder)[0]
+        return launcher_args(env.subst("$OFFLOAD_LAUNCHER"), folder)
 
 
 def place(env: Environment, name: str) -> str:
