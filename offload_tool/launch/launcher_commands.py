@@ -169,12 +169,12 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     forms = []
     for job in jobs:
-        args = [marks.get(arg, arg) for arg in without_files(job.args)]
+        args = [marks.get(arg, arg) for arg in _without_files(job.args)]
         forms.append((args, job.embedded()))
     return forms
 
 
-def without_files(args: Sequence[str]) -> Iterator[str]:
+def _without_files(args: Sequence[str]) -> Iterator[str]:
     """Yield arguments without depfile and embedded files, whose positions vary."""
     return without_values(args, JOB_DEPFILE | EMBEDS)
 
@@ -203,14 +203,11 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
 
 
 def dependency_command(
-    job: DriverJob, depfile: str, action: str = "-Eonly", output: str = os.devnull
+    job: DriverJob, action: str = "-Eonly", output: str = os.devnull
 ) -> list[str]:
-    """Return the command that only lists a front end's inputs, which a launcher may omit."""
+    """Return the command by which a front end only writes its depfile, as a launcher may not."""
     args = [action if arg in _ACTIONS else arg for arg in job.args]
-    at = args.index("-o")
-    args[at + 1] = output
-    if "-dependency-file" not in args:
-        args[2:2] = ["-dependency-file", depfile]
+    args[args.index("-o") + 1] = output
     return args
 
 
@@ -284,7 +281,7 @@ def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str])
     lines = [f"{line(first.args)} || exit"]
     lines += [f"{line(job.args)} || exit {_LINK_FAILED}" for job in rest]
     return _SCRIPT.format(
-        preprocess=line(dependency_command(first, depfile, "-E", "-")),
+        preprocess=line(dependency_command(first, "-E", "-")),
         run="\n  ".join(lines),
         is_listed=shlex.join([sys.executable, "-c", _IS_LISTED, _ROOT, depfile]),
         result=shlex.quote(jobs[-1].output),
@@ -303,7 +300,7 @@ def _digest(
         text = text.replace(name, f"\0{number}")
     if "CCACHE_NOHASHDIR" in environ:
         text = relative_to_build(text, environ)
-    options = [arg for job in jobs for arg in without_files(job.args[1:]) if arg not in outputs]
+    options = [arg for job in jobs for arg in _without_files(job.args[1:]) if arg not in outputs]
     parts = [text, version, *(environ.get(name, "") for name in HEEDED_VARIABLES)]
     path = environ.get(LIBRARY_PATH, "")
     parts += [program_identity(job.args[0], path) for job in jobs]

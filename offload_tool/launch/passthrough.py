@@ -10,7 +10,7 @@ This module imports little, since it is all that a passed-through command needs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from offload_tool.clang.options import OTHER_JOB, SIDE, TALK, does
 
@@ -75,7 +75,10 @@ def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
     It searches PATH, then ROCm's folders; None if there is none.
     """
     own = os.path.realpath(invoked)
-    for folder in _folders(environ):
+    folders = [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+    roots = (environ.get(name, "") for name in ("HIP_PATH", "ROCM_PATH"))
+    folders += [f"{root}/bin" for root in roots if root]
+    for folder in [*folders, "/opt/rocm/bin"]:
         path = f"{folder}/{_HIPCC}"
         real = os.path.realpath(path)
         if real == own or os.path.basename(real) == _TOOL:
@@ -103,13 +106,3 @@ def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
         return f"'{path}' is a script, which may do more than to call a compiler"
     real = os.path.realpath(path)
     return "" if "clang" in os.path.basename(real) else f"'{real}' is no clang"
-
-
-def _folders(environ: Mapping[str, str]) -> Iterator[str]:
-    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
-        if folder:
-            yield folder
-    for name in ("HIP_PATH", "ROCM_PATH"):
-        if environ.get(name):
-            yield f"{environ[name]}/bin"
-    yield "/opt/rocm/bin"

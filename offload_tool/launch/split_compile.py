@@ -14,13 +14,13 @@ that a signal interrupts leaves the old files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import llvm_temporary_folder, query_command, terminal_args
-from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
+from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import ContentError, OffloadError, UsageError
@@ -122,11 +122,7 @@ class _Split:
             steps.append(self._embed_later(plan, steps[-1]))
         launched = self._launched(plan, steps)
         if depfile:
-            for number, name in self._depfiles.items():
-                if _DEPFILE not in plan.jobs[number].args:
-                    plan.jobs[number].args[2:2] = [_DEPFILE, name]
-                if number in launched and number not in self._listed:
-                    steps.append(self._listing_step(len(steps), plan.jobs[number], name))
+            self._add_depfiles(plan, steps, launched)
         self._run_steps(steps)
         status = self._status(plan, steps)
         if launched and not status:
@@ -288,13 +284,17 @@ class _Split:
         where = "launcher" if self._cluster is None else "cluster"
         self._report(f"{target}: without the {where}: {reason}")
 
-    def _listing_step(self, number: int, job: DriverJob, depfile: str) -> Step:
-        """Return the step that lists the inputs of a pass that a launcher runs."""
-        from offload_tool.launch.launcher_commands import dependency_command
+    def _add_depfiles(self, plan: DriverPlan, steps: list[Step], launched: Container[int]) -> None:
+        """Let each pass over the source write a depfile; for a launcher's pass, add a step."""
+        for number, name in self._depfiles.items():
+            job = plan.jobs[number]
+            if _DEPFILE not in job.args:
+                job.args[2:2] = [_DEPFILE, name]
+            if number in launched and number not in self._listed:
+                from offload_tool.launch.launcher_commands import dependency_command
 
-        return Step(
-            number, (), dependency_command(job, depfile), f"{self._folder}/{number}.messages"
-        )
+                messages_file = f"{self._folder}/{len(steps)}.messages"
+                steps.append(Step(len(steps), (), dependency_command(job), messages_file))
 
     def _step(self, plan: DriverPlan, number: int) -> Step:
         job = plan.jobs[number]

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from offload_tool.errors import CompilerError, FileError, OffloadError, UsageError
+from offload_tool.io.file_digests import content_of
 from offload_tool.sccache_dist.config import CLIENT, SETUP, Distribution
 
 _RESPONSE_SECONDS = 10
@@ -163,7 +164,10 @@ class Engine:
 
     def is_current(self) -> bool:
         """Return whether a server runs that was started with the directory's present files."""
-        return self.is_running() and self._started_with() == self._configuration()
+        if not self.is_running():
+            return False
+        started_with = content_of(os.fspath(self._socket.with_suffix(".started")))
+        return started_with == self._configuration().encode()
 
     def start(self, *, connect: bool = False) -> bool:
         """Ensure that one server runs with the directory's configuration; return whether it is new.
@@ -235,12 +239,6 @@ class Engine:
                 return False
             time.sleep(_STEP_SECONDS)
         return True
-
-    def _started_with(self) -> str:
-        try:
-            return self._socket.with_suffix(".started").read_text()
-        except OSError:
-            return ""
 
     def _configuration(self) -> str:
         # The setup has the packed compiler's hash: sccache caches the compiler of a path.

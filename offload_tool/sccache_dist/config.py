@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -37,10 +37,7 @@ SETUP_VERSION = 1
 CLIENT, ENVIRONMENT, ARCHIVE, SETUP = "client.toml", "env", "toolchain.tar.gz", "setup.json"
 
 _TOKEN_BYTES = 4096  # at most; a token of sccache-dist has 43
-_FILES = (
-    *(ARCHIVE, ".gitignore", CLIENT, ENVIRONMENT),
-    SETUP,
-)
+_FILES = (ARCHIVE, ".gitignore", CLIENT, ENVIRONMENT, SETUP)
 """In the order of their final renames: the one that describes the others is the last."""
 _IDLE_SECONDS = 3600  # then the local sccache server exits
 
@@ -230,7 +227,7 @@ def _load(folder: Path) -> Distribution:
         compilers=compilers,
         identity=identity,
         sccache=find_sccache(),
-        environment=tuple(_environment(folder / ENVIRONMENT)),
+        environment=_environment(folder / ENVIRONMENT),
     )
 
 
@@ -258,24 +255,16 @@ def find_sccache() -> str:
     return found
 
 
-def socket_of(folder: Path) -> Path:
-    """Return the path of the local server's socket: short, on this machine, the user's own."""
-    # A socket's path has at most 107 bytes, and a build directory may be on a network.
-    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    return Path(usual_folder(), f"offload-dist-{os.getuid()}", digest)
-
-
-def _environment(path: Path) -> Iterable[tuple[str, str]]:
+def _environment(path: Path) -> tuple[tuple[str, str], ...]:
     variables = dict(line.split("=", 1) for line in _read(path).splitlines() if "=" in line)
     for name in ("SCCACHE_CONF", "SCCACHE_SERVER_UDS"):
         if name not in variables:
             raise UsageError(f"OFFLOAD_DIST: '{path}' does not set {name}; {_AGAIN}")
-    return variables.items()
+    return tuple(variables.items())
 
 
-def _typed(values: Any, types: Iterable[type]) -> list[Any]:
-    wanted = list(types)
-    if not isinstance(values, list) or [type(value) for value in values] != wanted:
+def _typed(values: Any, types: Sequence[type]) -> list[Any]:
+    if not isinstance(values, list) or [type(value) for value in values] != [*types]:
         raise TypeError
     return values
 
@@ -382,9 +371,11 @@ def _client(folder: Path, url: str, token: str, names: list[str]) -> str:
 
 
 def _environment_text(folder: Path) -> str:
+    # A socket's path has at most 107 bytes, and a build directory may be on a network.
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     variables = {
         "SCCACHE_CONF": folder / CLIENT,
-        "SCCACHE_SERVER_UDS": socket_of(folder),
+        "SCCACHE_SERVER_UDS": Path(usual_folder(), f"offload-dist-{os.getuid()}", digest),
         "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS,
     }
     return "".join(f"{name}={value}\n" for name, value in variables.items())
