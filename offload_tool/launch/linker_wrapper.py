@@ -77,7 +77,7 @@ def link_each_target(
     plan.said += said
 
 
-def _run(queries: Queries, commands: Sequence[Sequence[str]]) -> list[str]:
+def _query(queries: Queries, commands: Sequence[Sequence[str]]) -> list[str]:
     """Run queries; return their messages.
 
     :raises UnknownPlanError: one fails.
@@ -106,15 +106,14 @@ def _links(
         names[extracted] = image
         Path(extracted).write_bytes(b"")
     jobs, messages = [], []
-    for text in _run(queries, [query_command(by_target[target]) for target in images]):
+    for text in _query(queries, [query_command(by_target[target]) for target in images]):
         job, lines = _link(text)
         jobs.append(job)
         messages += lines
         names[job.output] = f"{os.path.dirname(queries.folder)}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
-        job.args = [_renamed(arg, names) for arg in job.args]
-        job.output = names[job.output]
+        job.rename_files(names)
     if any(queries.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
     return jobs, messages
@@ -130,8 +129,8 @@ def _commands(
     _refuse_unknown(args, (package, wrapper.output))
     for image in images:
         Path(image).write_bytes(b"")
-    _run(queries, [[package if arg == name else arg for arg in packager.args]])
-    (text,) = _run(queries, [[*args, "--dry-run"]])
+    _query(queries, [[package if arg == name else arg for arg in packager.args]])
+    (text,) = _query(queries, [[*args, "--dry-run"]])
     # Reject any other output: the list of commands may be incomplete.
     lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
     found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
@@ -194,9 +193,3 @@ def _link(text: str) -> tuple[DriverJob, list[str]]:
     if arg:
         raise UnknownPlanError(f"'{arg}' is not known of a link")
     return job, messages
-
-
-def _renamed(arg: str, names: dict[str, str]) -> str:
-    for before, after in names.items():
-        arg = arg.replace(before, after)
-    return arg
