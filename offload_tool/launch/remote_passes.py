@@ -23,7 +23,7 @@ from offload_tool.launch.scheduler import Step, merge_steps
 from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.sccache_dist.eligibility import why_local
 from offload_tool.sccache_dist.fallback import Finished, launcher_args
-from offload_tool.sccache_dist.session import Session, again_here
+from offload_tool.sccache_dist.session import Session, retry_message
 
 _LANGUAGE = "-x"
 
@@ -107,7 +107,7 @@ class OnCluster:
     def messages(self, output: str) -> list[str]:
         """Return the cluster's warnings, and a line for each failed pass that ran here."""
         return self._warnings + [
-            again_here(f"{output} for {sent.target}", finished)
+            retry_message(f"{output} for {sent.target}", finished)
             for sent, finished in self._failed
             if all(step.status == 0 for step in sent.steps)
         ]

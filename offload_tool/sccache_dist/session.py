@@ -66,7 +66,7 @@ class Session:
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution
         self._engine = Engine(distribution)
-        self._before: Counters | None = None
+        self._before = Counters(0, 0, 0, 0)
         self._problem = ""
         self._capacity = 0
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class Session:
             self._again += here.status == 0
         if here.status != 0:
             return here, ""  # an error in the source; one set of messages is enough
-        return here, again_here(next(option_values(command, "-o"), command[-1]), finished)
+        return here, retry_message(next(option_values(command, "-o"), command[-1]), finished)
 
     def remote_command(
         self, command: Sequence[str], environment: Mapping[str, str]
@@ -145,7 +145,7 @@ class Session:
 
         :raises CompilerError: the engine returns none.
         """
-        counted = self._engine.counters().since(self._before or Counters(0, 0, 0, 0))
+        counted = self._engine.counters().since(self._before)
         return Report(
             compiles=self._compiles,
             distributed=max(0, counted.distributed - self._failed_remotely),
@@ -206,7 +206,7 @@ class Session:
         )
 
 
-def again_here(output: str, finished: Finished) -> str:
+def retry_message(output: str, finished: Finished) -> str:
     """Return a line that reports a compile that ran here after a failure on the cluster."""
     return (
         f"offload: {output}: the distributed compile failed ({finished.reason}); "
