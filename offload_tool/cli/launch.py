@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
-_REMOVED = "OFFLOAD_LAUNCH_CACHE"
+_GONE = "OFFLOAD_LAUNCH_CACHE"
 _TOOL = "offload-tool launch"
 _USAGE = f"usage: {_TOOL} COMPILER ARGS..."
 _WRONG_USAGE = 2
@@ -31,12 +31,10 @@ def launch(args: Sequence[str], environ: Mapping[str, str]) -> int:
         print_text(launch_parser(_TOOL).format_help(), sys.stdout)
         return 0
     if not args or args[0].startswith("-"):
-        from offload_tool.cli.printing import print_lines
-
-        print_lines([_USAGE])
+        _print_line(_USAGE)
         return _WRONG_USAGE
-    if environ.get(_REMOVED):
-        _print(f"error: {_REMOVED}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
+    if environ.get(_GONE):
+        _print(f"error: {_GONE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
         return _WRONG_USAGE
     return _run(args, environ)
 
@@ -56,7 +54,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         from offload_tool.errors import OffloadError
 
         try:
-            status, stdout, messages = run_split(args, environ, lambda text: _report(environ, text))
+            status, printed, said = run_split(args, environ, lambda text: _say(environ, text))
         except OffloadError:
             raise
         except PassedThroughError as error:
@@ -68,9 +66,9 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
             _print(f"warning: {type(error).__name__}: {error}; please report it")
             passed = "of a mistake in here"
             return 0
-        if stdout:
-            pass_on(stdout, sys.stdout)
-        pass_on(messages)
+        if printed:
+            pass_on(printed, sys.stdout)
+        pass_on(said)
         return status
 
     status = guarded(run)
@@ -90,7 +88,7 @@ def launch_as_hipcc(invoked: str, args: Sequence[str], environ: Mapping[str, str
 
 def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
     """Replace this process by the compiler; return only if it cannot be started."""
-    _report(environ, f"passed through: {reason}")
+    _say(environ, f"passed through: {reason}")
     sys.stdout.flush()
     try:
         os.execvpe(args[0], list(args), environ)  # noqa: S606 - no shell is wanted
@@ -99,15 +97,19 @@ def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) 
         return 1
 
 
-def _report(environ: Mapping[str, str], text: str) -> None:
+def _say(environ: Mapping[str, str], text: str) -> None:
     if environ.get(_VERBOSE, "") not in ("", "0"):
         _print(text)
 
 
 def _print(text: str) -> None:
+    _print_line(f"{_TOOL}: {text}")
+
+
+def _print_line(text: str) -> None:
     from offload_tool.cli.printing import print_lines
 
-    print_lines([f"{_TOOL}: {text}"])
+    print_lines([text])
 
 
 def launch_parser(tool: str) -> argparse.ArgumentParser:

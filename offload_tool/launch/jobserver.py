@@ -34,8 +34,8 @@ _JOBS = "OFFLOAD_LAUNCH_JOBS"
 class Slots:
     """Slots for processes: the implicit first one, and tokens or a fixed number of others."""
 
-    def __init__(self, described: str, more: int, reader: int = -1, writer: int = -1) -> None:
-        self.described = described
+    def __init__(self, origin: str, more: int, reader: int = -1, writer: int = -1) -> None:
+        self.origin = origin
         """The origin of the limit, for messages."""
         self.reader = reader
         """Readable when a token may be available; -1 without a jobserver."""

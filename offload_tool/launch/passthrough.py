@@ -1,4 +1,4 @@
-"""Which compiles may be split, by compiler and arguments; most commands of a build are others.
+"""Decides by compiler and arguments whether to split a command; most commands of a build pass.
 
 Known compilers are clang, and ROCm's ``hipcc``, which calls it. The compiler runs a rejected
 command unchanged, after a millisecond. An accepted command is only a candidate: the output of the

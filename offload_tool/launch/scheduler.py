@@ -40,7 +40,7 @@ class Step:
         self.environment: Mapping[str, str] | None = None
         """The command's environment, if it differs from that of the run."""
         self.messages_file = messages_file
-        self.wanted_after_failure = False
+        self.runs_after_failure = False
         self.jobs_option = ""
         """The option that sets the program's number of processes; if empty, it runs one."""
         self.most_jobs = 1
@@ -122,7 +122,6 @@ class Scheduler:
         except BaseException:
             with shielded():
                 end_processes(list(self._running))
-                self._running.clear()
             raise
         finally:
             for descriptor in self._pidfds:
@@ -134,7 +133,7 @@ class Scheduler:
         if any(status != 0 for status in before):
             return False
         has_failed = any(other.status not in (None, 0) for other in self._steps.values())
-        return step.wanted_after_failure or not has_failed
+        return step.runs_after_failure or not has_failed
 
     def _start_ready(self) -> None:
         for step in [step for step in self._waiting if self._is_ready(step)]:

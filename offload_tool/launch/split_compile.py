@@ -116,7 +116,7 @@ class _Split:
     def _run_jobs(self, plan: DriverPlan, output: str, depfile: str) -> tuple[int, bytes, bytes]:
         """Run the jobs and write the depfile; return status, standard output and messages."""
         targets = ", ".join(plan.targets)
-        self._report(f"split: {targets} and the host; at once: {self._slots.described}")
+        self._report(f"split: {targets} and the host; at once: {self._slots.origin}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_embed_later(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
@@ -299,7 +299,7 @@ class _Split:
     def _step(self, plan: DriverPlan, number: int) -> Step:
         job = plan.jobs[number]
         step = Step(number, job.needs, job.args, f"{self._folder}/{number}.messages")
-        step.wanted_after_failure = job.target == HOST
+        step.runs_after_failure = job.target == HOST
         if job.sort == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.sort == "bundler":

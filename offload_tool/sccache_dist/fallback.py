@@ -113,7 +113,7 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished
     return Finished(status if status >= 0 else _SHELL_SIGNAL - status, output)
 
 
-def run_here(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
+def run_locally(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
     """Run a compile that failed elsewhere; at most one per core of this machine at a time."""
     with _local_slots:
         return run_once(command, environment)
@@ -129,7 +129,7 @@ def run_with_launcher(
     finished = run_once([*launcher, *command], environment)
     if not launcher or not is_engine_failure(finished, launcher[0]):
         return finished, ""
-    again = run_here(command, environment)
+    again = run_locally(command, environment)
     if again.status != 0:
         return again, ""
     failed = f"offload: {launcher[0]} failed ({finished.reason})"

@@ -18,7 +18,7 @@ from offload_tool.sccache_dist.cluster import (
 )
 from offload_tool.sccache_dist.config import Distribution, packed_name
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
-from offload_tool.sccache_dist.fallback import Finished, run_here, run_once, was_stopped
+from offload_tool.sccache_dist.fallback import Finished, run_locally, run_once, was_stopped
 
 _JOB_FAILED = b"Job failed on server"  # sccache's prefix of a remote compiler's messages
 
@@ -110,7 +110,7 @@ class Session:
             with self._lock:
                 self._compiles += 1
             return finished, ""
-        here = run_here(command, environment)
+        here = run_locally(command, environment)
         with self._lock:
             self._compiles += 1
             self._failed_remotely += _JOB_FAILED in finished.output

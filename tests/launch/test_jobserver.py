@@ -70,7 +70,7 @@ def pool(sort: str, folder: Path, tokens: bytes) -> Iterator[Pool]:
 def test_make_flags(flags: str, more: int, described: str) -> None:
     """MAKEFLAGS says how many; a jobserver that cannot be reached leaves one."""
     slots = slots_of({"MAKEFLAGS": flags})
-    assert described in slots.described
+    assert described in slots.origin
     taken = 0
     while slots.take():
         taken += 1
@@ -97,7 +97,7 @@ def test_pipes_of_others(tmp_path: Path) -> None:
         pool("descriptors", tmp_path, b"") as other,
     ):
         slots = slots_of({"MAKEFLAGS": f"-j4 --jobserver-auth={first.reader},{other.writer}"})
-        assert "not to be had" in slots.described
+        assert "not to be had" in slots.origin
         assert [slots.take(), slots.take()] == [True, False]
         assert first.left() == b"abc"
 
@@ -316,7 +316,7 @@ def test_make_with_a_named_pipe(tmp_path: Path) -> None:
         pytest.skip("make is older than 4.4")
     code = (
         "import os; from offload_tool.launch.jobserver import slots_of; s = slots_of(os.environ); "
-        "print(s.described, [s.take() for _ in range(5)]); s.give_all()"
+        "print(s.origin, [s.take() for _ in range(5)]); s.give_all()"
     )
     (tmp_path / "Makefile").write_text(
         f"all: second\nfirst:\n\t@{sys.executable} -c '{code}'\n"

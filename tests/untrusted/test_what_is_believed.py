@@ -314,7 +314,7 @@ def test_jobserver(tmp_path: Path) -> None:
     auths = [f"fifo:{tmp_path / 'file'}", "fifo:/dev/zero", f"{reader[0]},{other[1]}", "98,99", "x"]
     for auth in auths:
         slots = slots_of({"MAKEFLAGS": f"-j8 --jobserver-auth={auth}"})
-        assert slots.described.startswith("one: ")
+        assert slots.origin.startswith("one: ")
         assert slots.take()
         assert not slots.take()
     for descriptor in (*reader, *other):
