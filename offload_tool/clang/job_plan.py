@@ -126,11 +126,6 @@ class DriverJob:
                 self.args[at] = f"{arg.partition('=')[0]}={output}"
         self.output = output
 
-    def rename_files(self, names: Mapping[str, str]) -> None:
-        """Replace the names of files, in the arguments and of the output."""
-        self.args = [_renamed(arg, names) for arg in self.args]
-        self.output = names.get(self.output, self.output)
-
 
 class DriverPlan:
     """The jobs in the driver's order; the last one writes the result."""
@@ -181,7 +176,8 @@ class DriverPlan:
         """Move the temporary files into a directory."""
         names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
         for job in self.jobs:
-            job.rename_files(names)
+            job.args = [_renamed(arg, names) for arg in job.args]
+            job.output = names.get(job.output, job.output)
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
         """Replace the jobs by others that together do the same.

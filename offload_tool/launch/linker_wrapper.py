@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import job_args, option_values, query_command
+from offload_tool.clang.driver import PLAN, job_args, option_values
 from offload_tool.clang.job_plan import (
     DriverJob,
     DriverPlan,
@@ -106,14 +106,15 @@ def _links(
         names[extracted] = image
         Path(extracted).write_bytes(b"")
     jobs, messages = [], []
-    for text in _query(queries, [query_command(by_target[target]) for target in images]):
+    for text in _query(queries, [[*by_target[target], PLAN] for target in images]):
         job, lines = _link(text)
         jobs.append(job)
         messages += lines
         names[job.output] = f"{os.path.dirname(queries.folder)}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
-        job.rename_files(names)
+        job.args = [_renamed(arg, names) for arg in job.args]
+        job.output = names[job.output]
     if any(queries.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
     return jobs, messages
@@ -193,3 +194,9 @@ def _link(text: str) -> tuple[DriverJob, list[str]]:
     if arg:
         raise UnknownPlanError(f"'{arg}' is not known of a link")
     return job, messages
+
+
+def _renamed(arg: str, names: dict[str, str]) -> str:
+    for before, after in names.items():
+        arg = arg.replace(before, after)
+    return arg

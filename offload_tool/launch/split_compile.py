@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import llvm_temporary_folder, query_command, terminal_args
+from offload_tool.clang.driver import PLAN, llvm_temporary_folder, terminal_args
 from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
@@ -132,9 +132,9 @@ class _Split:
                 check_result([plan.jobs[number] for number in numbers])
         if depfile and not status:
             self._join_depfiles(plan, depfile)
-        lines = (
-            plan.said if self._cluster is None else [*plan.said, *self._cluster.messages(output)]
-        )
+        lines = [*plan.said]
+        if self._cluster is not None:
+            lines += self._cluster.messages(output)
         messages = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
         stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
         return status, stdout, messages + self._messages(plan, steps)
@@ -163,9 +163,7 @@ class _Split:
         # A launcher or cluster may run passes; their driver checks no terminal.
         is_remote = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
         more = [] if is_remote else terminal_args(self._environ)
-        args = query_command(
-            [self._command[0], *more, *self._cuid_args, *self._command[1:]], behind=1
-        )
+        args = [self._command[0], PLAN, *more, *self._cuid_args, *self._command[1:]]
         try:
             (text,) = self._queries.run([args])
         except OSError as error:
@@ -219,7 +217,7 @@ class _Split:
         from offload_tool.launch.launcher_commands import runs_exactly
 
         candidates = list(self._candidates(plan))
-        plans = self._queries.run([query_command(command) for _, command in candidates])
+        plans = self._queries.run([[*command, PLAN] for _, command in candidates])
         launched = {}
         for (numbers, command), text in zip(candidates, plans, strict=True):
             jobs = [plan.jobs[number] for number in numbers]
