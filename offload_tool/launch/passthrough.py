@@ -1,4 +1,4 @@
-"""Decides by compiler and arguments whether to split a command; most commands of a build pass.
+"""Decides by compiler and arguments which commands may be split; most of a build's may not.
 
 Known compilers are clang, and ROCm's ``hipcc``, which calls it. The compiler runs a rejected
 command unchanged, after a millisecond. An accepted command is only a candidate: the output of the

@@ -283,7 +283,7 @@ class _Split:
         self._report(f"{target}: without the {where}: {reason}")
 
     def _add_depfiles(self, plan: DriverPlan, steps: list[Step], launched: Container[int]) -> None:
-        """Let each pass over the source write a depfile; for a launcher's pass, add a step."""
+        """Name the depfile of each pass over the source; add a step for that of a launcher."""
         for number, name in self._depfiles.items():
             job = plan.jobs[number]
             if _DEPFILE not in job.args:
