@@ -91,19 +91,14 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished
     # A file in memory instead of pipes, which would need a thread for each compile.
     descriptor = os.memfd_create("compile", os.MFD_CLOEXEC)
     try:
-        process = subprocess.Popen(
+        status = subprocess.run(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
-        )
-        try:
-            status = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+            check=False,
+        ).returncode
         size = os.fstat(descriptor).st_size
         output = os.pread(descriptor, size, 0) if size else b""
     except OSError as error:
