@@ -12,18 +12,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-BESIDE, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, TALK, OTHER_JOB, SIDE, DEVICE_ALONE = (
+SIBLING, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, REPORTS, OTHER_JOB, SIDE, DEVICE_ALONE = (
     1 << bit for bit in range(10)
 )
 """The effect of an option:
 
-- BESIDE: the compile writes files next to its output, named after it
-- ELSEWHERE: it writes a file that the option names, or that other runs write to as well
+- SIBLING: the compile writes files next to its output, named after it
+- ELSEWHERE: it writes a file that the option names, or to which other runs write as well
 - LINKER: the linker writes one
 - READS: the compile reads a file that no depfile lists
 - HEADERS: headers are found under other names than theirs, or by maps that name further files
 - DRIVER: the driver itself uses it, or it names files by rules of the driver
-- TALK: the driver prints or records more about the compile as a whole, or makes another result
+- REPORTS: the driver prints or records more about the compile as a whole, or has another result
 - OTHER_JOB: the compile makes something else than an object, or nothing
 - SIDE: it selects host code, device code or both; DEVICE_ALONE: device code
 """
@@ -56,7 +56,7 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 - LINKED: the link of the objects needs it, too
 - TRIPLE: it may set the target triple of host code
 """
-LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, FILE_BEHIND, DEVICE_LINK = (
+LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
 CONFIGURATION_FOLDER = 1 << 47
@@ -69,7 +69,7 @@ CONFIGURATION_FOLDER = 1 << 47
 - NATIVE: the processor of this machine
 - COMPILE_FOLDER: the working directory of the compile
 - NO_FILE: no file that is read
-- FILE_BEHIND: a file that is read, in the same argument
+- ATTACHED_FILE: a file that is read, in the same argument
 - DEVICE_LINK: how device code is linked, and no other file
 """
 FOR_LINKER, FOR_OTHERS, FOR_LLVM, FRONT_END, JOB_DEPFILE, EMBEDS, OF_LLD = (
@@ -85,56 +85,56 @@ argument; with BEGINS, so does each argument that begins with it. WHOLE: the nam
 argument."""
 
 _BOTH_SIDES = SIDE | WHOLE
-_ONE_WORD = OTHER_JOB | WHOLE
+_OTHER_JOB = OTHER_JOB | WHOLE
 _OPTIONS: dict[str, int] = {
     # -- files ---------------------------------------------------------------------------
-    "--coverage": BESIDE | LINKED,
+    "--coverage": SIBLING | LINKED,
     "--load-pass-plugin": READS,
-    "--save-temps": BESIDE | DRIVER | TEMPORARIES,
+    "--save-temps": SIBLING | DRIVER | TEMPORARIES,
     "--serialize-diagnostics": ELSEWHERE | DRIVER | NEXT | REMOVED,
     "--vfsoverlay": HEADERS | NEXT,
-    "-MJ": ELSEWHERE | DRIVER | TALK | NEXT | REMOVED,
+    "-MJ": ELSEWHERE | DRIVER | REPORTS | NEXT | REMOVED,
     "-coverage-notes-file=": WRITES,
     "-dependency-dot": WRITES | NEXT,
     "-diagnostic-log-file": WRITES | NEXT,
-    "-dumpdir": ELSEWHERE | DRIVER | TALK | NEXT,
+    "-dumpdir": ELSEWHERE | DRIVER | REPORTS | NEXT,
     "-emit-pch": ELSEWHERE | OTHER_JOB,
     "-fauto-profile": READS,
     "-fbasic-block-sections=list": READS,
     "-fbuild-session": READS | HEADERS,
-    "-fcrash-diagnostics-dir": ELSEWHERE | TALK,
+    "-fcrash-diagnostics-dir": ELSEWHERE | REPORTS,
     "-fcuda-include-gpubinary": EMBEDS | NEXT,
     "-fembed-offload-object=": EMBEDS,
     "-fmodule": READS | HEADERS,
-    "-fmodule-output": ELSEWHERE | TALK,
+    "-fmodule-output": ELSEWHERE | REPORTS,
     "-fmodules": ELSEWHERE,
-    "-foptimization-record-file": BESIDE | NO_FILE,
+    "-foptimization-record-file": SIBLING | NO_FILE,
     "-fpass-plugin": READS,
     "-fplugin": READS,
     "-fprebuilt-module": READS | HEADERS,
-    "-fproc-stat-report": ELSEWHERE | DRIVER | TALK,
+    "-fproc-stat-report": ELSEWHERE | DRIVER | REPORTS,
     "-fprofile-instr-use": READS,
     "-fprofile-sample-use": READS,
     "-fprofile-use": READS,
     "-fsanitize-blacklist": READS,
     "-fsanitize-ignorelist": READS,
-    "-fsave-optimization-record": BESIDE,
-    "-fstack-usage": BESIDE,
-    "-ftest-coverage": BESIDE,
+    "-fsave-optimization-record": SIBLING,
+    "-fstack-usage": SIBLING,
+    "-ftest-coverage": SIBLING,
     "-fthin-link-bitcode=": WRITES,
     "-fthinlto-index": READS,
-    "-ftime-trace": BESIDE,
+    "-ftime-trace": SIBLING,
     "-ftime-trace=": WRITES | NO_FILE,
-    "-gen-cdb-fragment-path": ELSEWHERE | DRIVER | TALK | NEXT,
-    "-gsplit-dwarf": BESIDE,
+    "-gen-cdb-fragment-path": ELSEWHERE | DRIVER | REPORTS | NEXT,
+    "-gsplit-dwarf": SIBLING,
     "-header-include-file": WRITES | NEXT,
     "-include-pch": READS | NEXT | FRONT_END,
     "-load": READS,
     "-mlink-builtin-bitcode": READS | FRONT_END | NEXT,
     "-opt-record-file": WRITES | NEXT,
-    "-save-stats": TALK,
-    "--save-stats": TALK,
-    "-save-temps": BESIDE | DRIVER | TEMPORARIES,
+    "-save-stats": REPORTS,
+    "--save-stats": REPORTS,
+    "-save-temps": SIBLING | DRIVER | TEMPORARIES,
     "-serialize-diagnostic": ELSEWHERE,
     "-serialize-diagnostic-file": WRITES | NEXT,
     "-serialize-diagnostics": ELSEWHERE | DRIVER | NEXT | REMOVED,
@@ -173,7 +173,7 @@ _OPTIONS: dict[str, int] = {
     # -- linkers -------------------------------------------------------------------------
     "-Wl,": LINKER | FOR_LINKER | FOR_OTHERS,
     "-dependency-file": LINKER | NEXT | FRONT_END | JOB_DEPFILE,
-    "-T": LINKER_SCRIPT | FILE_BEHIND | NEXT,
+    "-T": LINKER_SCRIPT | ATTACHED_FILE | NEXT,
     **dict.fromkeys(("-Xlinker", "-Xoffload-linker"), FOR_LINKER | NEXT | BEGINS),
     **dict.fromkeys(("-Wa,", "-Wp,"), FOR_OTHERS),
     "--default-script": LINKER_SCRIPT | OF_LLD,
@@ -248,50 +248,50 @@ _OPTIONS: dict[str, int] = {
     # -- the driver ----------------------------------------------------------------------
     "-Xarch_": DRIVER | NEXT | BEGINS,
     "-Xopenmp-target=": NEXT | BEGINS,
-    "-B": PROGRAMS | FILE_BEHIND | NEXT,
+    "-B": PROGRAMS | ATTACHED_FILE | NEXT,
     "--prefix": PROGRAMS | NEXT,
     **dict.fromkeys(("-march=native", "-mcpu=native", "-mtune=native"), NATIVE | WHOLE),
     **dict.fromkeys(("-fdebug-compilation-dir=", "-fcoverage-compilation-dir="), COMPILE_FOLDER),
-    **dict.fromkeys(("-dD", "-dM", "-verify"), TALK | WHOLE),
-    **dict.fromkeys(("-emit-", "--emit-"), TALK),
+    **dict.fromkeys(("-dD", "-dM", "-verify"), REPORTS | WHOLE),
+    **dict.fromkeys(("-emit-", "--emit-"), REPORTS),
     **dict.fromkeys(("-c", "--compile", "-emit-llvm"), STAGE | WHOLE),
-    "--config": READS | DRIVER | CONFIGURATION | TALK | NEXT | TRIPLE,
+    "--config": READS | DRIVER | CONFIGURATION | REPORTS | NEXT | TRIPLE,
     **dict.fromkeys(("--config-system-dir=", "--config-user-dir="), CONFIGURATION_FOLDER),
-    "--driver-mode": DRIVER | TALK,
-    "--verbose": DRIVER | TALK,
-    "-ccc-": TALK,
+    "--driver-mode": DRIVER | REPORTS,
+    "--verbose": DRIVER | REPORTS,
+    "-ccc-": REPORTS,
     "-fcrash-": DRIVER,
-    "-fno-crash-diagnostics": TALK,
-    "-frecord-": SHOWN | TALK,
+    "-fno-crash-diagnostics": REPORTS,
+    "-frecord-": SHOWN | REPORTS,
     "-ftime-": DRIVER,
-    "-gen-reproducer": DRIVER | TALK,
-    "-grecord-": SHOWN | TALK,
-    "-time": DRIVER | TALK,
-    "-v": DRIVER | TALK | WHOLE,
-    "-working-directory": DRIVER | TALK | NEXT,
+    "-gen-reproducer": DRIVER | REPORTS,
+    "-grecord-": SHOWN | REPORTS,
+    "-time": DRIVER | REPORTS,
+    "-v": DRIVER | REPORTS | WHOLE,
+    "-working-directory": DRIVER | REPORTS | NEXT,
     # -- other jobs than objects ---------------------------------------------------------
-    "--analyze": _ONE_WORD,
-    "--assemble": _ONE_WORD | STAGE,
+    "--analyze": _OTHER_JOB,
+    "--assemble": _OTHER_JOB | STAGE,
     "--autocomplete": OTHER_JOB,
-    "--dependencies": _ONE_WORD | DEPFILE,
+    "--dependencies": _OTHER_JOB | DEPFILE,
     "--help": OTHER_JOB,
-    "--precompile": _ONE_WORD,
-    "--preprocess": _ONE_WORD,
+    "--precompile": _OTHER_JOB,
+    "--preprocess": _OTHER_JOB,
     "--print-": OTHER_JOB,
-    "--user-dependencies": _ONE_WORD | DEPFILE,
-    "--version": _ONE_WORD,
-    "-###": _ONE_WORD,
-    "-E": _ONE_WORD,
-    "-M": _ONE_WORD | DEPFILE,
-    "-MM": _ONE_WORD | DEPFILE,
-    "-S": _ONE_WORD | STAGE,
-    "-V": _ONE_WORD | NEXT,
+    "--user-dependencies": _OTHER_JOB | DEPFILE,
+    "--version": _OTHER_JOB,
+    "-###": _OTHER_JOB,
+    "-E": _OTHER_JOB,
+    "-M": _OTHER_JOB | DEPFILE,
+    "-MM": _OTHER_JOB | DEPFILE,
+    "-S": _OTHER_JOB | STAGE,
+    "-V": _OTHER_JOB | NEXT,
     "-cc1": OTHER_JOB,
-    "-dumpmachine": _ONE_WORD,
-    "-dumpversion": _ONE_WORD,
+    "-dumpmachine": _OTHER_JOB,
+    "-dumpversion": _OTHER_JOB,
     "-fdriver-only": OTHER_JOB | DRIVER,
-    "-fsyntax-only": _ONE_WORD,
-    "-help": _ONE_WORD,
+    "-fsyntax-only": _OTHER_JOB,
+    "-help": _OTHER_JOB,
     "-print-": OTHER_JOB,
     # -- what is compiled ----------------------------------------------------------------
     **dict.fromkeys(("-W", "-std="), NO_FILE),
@@ -299,11 +299,11 @@ _OPTIONS: dict[str, int] = {
     "-O": NO_FILE | DEVICE_LINK,
     "-cuid=": CUID | NO_FILE,
     "-fuse-cuid=": CUID,
-    **dict.fromkeys(("-include", "-imacros"), FILE_BEHIND | FRONT_END | NEXT),
+    **dict.fromkeys(("-include", "-imacros"), ATTACHED_FILE | FRONT_END | NEXT),
     **dict.fromkeys(("-ffast-math", "-ffp-contract=fast"), FAST_MATH | WHOLE),
     "-funsafe-math-optimizations": FAST_MATH | WHOLE,
-    "-fopenmp": OPENMP | TALK | LINKED,
-    "-fopenacc": OPENMP | TALK,
+    "-fopenmp": OPENMP | REPORTS | LINKED,
+    "-fopenacc": OPENMP | REPORTS,
     **dict.fromkeys(
         (
             *("-fprofile-generate", "-fprofile-instr-generate", "-fprofile-arcs"),
@@ -382,29 +382,29 @@ _SPELLINGS: dict[int, tuple[frozenset[str], tuple[str, ...]]] = {}
 """Cached names for bits: whole arguments, prefixes. (Importing `functools` takes as long.)"""
 
 
-def _spellings(what: int) -> tuple[frozenset[str], tuple[str, ...]]:
-    if what not in _SPELLINGS:
-        names = [(name, bits & WHOLE) for name, bits in _OPTIONS.items() if bits & what]
+def _spellings(bits: int) -> tuple[frozenset[str], tuple[str, ...]]:
+    if bits not in _SPELLINGS:
+        names = [(name, has & WHOLE) for name, has in _OPTIONS.items() if has & bits]
         whole = frozenset(name for name, is_whole in names if is_whole)
-        _SPELLINGS[what] = whole, tuple(name for name, is_whole in names if not is_whole)
-    return _SPELLINGS[what]
+        _SPELLINGS[bits] = whole, tuple(name for name, is_whole in names if not is_whole)
+    return _SPELLINGS[bits]
 
 
-def beginnings(what: int) -> tuple[str, ...]:
-    """Return the names of all options that have one of the bits, except whole arguments."""
-    return _spellings(what)[1]
+def prefixes(bits: int) -> tuple[str, ...]:
+    """Return the names of all options that have one of the bits, except those with WHOLE."""
+    return _spellings(bits)[1]
 
 
-def does(arg: str, what: int) -> bool:
+def does(arg: str, bits: int) -> bool:
     """Return whether an argument is an option with one of the bits."""
-    whole, begins = _spellings(what)
+    whole, begins = _spellings(bits)
     return arg in whole or arg.startswith(begins)
 
 
-def is_one_of(arg: str, what: int) -> bool:
+def is_one_of(arg: str, bits: int) -> bool:
     """Return whether an argument is an option with the bit, alone or with ``=`` and a value."""
     name, is_given, _ = arg.partition("=")
-    return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & what)
+    return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & bits)
 
 
 def takes_next(arg: str) -> bool:
@@ -412,12 +412,12 @@ def takes_next(arg: str) -> bool:
     return bool(_OPTIONS.get(arg, 0) & NEXT) or does(arg, BEGINS)
 
 
-def values(args: Sequence[str], what: int) -> Iterator[str]:
+def values(args: Sequence[str], bits: int) -> Iterator[str]:
     """Yield the values of options with a bit: the next argument, or the rest of the same one."""
-    for arg, behind in itertools.pairwise((*args, "")):
-        for name in beginnings(what):
-            if arg == name and behind and not name.endswith("="):
-                yield behind
+    for arg, following in itertools.pairwise((*args, "")):
+        for name in prefixes(bits):
+            if arg == name and following and not name.endswith("="):
+                yield following
             elif arg != name and arg.startswith(name):
                 value = arg.removeprefix(name)
                 # Otherwise this is an option with a longer name.
@@ -425,34 +425,34 @@ def values(args: Sequence[str], what: int) -> Iterator[str]:
                     yield value.removeprefix("=")
 
 
-def without_values(args: Iterable[str], what: int) -> Iterator[str]:
+def without_values(args: Iterable[str], bits: int) -> Iterator[str]:
     """Yield the arguments except options with a bit and their values."""
     rest = iter(args)
     for arg in rest:
-        if not does(arg, what):
+        if not does(arg, bits):
             yield arg
         elif takes_next(arg):
             next(rest, "")
 
 
-def with_values(args: Iterable[str], what: int) -> Iterator[str]:
-    """Yield the options with a bit, and their values, also behind options such as -Xarch_host."""
+def with_values(args: Iterable[str], bits: int) -> Iterator[str]:
+    """Yield the options with a bit, and their values, also after options such as -Xarch_host."""
     rest = iter(args)
     for arg in rest:
-        if does(arg, what):
+        if does(arg, bits):
             yield from (arg, *itertools.islice(rest, takes_next(arg)))
 
 
 def relevant_flags(args: Iterable[str]) -> tuple[str, ...]:
-    """Return the flags of a compile that decide what must be installed."""
+    """Return the flags of a compile that determine the required installations."""
     return tuple(with_values(args, INSTALLED))
 
 
 def trial_flags(args: Iterable[str]) -> tuple[str, ...]:
     """Return all flags of a compile for a trial of the compiler; none if they write files."""
-    given, what = tuple(args), BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
-    writes = any(arg.startswith(("-o", "-Xclang=-dep")) or does(arg, what) for arg in given)
-    return () if writes else given
+    flags, output = tuple(args), SIBLING | ELSEWHERE | DEPFILE | OTHER_JOB
+    writes = any(arg.startswith(("-o", "-Xclang=-dep")) or does(arg, output) for arg in flags)
+    return () if writes else flags
 
 
 def reason_against_pch(job: Sequence[str]) -> str:

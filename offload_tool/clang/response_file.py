@@ -74,12 +74,12 @@ def expand_command(args: Iterable[str]) -> Expansion:
 
     :raises UsageError: a file cannot be read a second time, or not as the compiler reads it.
     """
-    given = tuple(args)
-    if not any(arg.startswith("@") for arg in given):
-        return Expansion(given)
-    check_quoting(given)
+    arguments = tuple(args)
+    if not any(arg.startswith("@") for arg in arguments):
+        return Expansion(arguments)
+    check_quoting(arguments)
     files: list[str] = []
-    return Expansion(tuple(_expand(given, _read_known, files)), tuple(dict.fromkeys(files)))
+    return Expansion(tuple(_expand(arguments, _read_cached, files)), tuple(dict.fromkeys(files)))
 
 
 def check_quoting(args: Sequence[str]) -> None:
@@ -161,11 +161,11 @@ def _read_once(name: str) -> _Found | None:
     return _split(_decoded(content)), (status.st_dev, status.st_ino)
 
 
-_known: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
+_cache: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
 """The arguments in files that have not changed since they were read."""
 
 
-def _read_known(name: str) -> _Found | None:
+def _read_cached(name: str) -> _Found | None:
     """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
     from offload_tool.io.file_digests import file_stat, file_stat_from, has_settled
 
@@ -173,10 +173,10 @@ def _read_known(name: str) -> _Found | None:
         status = os.stat(name or ".")
     except OSError:
         return _read_once(name)
-    look, identity = file_stat_from(status), (status.st_dev, status.st_ino)
-    known = _known.get(name)
-    if known is not None and known[:2] == (look, identity):
-        return known[2], identity
+    state, identity = file_stat_from(status), (status.st_dev, status.st_ino)
+    cached = _cache.get(name)
+    if cached is not None and cached[:2] == (state, identity):
+        return cached[2], identity
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode) and name != os.devnull:
         from offload_tool.io.input_file import describe_file
 
@@ -185,8 +185,8 @@ def _read_known(name: str) -> _Found | None:
     if found is None:
         return None
     args = list(found[0])
-    if file_stat(name) == look and has_settled(look):
-        _known[name] = (look, identity, args)
+    if file_stat(name) == state and has_settled(state):
+        _cache[name] = (state, identity, args)
     return args, found[1]
 
 

@@ -52,13 +52,13 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
     """
     found = CudaHostCode()
     for path in paths:
-        for place in open_file_or_members(path):
-            if not is_elf(place.source.data):
+        for file in open_file_or_members(path):
+            if not is_elf(file.source.data):
                 continue
-            code = cuda_host_code(read_elf_tables(place.source.data, path=place.label))
+            code = cuda_host_code(read_elf_tables(file.source.data, path=file.label))
             if code.lost_kernels:
                 raise CodeObjectError(
-                    f"'{place.label}': no code registers the kernel {min(code.lost_kernels)}; was "
+                    f"'{file.label}': no code registers the kernel {min(code.lost_kernels)}; was "
                     "it compiled as CUDA, with relocatable device code?"
                 )
             found = union(found, code)

@@ -40,8 +40,8 @@ def compile_flags(*, is_marker: bool = False) -> list[str]:
     ]
 
 
-def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: StrPath) -> None:
-    """Write the object, joined with the objects `beside` it.
+def write_registration(toolchain: Toolchain, objects: Sequence[StrPath], output: StrPath) -> None:
+    """Write the object, joined with others.
 
     :raises CompilerError: the compiler, or its linker, failed.
     """
@@ -52,7 +52,7 @@ def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: 
     with temporary_folder() as folder:
         made = str(folder / "registration.o")
         make(what, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made], environment)
-        join = [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)]
+        join = [*toolchain.lld, "-r", *map(str, objects), made, "-o", str(output)]
         make(what, join, environment)
 
 

@@ -172,7 +172,7 @@ class _Facts(NamedTuple):
 
 
 def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
-    """Query a compiler of this version; the answers are cached between runs.
+    """Query a compiler of this version; the results are cached between runs.
 
     They are valid while its version text is unchanged, which each run queries.
 
@@ -187,12 +187,12 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
         lld = output_of(command, "-print-prog-name=lld").strip()
         found = shutil.which(lld, path=path)
         jobs = front_end_jobs([*command, "-x", "c"], environment)
-        said = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
+        texts = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
             re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
             lld,
             _lld_version(found) if found else "",
-            list(dict.fromkeys(file for text in said for file in configuration_files(text))),
+            list(dict.fromkeys(file for text in texts for file in configuration_files(text))),
             list(dict.fromkeys(job[0] for job in jobs)),
         ]
 
@@ -227,14 +227,14 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
-        kept = cached_result(
+        output = cached_result(
             ["version", program, *command],
             lambda: output_of(command, "--version"),
             lambda _: [],
             lambda _: command,
             variables,
         )
-        if match := _VERSION.search(str(kept)):
+        if match := _VERSION.search(str(output)):
             return match
     match = _VERSION.search(output_of(command, "--version"))  # never from the disk cache
     if match is None:
