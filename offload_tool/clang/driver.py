@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_args
@@ -22,6 +22,7 @@ from offload_tool.util.memoize import memoized
 
 _TIMEOUT_SECONDS = 120
 PLAN = "-###"
+"""The driver prints its jobs instead of running them. It still removes the files of ``-MJ``."""
 _ERRORS = 2
 _FRONT_END = "-cc1"
 # Compiled on first use: many runs query nothing.
@@ -39,7 +40,7 @@ class QueryResult(NamedTuple):
     output: str
     errors: str
     folder: str = ""
-    """The directory of the temporary files that it names: see `_separate_temporaries`."""
+    """The directory of the temporary files that it names."""
 
     @property
     def reason(self) -> str:
@@ -58,8 +59,18 @@ def query(command: Sequence[str], environment: Mapping[str, str] | None = None) 
     """
     import subprocess
 
-    own = os.environ if environment is None else environment
-    with _separate_temporaries(command, own) as (variables, folder):
+    variables = os.environ if environment is None else environment
+    folder = llvm_temporary_folder(variables)
+    with ExitStack() as stack:
+        # The driver creates its temporary files with -###, too, and removes them when it ends. As a
+        # killed driver leaves them, such a query gets its own temporary directory. Source: clang
+        # 22.1.8, observed.
+        if PLAN in command:
+            from offload_tool.io.temporary_directory import temporary_folder
+
+            with suppress(OSError):
+                folder = str(stack.enter_context(temporary_folder("offload-asked-", folder)))
+                variables = {**variables, "TMPDIR": folder}
         try:
             done = subprocess.run(
                 command,
@@ -85,45 +96,12 @@ def terminal_args(environment: Mapping[str, str]) -> list[str]:
     return ["-fcolor-diagnostics"] if has_colours else []
 
 
-@contextmanager
-def _separate_temporaries(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> Iterator[tuple[Mapping[str, str], str]]:
-    """Yield the environment of a command, and the directory of its temporary files.
-
-    The driver creates its temporary files with ``-###``, too, and removes them when it ends. A
-    killed driver leaves them, so such a query gets its own temporary directory. Source: clang
-    22.1.8, observed.
-    """
-    usual = llvm_temporary_folder(environment)
-    with ExitStack() as stack:
-        own = None
-        if PLAN in command:
-            from offload_tool.io.temporary_directory import temporary_folder
-
-            with suppress(OSError):
-                own = stack.enter_context(temporary_folder("offload-asked-", usual))
-        if own is None:
-            yield environment, usual
-        else:
-            yield {**environment, "TMPDIR": str(own)}, str(own)
-
-
-def plan_command(command: Sequence[str], *, position: int | None = None) -> list[str]:
-    """Return the ``-###`` query of a command; running it may remove files of ``-MJ``.
-
-    ``-###`` is the last argument, or at this `position`.
-    """
-    at = len(command) if position is None else position
-    return [*command[:at], PLAN, *command[at:]]
-
-
 def query_plan(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
     """Query the driver for the jobs of a command; no file of the user is touched.
 
     :raises CompilerError: the driver cannot be run, or times out.
     """
-    return query(plan_command(without_removed(command)), environment)
+    return query([*without_removed(command), PLAN], environment)
 
 
 def without_removed(args: Sequence[str]) -> list[str]:

@@ -44,8 +44,9 @@ _MESSAGE = re.compile(r"([^:]+: )?(warning|note|remark): .*")
 """Messages of the driver for the user."""
 _NO_MESSAGE = re.compile(
     r"|.*clang version .*|(Target|Thread model|InstalledDir|Build config|Configuration file): .*"
-    r"|(Found|Selected) .*|Candidate .*| \(in-process\)| \".*"
+    r"|(Found|Selected) .*|Candidate .*| \(in-process\)"
 )
+_JOB_LINE = ' "'
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _FILES_OF_LLVM = re.compile(r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug).*")
@@ -133,7 +134,12 @@ class DriverPlan:
     __slots__ = ("jobs", "messages", "source", "temporary", "version")
 
     def __init__(
-        self, jobs: list[DriverJob], messages: list[str], source: str, temporary: list[str]
+        self,
+        jobs: list[DriverJob],
+        messages: list[str],
+        source: str,
+        temporary: list[str],
+        version: str,
     ) -> None:
         self.jobs = jobs
         self.messages = messages
@@ -141,7 +147,7 @@ class DriverPlan:
         self.source = source
         self.temporary = temporary
         """The names of temporary files, as the driver spells them."""
-        self.version = ""
+        self.version = version
         """The compiler's version lines."""
 
     @property
@@ -198,28 +204,28 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
 
     :raises UnknownPlanError: it has something unknown.
     """
-    messages, lines = read_lines(errors)
-    jobs = [job_in(job_args(line)) for line in lines]
+    messages, jobs = read_jobs(errors)
     source = _related(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
-    temporary = [name for name in consumed if _is_temporary(name, folder)]
-    plan = DriverPlan(jobs, messages, source, sorted(temporary))
-    plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
-    return plan
+    temporary = sorted(name for name in consumed if _is_temporary(name, folder))
+    version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
+    return DriverPlan(jobs, messages, source, temporary, version)
 
 
-def read_lines(errors: str) -> tuple[list[str], list[str]]:
-    """Return the driver's messages for the user, and the job lines, of ``-###`` output."""
+def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
+    """Return the driver's messages for the user, and the jobs, of ``-###`` output.
+
+    :raises UnknownPlanError: it has something unknown.
+    """
     messages = []
-    lines = []
     for line in errors.splitlines():
-        if line.startswith(' "'):
-            lines.append(line)
-        elif _MESSAGE.fullmatch(_COLOUR.sub("", line)):
+        if line.startswith(_JOB_LINE):
+            continue
+        if _MESSAGE.fullmatch(_COLOUR.sub("", line)):
             messages.append(line)
         elif not _NO_MESSAGE.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    return messages, lines
+    return messages, jobs_in(errors)
 
 
 def jobs_in(errors: str) -> list[DriverJob]:
@@ -227,7 +233,7 @@ def jobs_in(errors: str) -> list[DriverJob]:
 
     :raises UnknownPlanError: one of them is unknown.
     """
-    lines = (line for line in errors.splitlines() if line.startswith(' "'))
+    lines = (line for line in errors.splitlines() if line.startswith(_JOB_LINE))
     return [job_in(job_args(line)) for line in lines]
 
 
@@ -386,18 +392,12 @@ def side_files(
         jobs = jobs_of(query_plan(command, environment))
     except CompilerError:
         return {}
-    found: dict[str, bool] = {}
-    for job in jobs:
-        found.update(_written(job, output))
-    return {name: own for name, own in found.items() if os.path.isfile(name)}
-
-
-def _written(args: list[str], output: str) -> dict[str, bool]:
     stem = posixpath.splitext(output)[0]
-    found = {}
-    for name in values(args, WRITES):
-        local = posixpath.relpath(name) if name.startswith("/") else name
-        found[local] = local.startswith(stem)
-    for written in option_values(args, "-o"):  # temporaries that are not kept are gone
-        found |= dict.fromkeys({written, f"{written}{_RESOLUTION_SUFFIX}"} - {output}, False)
-    return found
+    found: dict[str, bool] = {}
+    for args in jobs:
+        for name in values(args, WRITES):
+            local = posixpath.relpath(name) if name.startswith("/") else name
+            found[local] = local.startswith(stem)
+        for written in option_values(args, "-o"):  # temporaries that are not kept are gone
+            found |= dict.fromkeys({written, f"{written}{_RESOLUTION_SUFFIX}"} - {output}, False)
+    return {name: own for name, own in found.items() if os.path.isfile(name)}

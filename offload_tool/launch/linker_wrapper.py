@@ -23,13 +23,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import job_args, option_values, plan_command
+from offload_tool.clang.driver import PLAN, option_values
 from offload_tool.clang.job_plan import (
     DriverJob,
     DriverPlan,
     UnknownPlanError,
     job_in,
-    read_lines,
+    read_jobs,
     unknown_arg,
 )
 from offload_tool.io.file_digests import content_of
@@ -119,7 +119,7 @@ def _links(
         names[given] = image
         _make_empty(given)
     jobs, said = [], []
-    for text in questions.ask([plan_command(by_target[target]) for target in images]):
+    for text in questions.ask([[*by_target[target], PLAN] for target in images]):
         job, own = _link(text)
         jobs.append(job)
         said += own
@@ -198,8 +198,7 @@ def _target(command: Sequence[str]) -> Target:
 
 def _link(text: str) -> tuple[DriverJob, list[str]]:
     """Parse clang's ``-###`` output for a link: the linker, and nothing else."""
-    said, lines = read_lines(text)
-    jobs = [job_in(job_args(line)) for line in lines]
+    said, jobs = read_jobs(text)
     if [job.kind for job in jobs] != ["lld"]:
         raise UnknownPlanError("a link would be more than the linker's work")
     (job,) = jobs

@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import llvm_temporary_folder, plan_command, terminal_args
+from offload_tool.clang.driver import PLAN, llvm_temporary_folder, terminal_args
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
@@ -168,9 +168,7 @@ class _Split:
         # A launcher or cluster may run passes; their driver checks no terminal.
         others = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
         more = [] if others else terminal_args(self._environ)
-        args = plan_command(
-            [self._command[0], *more, *self._pinned, *self._command[1:]], position=1
-        )
+        args = [self._command[0], PLAN, *more, *self._pinned, *self._command[1:]]
         asking = Step(0, (), args, said)
         try:
             run_steps([asking], Slots("one", 0), self._asking)
@@ -248,7 +246,7 @@ class _Split:
                 if cluster is not None:
                     args = cluster.with_language(args)
                 command = command_of_pass(args, jobs[0], jobs[-1].output)
-                asking = Step(first, (), plan_command(command), f"{self._folder}/{first}.asked")
+                asking = Step(first, (), [*command, PLAN], f"{self._folder}/{first}.asked")
                 wanted[first] = (numbers, jobs, command, asking)
         self._say_left(plan, {numbers[0] for numbers in passes}, where)
         run_steps([row[-1] for row in wanted.values()], slots, self._asking)
