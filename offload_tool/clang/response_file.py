@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.limits import current
-from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     import re
@@ -50,13 +49,6 @@ class Expansion(NamedTuple):
     args: tuple[str, ...]
     files: tuple[str, ...] = ()
     """The response files that it was expanded from."""
-
-
-@frozen
-class _Level:
-    args: Iterator[str]
-    name: str = ""
-    identity: _Identity | None = None
 
 
 def expand_response_files(arguments: Iterable[str]) -> list[str]:
@@ -110,11 +102,11 @@ def _expand(
     arguments: Iterable[str], read: Callable[[str], _Found | None], files: list[str]
 ) -> Iterator[str]:
     # An explicit stack, as a long chain of files must not hit the recursion limit.
-    stack: list[_Level] = [_Level(iter(arguments))]
+    stack: list[tuple[Iterator[str], str, _Identity | None]] = [(iter(arguments), "", None)]
     limits = current()
     seen: set[_Identity] = set()
     while stack:
-        arg = next(stack[-1].args, None)
+        arg = next(stack[-1][0], None)
         if arg is None:
             stack.pop()
             continue
@@ -127,11 +119,11 @@ def _expand(
         if identity in seen:  # only the first read of a file is free of the limit
             limits.look(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
         seen.add(identity)
-        for outer in stack:
-            if identity == outer.identity:
-                raise UsageError(f"recursive expansion of: '{_absolute(outer.name)}'")
+        for _, name, opened_before in stack:
+            if identity == opened_before:
+                raise UsageError(f"recursive expansion of: '{_absolute(name)}'")
         files.append(arg[1:])
-        stack.append(_Level(iter(inner), arg[1:], identity))
+        stack.append((iter(inner), arg[1:], identity))
 
 
 def _size_of(name: str) -> int:
