@@ -22,7 +22,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from offload_tool.clang.driver import QueryResult, jobs_of, query, query_plan
 from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
@@ -89,7 +88,7 @@ class Equipment:
     flags: tuple[str, ...] = ()
     """Flags that name its path on this machine."""
     description: str = ""
-    """For people; empty if no installation was needed."""
+    """For messages; empty if no installation was needed."""
     identity: str = ""
     """Identity of the installations, without paths."""
     used: tuple[str, ...] = ()
@@ -246,32 +245,25 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
             raise CompilerError(reason)
         return True
 
-    def dependencies(_: Any) -> list[str]:
-        return [*(f"{path}/{part}" for path in found.used for part in _DEPENDENCIES)]
-
-    key = ["trial", request.identity, found.identity, *args, "", *job.targets]
-    key += folder_key(args)
-    cached_result(key, find, dependencies, lambda _: request.command, request.environ)
+    dependencies = [f"{path}/{part}" for path in found.used for part in _DEPENDENCIES]
+    key = ["trial", request.identity, found.identity, *args, "", *job.targets, *folder_key(args)]
+    cached_result(key, find, lambda _: dependencies, lambda _: request.command, request.environ)
 
 
 @memoized(256)
 def _reason(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process."""
+    devices = [f"--offload-arch={target}" for target in targets]
+    last = "-S" if "cuda" in args else "-c"  # CUDA's passes end with PTX, before ptxas
+    one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
     try:
-        _try(args, targets, environ)
+        result = query_plan([*args, *devices, last, os.devnull], environ)
+        _check_result(result)
+        _check_programs(result, environ)
+        _check_result(query([*args, *one], environ))
     except CompilerError as error:
         return str(error) or "the compiler says nothing"
     return ""
-
-
-def _try(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
-    devices = [f"--offload-arch={target}" for target in targets]
-    last = "-S" if "cuda" in args else "-c"  # CUDA's passes end with PTX, before ptxas
-    result = query_plan([*args, *devices, last, os.devnull], environ)
-    _check_result(result)
-    _check_programs(result, environ)
-    one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
-    _check_result(query([*args, *one], environ))
 
 
 def _pass_flags(job: Job) -> list[str]:
@@ -296,16 +288,11 @@ def _check_result(result: QueryResult) -> None:
 
 def _resources(request: _Request) -> str:
     def find() -> str:
-        result = query([*request.command, "-print-resource-dir"], dict(request.environ))
+        result = query([*request.command, "-print-resource-dir"], request.environ)
         return result.output.strip() if result.status == 0 else ""
 
     key = ["resources", request.identity, *request.command, *folder_key(request.command)]
-    return str(
-        cached_result(
-            key,
-            find,
-            lambda folder: [str(folder)],
-            lambda _: request.command,
-            request.environ,
-        )
+    folder: str = cached_result(
+        key, find, lambda folder: [folder], lambda _: request.command, request.environ
     )
+    return folder

@@ -34,7 +34,7 @@ from typing import Any
 from offload_tool.clang.environment import KEY_VARIABLES
 from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import digest_of
+from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
@@ -156,11 +156,8 @@ def package_state(package: str = PACKAGE) -> str:
 
 
 def _state(path: str) -> list[int] | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
+    found = file_stat(path)
+    return None if found is None else [*found]
 
 
 def _read(file: str) -> dict[str, Any] | None:

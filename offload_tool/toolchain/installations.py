@@ -100,11 +100,7 @@ def _rocm_paths(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     paths += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
     others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
     paths += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
-    found: dict[str, tuple[str, str]] = {}
-    for path, origin in paths:
-        if path and os.path.isdir(path):
-            found.setdefault(os.path.realpath(path), (path, origin))
-    return list(found.values())
+    return _distinct((path, origin) for path, origin in paths if path and os.path.isdir(path))
 
 
 def device_library_folders(
@@ -126,11 +122,8 @@ def device_library_folders(
     for root in dict.fromkeys([*roots, *usual, "/opt/rocm", "/usr"]):
         for pattern in _BITCODE:
             found += _newest(root, pattern)
-    distinct: dict[str, str] = {}
-    for path in found:
-        if path and _has(path, _LIBRARY):
-            distinct.setdefault(os.path.realpath(path), path)
-    return list(distinct.values())
+    distinct = _distinct((path, "") for path in found if path and _has(path, _LIBRARY))
+    return [path for path, _ in distinct]
 
 
 def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
@@ -149,11 +142,8 @@ def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
     paths += [(path, "") for path in ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")]
     paths += [(path, "") for path in _newest("/usr/local", "cuda-*")]
     paths += [(path, "wheels of nvidia") for path in _wheels(("nvidia/cu*",))]
-    found: dict[str, Installation] = {}
-    for path, origin in paths:
-        if path and _has(path, _CUDA_HEADER):
-            found.setdefault(os.path.realpath(path), _cuda(path, origin))
-    return list(found.values())
+    found = ((path, origin) for path, origin in paths if path and _has(path, _CUDA_HEADER))
+    return [_cuda(path, origin) for path, origin in _distinct(found)]
 
 
 def unusable_variables(environ: Mapping[str, str], kind: str) -> list[str]:
@@ -197,6 +187,14 @@ def _cuda(path: str, origin: str) -> Installation:
     files = [f"{path}/{name}" for name in (_CUDA_HEADER, "version.json", "version.txt")]
     files += sorted(str(file) for file in Path(path, "include").glob("*.h"))
     return Installation(path, origin, version, files_digest(files))
+
+
+def _distinct(paths: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return paths with their origins, the first path of each directory."""
+    found: dict[str, tuple[str, str]] = {}
+    for path, origin in paths:
+        found.setdefault(os.path.realpath(path), (path, origin))
+    return list(found.values())
 
 
 def _has(folder: str, name: str) -> bool:
