@@ -66,13 +66,13 @@ EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
 _BEFORE_VALUES = ("-mllvm", "-z", "-o")
-"""Of lld's options, those whose values may look like options."""
+"""Options of lld whose values may look like options."""
 _TO_LINKERS = "--device-linker="
 _FILES_OF_LINKS = (
     *("-filename", "stats-file", "dwo_dir", "save-temps", "obj-path", "index-only", "emit-"),
     *("sample-profile", "cs-profile", "debug-pass-manager"),
 )
-"""Parts of linker options that name a file, or ask for other results."""
+"""Parts of linker options that name a file, or request other results."""
 _RESOLUTION_SUFFIX = ".resolution.txt"
 """The suffix of a file that lld writes for ``--save-temps``, next to its output."""
 

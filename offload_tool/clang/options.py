@@ -35,7 +35,7 @@ TARGETS, DEPFILE, CONFIGURATION, LIBRARY, FOLDER, INSTALLED, NO_LIBRARIES, NO_HE
 - TARGETS: the processors of device code
 - DEPFILE: whether and how a depfile is written
 - CONFIGURATION: configuration files
-- LIBRARY: libraries that a linker looks for
+- LIBRARY: libraries that a linker searches for
 - FOLDER: the header search path
 - INSTALLED: required installations, or their paths; NO_LIBRARIES and NO_HEADERS: the device's
   are not required
@@ -77,7 +77,7 @@ FOR_LINKER, FOR_OTHERS, FOR_LLVM, FRONT_END, JOB_DEPFILE, EMBEDS, OF_LLD = (
 )
 """Its consumer, if not the driver. Its value is an argument for a linker (FOR_LINKER), for linker,
 assembler or preprocessor (FOR_OTHERS), or for LLVM (FOR_LLVM). FRONT_END: only the front end's job
-has it, not the backend's. There, JOB_DEPFILE asks for a depfile, and EMBEDS names a file that is
+has it, not the backend's. There, JOB_DEPFILE requests a depfile, and EMBEDS names a file that is
 embedded unchanged. OF_LLD: an option of lld."""
 WRITES, NEXT, BEGINS, WHOLE = (1 << bit for bit in range(43, 47))
 """WRITES: a job of the driver's plan writes the file that it names. NEXT: it takes the next

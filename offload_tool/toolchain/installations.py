@@ -61,7 +61,7 @@ class Installation:
 
     path: str
     origin: str
-    """Where its path comes from, for people: ``$ROCM_PATH``; empty for a usual path."""
+    """The origin of its path, for messages: ``$ROCM_PATH``; empty for a usual path."""
     version: str = ""
     """``6.4.43484``; empty if not known."""
     identity: str = ""

@@ -59,7 +59,7 @@ class Toolchain:
     It holds the version text, the arguments that were given with it, its lld, and the configuration
     files that it reads by default: see `toolchain.identity`."""
     origin: str
-    """Where it was found, for people."""
+    """The location or variable where it was found, for messages."""
     host_triple: str
     """The triple of host objects, as this compiler spells it."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -71,7 +71,7 @@ class Toolchain:
     cuda: str = ""
     """The CUDA toolkit's directory; empty if none is used."""
     installations: str = ""
-    """Other installations that it uses, for people."""
+    """Other installations that it uses, for messages."""
     installed: tuple[str, ...] = ()
     """Files of the installations that no depfile names."""
     own_identity: str = ""
@@ -97,7 +97,7 @@ class Toolchain:
 
     @property
     def used(self) -> str:
-        """The compiler and its installations, for people."""
+        """The compiler and its installations, for messages."""
         with_these = f", {self.installations}" if self.installations else ""
         return f"clang {self.version} ({self.origin}){with_these}"
 
@@ -129,7 +129,7 @@ def probe(
     facts = _facts(command, match, path)
     if amdgpu and not facts.amdgpu:
         raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
-    # clang looks for lld in its own directory; another directory on PATH needs ``-B``.
+    # clang searches for lld in its own directory; another directory on PATH needs ``-B``.
     lld = shutil.which(facts.lld, path=path)
     if lld is None:
         raise CompilerError(

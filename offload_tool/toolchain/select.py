@@ -121,7 +121,7 @@ def _equipped(
 ) -> Toolchain:
     """Return a compiler with its installations for the jobs; failures are appended to `doubts`.
 
-    :raises CompilerError: it cannot do one of them; the message says what is lacking.
+    :raises CompilerError: it cannot do one of them; the message names what is missing.
     """
     name = f"clang {toolchain.version} ({toolchain.origin})"
     command = [*toolchain.clang, *toolchain.local_flags]

@@ -1,6 +1,6 @@
 """The embedded compiler: clang, lld, libc++ and glibc from the ``ziglang`` wheel.
 
-``zig clang`` is a plain clang without headers of the host, and its HIP device link looks for a
+``zig clang`` is a plain clang without headers of the host, and its HIP device link runs a
 program called ``lld``. This module supplies both:
 
 - every pass gets the directories and defines of ``zig c++ -target <machine>-linux-gnu.2.28 -E -v``,
