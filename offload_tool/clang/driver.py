@@ -50,7 +50,7 @@ class QueryResult(NamedTuple):
         return printable or f"exit status {self.status}"
 
 
-def query(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
+def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
     """Run a query of a program in `environment` (default: this process's).
 
     Standard input is empty, and ``LC_ALL=C`` makes messages English.
@@ -59,8 +59,7 @@ def query(command: Sequence[str], environment: Mapping[str, str] | None = None) 
     """
     import subprocess
 
-    variables = os.environ if environment is None else environment
-    folder = llvm_temporary_folder(variables)
+    folder = llvm_temporary_folder(environment)
     with ExitStack() as stack:
         # The driver creates its temporary files with -###, too, and removes them when it ends. As a
         # killed driver leaves them, such a query gets its own temporary directory. Source: clang
@@ -70,11 +69,11 @@ def query(command: Sequence[str], environment: Mapping[str, str] | None = None) 
 
             with suppress(OSError):
                 folder = str(stack.enter_context(temporary_folder("offload-asked-", folder)))
-                variables = {**variables, "TMPDIR": folder}
+                environment = {**environment, "TMPDIR": folder}
         try:
             done = subprocess.run(
                 command,
-                env={**variables, "LC_ALL": "C"},
+                env={**environment, "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_TIMEOUT_SECONDS,
@@ -96,7 +95,7 @@ def terminal_args(environment: Mapping[str, str]) -> list[str]:
     return ["-fcolor-diagnostics"] if has_colours else []
 
 
-def query_plan(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
+def query_plan(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
     """Query the driver for the jobs of a command; no file of the user is touched.
 
     :raises CompilerError: the driver cannot be run, or times out.

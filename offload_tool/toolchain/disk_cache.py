@@ -88,7 +88,7 @@ def cached_result(
     find: Callable[[], Any],
     dependencies: Callable[[Any], Iterable[str] | None],
     compiler: Callable[[Any], Sequence[str]] | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Any:
     """Return the result for `key`, made of JSON's types, from disk or from `find`.
 
@@ -100,8 +100,7 @@ def cached_result(
     import binascii
 
     if compiler is not None:
-        variables = os.environ if environment is None else environment
-        key = [*key, *_variables_in(variables)]
+        key = [*key, *_variables_in(environment)]
 
     checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:
@@ -123,7 +122,7 @@ def cached_result(
         return result
     paths = [*own]
     if compiler is not None:
-        paths += _compiler_files(compiler(result), variables)
+        paths += _compiler_files(compiler(result), environment)
     states = {path: _state(path) for path in paths}
     if all(state is None or state[1] < started for state in states.values()):
         _write(
@@ -239,7 +238,7 @@ def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iter
         if "/" not in arg:
             names = [f"{folder}/{arg}" for folder in program_folders(environment)]
         yield from names
-        program = next(filter(_is_program, names), "")
+        program = next((x for x in names if os.path.isfile(x) and os.access(x, os.X_OK)), "")
         if program:
             yield from program_dependencies(program, environment.get(LIBRARY_PATH, ""))
             real = os.path.realpath(program)
@@ -255,10 +254,6 @@ def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iter
     for root in ("/usr", *values(args, ROOT)):
         yield from (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC)
         yield root
-
-
-def _is_program(name: str) -> bool:
-    return os.path.isfile(name) and os.access(name, os.X_OK)
 
 
 def program_folders(environment: Mapping[str, str]) -> list[str]:
