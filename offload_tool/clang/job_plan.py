@@ -182,7 +182,7 @@ class DriverPlan:
         """Move the temporary files into a directory."""
         names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
         for job in self.jobs:
-            job.args = [_renamed(arg, names) for arg in job.args]
+            job.args = [renamed(arg, names) for arg in job.args]
             job.output = names.get(job.output, job.output)
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
@@ -258,7 +258,8 @@ def job_in(args: list[str]) -> DriverJob:
     for arg in values(args, FOR_LLVM):
         if _FILES_OF_LLVM.fullmatch(arg):
             raise UnknownPlanError(f"'{arg}' lets LLVM write or say more in each pass")
-    outputs = [*_outputs(args)]
+    outputs = [arg for before, arg in itertools.pairwise(args) if before in _OUTPUTS]
+    outputs += (arg.partition("=")[2] for arg in args if arg.startswith(_ATTACHED))
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
     return DriverJob(args, kind, outputs[0])
@@ -269,13 +270,6 @@ def _linker_args(args: Iterable[str]) -> Iterator[str]:
         if arg.startswith(_TO_LINKERS):
             value = arg.removeprefix(_TO_LINKERS)
             yield value if value.startswith("-") else value.partition("=")[2]  # triple=value
-
-
-def _outputs(args: Sequence[str]) -> Iterator[str]:
-    for before, arg in itertools.pairwise(args):
-        if before in _OUTPUTS:
-            yield arg
-    yield from (arg.partition("=")[2] for arg in args if arg.startswith(_ATTACHED))
 
 
 def unknown_arg(args: Iterable[str]) -> str:
@@ -362,10 +356,10 @@ def _is_temporary(name: str, folder: str) -> bool:
     return os.path.dirname(name) == folder and bool(_TEMPORARY.fullmatch(os.path.basename(name)))
 
 
-def _renamed(arg: str, names: Mapping[str, str]) -> str:
+def renamed(arg: str, names: Mapping[str, str]) -> str:
+    """Return an argument in which the names of files are replaced by others."""
     for before, after in names.items():
-        if before in arg:
-            arg = arg.replace(before, after)
+        arg = arg.replace(before, after)
     return arg
 
 

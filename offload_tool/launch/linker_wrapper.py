@@ -30,6 +30,7 @@ from offload_tool.clang.job_plan import (
     UnknownPlanError,
     job_in,
     read_jobs,
+    renamed,
     unknown_arg,
 )
 from offload_tool.io.file_digests import content_of
@@ -126,7 +127,7 @@ def _links(
         names[job.output] = f"{questions.results}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
-        job.args = [_renamed(arg, names) for arg in job.args]
+        job.args = [renamed(arg, names) for arg in job.args]
         job.output = names[job.output]
     if any(questions.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
@@ -206,12 +207,6 @@ def _link(text: str) -> tuple[DriverJob, list[str]]:
     if arg:
         raise UnknownPlanError(f"'{arg}' is not known of a link")
     return job, said
-
-
-def _renamed(arg: str, names: dict[str, str]) -> str:
-    for before, after in names.items():
-        arg = arg.replace(before, after)
-    return arg
 
 
 def _make_empty(name: str) -> None:
