@@ -114,7 +114,8 @@ def link_cubins(
             text = (result.errors + result.output).strip().replace(f"{folder}/", "")
             if _RUNTIME_SYMBOL in text and not libraries:
                 text += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
-            raise CompilerError(f"{_name(linker)} cannot link '{output}':\n{text}")
+            name = "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
+            raise CompilerError(f"{name} cannot link '{output}':\n{text}")
         sys.stderr.write(result.errors.replace(f"{folder}/", ""))
 
 
@@ -159,10 +160,6 @@ def _suffix(source: InputFile, label: str) -> str:
         f"'{label}': expected a relocatable cubin or a CUDA fat binary, "
         f"found {bytes(source.data[:4])!r}"
     )
-
-
-def _name(linker: Sequence[str]) -> str:
-    return "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
 
 
 def _candidates(toolkit: str, ptxas: str) -> list[str]:

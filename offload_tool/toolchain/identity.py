@@ -142,13 +142,7 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
         return ()
     found = all_configuration_files(configuration_files(result.output + result.errors))
     prefixes = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
-    return tuple(_local(name, prefixes) for name in found)
-
-
-def _local(name: str, prefixes: Iterable[str]) -> str:
-    """Return the relative name of a file in the working directory, so that checkouts agree."""
-    prefix = next(filter(name.startswith, prefixes), "")
-    return name.removeprefix(prefix)
+    return tuple(name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in found)
 
 
 def _digest(data: bytes | memoryview) -> str:

@@ -137,7 +137,6 @@ def probe(
             "install the lld of the same version"
         )
     target = _TARGET.search(match.string)
-    cxx = (*command, "--driver-mode=g++")
     parts = [match["line"].strip(), target[0] if target else ""]
     parts += command_identity(command, path, library_path)
     parts += (program_identity(program, library_path) for program in facts.front_ends)
@@ -147,7 +146,7 @@ def probe(
     parts += (f"configuration {file_digest(path)}" for path in configuration)
     return Toolchain(
         clang=command,
-        cxx=cxx,
+        cxx=(*command, "--driver-mode=g++"),
         cc=(*command, "--driver-mode=gcc"),
         lld=(lld, "-flavor", "gnu"),
         local_flags=() if Path(facts.lld).is_absolute() else (f"-B{Path(lld).parent}",),
