@@ -116,14 +116,14 @@ def without_removed(args: Sequence[str]) -> list[str]:
     ]
 
 
-def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a program that creates a file; `what` names the file in the message.
+def run_checked(made: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a program that creates a file, which is named `made` in the message.
 
     :raises CompilerError: the program cannot be run, or fails.
     """
     result = query(command, environment)
     if result.status:
-        raise CompilerError(f"'{command[0]}' cannot make {what}: {result.reason}")
+        raise CompilerError(f"'{command[0]}' cannot make {made}: {result.reason}")
 
 
 @memoized(64)

@@ -119,8 +119,8 @@ def _expand(
         if identity in seen:  # only the first read of a file is free of the limit
             limits.look(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
         seen.add(identity)
-        for _, name, opened_before in stack:
-            if identity == opened_before:
+        for _, name, open_identity in stack:
+            if identity == open_identity:
                 raise UsageError(f"recursive expansion of: '{_absolute(name)}'")
         files.append(arg[1:])
         stack.append((iter(inner), arg[1:], identity))

@@ -45,22 +45,22 @@ def cached_query(
     args: Sequence[str],
     environment: Mapping[str, str],
     find: Callable[[], Any],
-    named: Callable[[Any], Iterable[str] | None],
+    args_in: Callable[[Any], Iterable[str] | None],
     *,
     local: bool = False,
 ) -> Any:
     """Return the result of a query of the driver `program` about `args`, cached or from `find`.
 
-    `named` returns the arguments in a result, of which absolute paths are dependencies, or None for
-    a result that must not be stored. Paths in the working directory, where files come and go, are
-    dependencies only with `local`: the driver searches there only if an option names it.
+    `args_in` returns the arguments in a result, of which absolute paths are dependencies, or None
+    for a result that must not be stored. Paths in the working directory, where files come and go,
+    are dependencies only with `local`: the driver searches there only if an option names it.
     """
     directory = os.getcwd()
     machine, variables = processor_of(args), _digest_of_variables(environment)
     key = [what, program, directory, *args, machine, variables]
 
     def dependencies(result: Any) -> list[str] | None:
-        found = named(result)
+        found = args_in(result)
         if found is None:
             return None
         files = tuple(
