@@ -226,11 +226,7 @@ WITHOUT_PCH: dict[str, tuple[str, ...]] = {
     "other names of files (-fmacro-prefix-map)": ("-fmacro-prefix-map",),
     "other names of files (-ffile-reproducible)": ("-ffile-reproducible",),
     "a precompiled header in its flags (-include-pch)": (
-        "-include-pch",
-        "-emit-pch",
-        "-fpch-",
-        "-fno-validate-pch",
-        "-fallow-pch-",
+        *("-include-pch", "-emit-pch", "-fpch-", "-fno-validate-pch", "-fallow-pch-"),
         "-preamble-bytes",
     ),
     "virtual files (-ivfsoverlay, -working-directory)": ("-ivfsoverlay", "-working-directory"),

@@ -107,5 +107,4 @@ def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> b
 
     Clang is queried (``-###``): its default and the user's flags decide.
     """
-    jobs = front_end_jobs(command, environment)
-    return any(_NEW_DRIVER in job for job in jobs)
+    return any(_NEW_DRIVER in job for job in front_end_jobs(command, environment))

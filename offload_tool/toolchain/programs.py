@@ -116,12 +116,12 @@ def find_program(
     for command in commands:
         try:
             result = query([*command, "--version"])
-            reason = result.reason if result.status else ""
         except CompilerError as error:
             reason = str(error.__cause__)
         else:
-            if not reason:
+            if result.status == 0:
                 return tuple(command), result.output.strip().splitlines()[-1]
+            reason = result.reason
         if named:
             raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
     return None
