@@ -23,13 +23,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import job_args, option_values, query_command
+from offload_tool.clang.driver import PLAN, option_values
 from offload_tool.clang.job_plan import (
     DriverJob,
     DriverPlan,
     UnknownPlanError,
     job_in,
-    read_lines,
+    read_jobs,
+    renamed,
     unknown_arg,
 )
 from offload_tool.io.file_digests import content_of
@@ -62,17 +63,17 @@ def link_each_target(
 
     :raises UnknownPlanError: the jobs are not all recognised; the plan is unchanged.
     """
-    wrapper = next(job for job in plan.jobs if job.sort == _WRAPPER)
+    wrapper = next(job for job in plan.jobs if job.kind == _WRAPPER)
     before = [plan.jobs[number] for number in wrapper.needs]
-    if [job.sort for job in before] != ["packager"]:
+    if [job.kind for job in before] != ["packager"]:
         raise UnknownPlanError("the job also links the host's object")  # clang 21
     (packager,) = before
-    images = _images(packager, {job.output for job in plan.jobs if job.sort == "cc1"})
+    images = _images(packager, {job.output for job in plan.jobs if job.kind == "cc1"})
     links, said = _links(wrapper, packager, images, _Questions(folder, environ, slots))
     at = plan.jobs.index(wrapper)
     front = [job for job in plan.jobs[:at] if job is not packager]
     plan.replace_jobs([*front, *links, *plan.jobs[at + 1 :]])
-    plan.said += said
+    plan.messages += said
 
 
 class _Questions:
@@ -119,14 +120,14 @@ def _links(
         names[given] = image
         _make_empty(given)
     jobs, said = [], []
-    for text in questions.ask([query_command(by_target[target]) for target in images]):
+    for text in questions.ask([[*by_target[target], PLAN] for target in images]):
         job, own = _link(text)
         jobs.append(job)
         said += own
         names[job.output] = f"{questions.results}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
-        job.args = [_renamed(arg, names) for arg in job.args]
+        job.args = [renamed(arg, names) for arg in job.args]
         job.output = names[job.output]
     if any(questions.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
@@ -198,21 +199,14 @@ def _target(command: Sequence[str]) -> Target:
 
 def _link(text: str) -> tuple[DriverJob, list[str]]:
     """Parse clang's ``-###`` output for a link: the linker, and nothing else."""
-    said, lines = read_lines(text)
-    jobs = [job_in(job_args(line)) for line in lines]
-    if [job.sort for job in jobs] != ["lld"]:
+    said, jobs = read_jobs(text)
+    if [job.kind for job in jobs] != ["lld"]:
         raise UnknownPlanError("a link would be more than the linker's work")
     (job,) = jobs
     arg = unknown_arg(job.args[1:])
     if arg:
         raise UnknownPlanError(f"'{arg}' is not known of a link")
     return job, said
-
-
-def _renamed(arg: str, names: dict[str, str]) -> str:
-    for before, after in names.items():
-        arg = arg.replace(before, after)
-    return arg
 
 
 def _make_empty(name: str) -> None:

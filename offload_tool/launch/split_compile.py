@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import llvm_temporary_folder, query_command, terminal_args
+from offload_tool.clang.driver import PLAN, llvm_temporary_folder, terminal_args
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
 from offload_tool.clang.response_file import expand_command
@@ -136,9 +136,9 @@ class _Split:
 
             for numbers in launched.values():
                 check_result([plan.jobs[number] for number in numbers])
-        lines = (
-            plan.said if self._cluster is None else [*plan.said, *self._cluster.told(self._named)]
-        )
+        lines = [*plan.messages]
+        if self._cluster is not None:
+            lines += self._cluster.told(self._named)
         said = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
         printed = b"".join(content_of(step.printed) for step in steps[: len(plan.jobs)])
         return status, printed, said + self._messages(plan, steps)
@@ -168,7 +168,7 @@ class _Split:
         # A launcher or cluster may run passes; their driver checks no terminal.
         others = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
         more = [] if others else terminal_args(self._environ)
-        args = query_command([self._command[0], *more, *self._pinned, *self._command[1:]], behind=1)
+        args = [self._command[0], PLAN, *more, *self._pinned, *self._command[1:]]
         asking = Step(0, (), args, said)
         try:
             run_steps([asking], Slots("one", 0), self._asking)
@@ -208,7 +208,7 @@ class _Split:
 
     def _link_each_target(self, plan: DriverPlan) -> None:
         """Replace the new offload driver's one link for all targets by one for each."""
-        if all(job.sort != "linker-wrapper" for job in plan.jobs):
+        if all(job.kind != "linker-wrapper" for job in plan.jobs):
             return
         from offload_tool.launch.linker_wrapper import link_each_target
 
@@ -246,7 +246,7 @@ class _Split:
                 if cluster is not None:
                     args = cluster.with_language(args)
                 command = command_of_pass(args, jobs[0], jobs[-1].output)
-                asking = Step(first, (), query_command(command), f"{self._folder}/{first}.asked")
+                asking = Step(first, (), [*command, PLAN], f"{self._folder}/{first}.asked")
                 wanted[first] = (numbers, jobs, command, asking)
         self._say_left(plan, {numbers[0] for numbers in passes}, where)
         run_steps([row[-1] for row in wanted.values()], slots, self._asking)
@@ -314,9 +314,9 @@ class _Split:
         job = plan.jobs[number]
         step = Step(number, job.needs, job.args, f"{self._folder}/{number}.said")
         step.wanted_after_failure = job.target == HOST
-        if job.sort == "linker-wrapper":  # it compiles for all targets
+        if job.kind == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
-        if job.sort == "bundler":
+        if job.kind == "bundler":
             write = writer_of(job.args, self._environ)
             if write is not None:
                 step.args, step.call = (), partial(_called, write, OffloadError)
@@ -344,7 +344,7 @@ class _Split:
         passes = [step for step in failed if step.number < len(plan.jobs)]
         for step in passes:
             job = plan.jobs[step.number]
-            if step.status != _FAILED or job.sort != "cc1":
+            if step.status != _FAILED or job.kind != "cc1":
                 raise PassedThroughError(f"'{job.args[0]}' failed: status {step.status}")
         if failed and not passes:
             raise PassedThroughError("what a pass reads could not be listed")

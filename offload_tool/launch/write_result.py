@@ -88,7 +88,7 @@ def writer_of(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], N
 def can_wait(job: DriverJob) -> bool:
     """Return True if a job is a host pass whose object can get the device code later."""
     return (
-        job.sort == "cc1"
+        job.kind == "cc1"
         and "-emit-obj" in job.args
         and len(job.needs) == 1
         and len(job.embedded()) == 1

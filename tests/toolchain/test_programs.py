@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.toolchain.programs import program_identity, program_places
+from offload_tool.toolchain.programs import program_dependencies, program_identity
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 
@@ -35,7 +35,7 @@ def test_library_that_appears(tmp_path: Path, real: str) -> None:
     """A library counts that appears where the loader looked before, folder and all."""
     program = str(clang_in_parts(tmp_path, real, 1))
     before = program_identity(program)
-    assert str(tmp_path / "bin/../first") in program_places(program)
+    assert str(tmp_path / "bin/../first") in program_dependencies(program)
     write_library(tmp_path / "first", real, 2)
     assert program_identity(program) != before
 
