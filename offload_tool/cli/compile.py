@@ -172,10 +172,10 @@ def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Acc
         return None
     from offload_tool.pch.compile_command import PassWithPch
 
-    return functools.partial(PassWithPch, options.pch, _say, _engine(environ)[0])
+    return functools.partial(PassWithPch, options.pch, _print_message, _engine(environ)[0])
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     print_lines([f"offload-tool compile: {text}"])
 
 
@@ -190,7 +190,7 @@ def _emit_pch(
 
     _refuse(options, ("pch", "host_ir"), "--emit-pch")
     (source,) = options.sources
-    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
+    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_print_message)
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> None:

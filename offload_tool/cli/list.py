@@ -24,7 +24,7 @@ from offload_tool.cli.printing import (
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
-from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES, demangled_names
+from offload_tool.operations.kernel_table import COLUMNS, LOCATION_KEYS, WAVES, demangled_names
 
 if TYPE_CHECKING:
     from offload_tool.operations.list_images import DeviceImage, ImageKernels
@@ -160,10 +160,10 @@ def _print_images(
 
 def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
     several = len({(image.file, image.index) for image in images}) > 1
-    places = [_place(file, image) for image in images]
+    locations = [_location(file, image) for image in images]
     total = sum(image.stored_size for image in _device(images))
     columns = {
-        "in": any(places),
+        "in": any(locations),
         "#": several,
         "target ID": True,
         "covers": any(image.covers for image in images),
@@ -177,9 +177,9 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
         "loaded by": any(image.loads for image in images),
     }
     rows = []
-    for place, image in zip(places, images, strict=True):
+    for location, image in zip(locations, images, strict=True):
         cells = (
-            place,
+            location,
             str(image.index),
             image.target_id or "-",
             " ".join(image.covers),
@@ -268,11 +268,11 @@ def _kernel_rows(
     images: Iterable[ImageKernels], names: Mapping[str, str] | None
 ) -> Iterator[dict[str, object]]:
     for found in images:
-        place = {key: getattr(found.image, key) for key in KEYS_OF_PLACE}
+        location = {key: getattr(found.image, key) for key in LOCATION_KEYS}
         for kernel in found.kernels:
             name, *needs = kernel
             yield {
-                **place,
+                **location,
                 "kernel": name,
                 "demangled": None if names is None else names[name],
                 **dict(zip(kernel._fields[1:], needs, strict=True)),
@@ -285,12 +285,12 @@ def _kernel_table(
     rows = []
     for found in images:
         image = found.image
-        place = (_place(file, image), str(image.index), image.target_id or "-")
+        location = (_location(file, image), str(image.index), image.target_id or "-")
         for kernel in found.kernels:
             needs = [getattr(kernel, field) for field in COLUMNS.values()]
             cells = (*needs, waves_per_simd(kernel, image.target_id))
             name = kernel.name if names is None else names[kernel.name]
-            rows.append((*place, *("" if n is None else f"{n:,}" for n in cells), name))
+            rows.append((*location, *("" if n is None else f"{n:,}" for n in cells), name))
     columns = ("in", "#", "target ID", *COLUMNS, WAVES, "kernel")
     # Leave out columns without values, and location columns with one value.
     is_shown = [len({row[at] for row in rows} | {""}) > 1 for at in range(len(columns))]
@@ -313,7 +313,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
-def _place(file: str, image: DeviceImage) -> str:
+def _location(file: str, image: DeviceImage) -> str:
     """Return the location of the image in `file`: a file of a folder, a member."""
     inner = [] if image.file == file else [os.path.relpath(image.file, file)]
     inner += [image.member] if image.member else []

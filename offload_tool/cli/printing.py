@@ -73,14 +73,14 @@ def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
     :raises StreamError: standard output is closed or full.
     """
-    room: list[str] = []
+    batch: list[str] = []
     for line in lines:
-        room.append(one_line(line))
-        if len(room) == _ENCODED_AT_ONCE:
-            print_text("\n".join([*room, ""]), stream)
-            room.clear()
-    if room:
-        print_text("\n".join([*room, ""]), stream)
+        batch.append(one_line(line))
+        if len(batch) == _ENCODED_AT_ONCE:
+            print_text("\n".join([*batch, ""]), stream)
+            batch.clear()
+    if batch:
+        print_text("\n".join([*batch, ""]), stream)
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:

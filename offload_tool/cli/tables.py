@@ -55,32 +55,32 @@ def print_sheet(table: Sheet) -> None:
     is_terminal = sys.stdout.isatty()
     width = None if is_terminal else _WIDE
     # rich must not write to the stream: `printing` does.
-    kept = io.StringIO()
-    console = Console(file=kept, force_terminal=is_terminal, width=width, highlight=False)
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=is_terminal, width=width, highlight=False)
     rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
-    most = console.width
-    widths, left_out = _widths(table, rows, most)
+    terminal_width = console.width
+    widths, left_out = _widths(table, rows, terminal_width)
     shown = [name in widths for name in table.columns]
     rows = [tuple(itertools.compress(row, shown)) for row in rows]
     if len(table.rows) > _MOST_RULED:
         _print_plain(table, rows)
     else:
         # Rows wider than the terminal overflow it: rich would cut them.
-        console.width = max(most, sum(widths.values()) + _ruled_width(len(widths)))
+        console.width = max(terminal_width, sum(widths.values()) + _ruled_width(len(widths)))
         console.print(_ruled(table, rows, widths))
     if left_out:
-        console.width = max(most, _LEAST_NAME)
+        console.width = max(terminal_width, _LEAST_NAME)
         console.print(
-            f"  left out, as {most} columns have no room: {', '.join(left_out)} "
+            f"  left out, as {terminal_width} columns have no room: {', '.join(left_out)} "
             "(a wider terminal, a pipe or --json has all)",
             markup=False,
         )
-    lines = (line.rstrip() for line in kept.getvalue().splitlines())
+    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
     print_text("".join(f"{line}\n" for line in lines), sys.stdout)
 
 
 def _widths(
-    table: Sheet, rows: Sequence[tuple[str, ...]], most: int
+    table: Sheet, rows: Sequence[tuple[str, ...]], terminal_width: int
 ) -> tuple[dict[str, int], list[str]]:
     """Return the widths of the shown columns, and the columns that are left out."""
     from rich.cells import cell_len
@@ -91,15 +91,15 @@ def _widths(
     for name in _NAMES & widths.keys():
         widths[name] = min(widest[name], _LEAST_NAME)
     for name in _TEXTS & widths.keys():
-        widths[name] = max(cell_len(word) for cell in columns[name] for word in cell.split())
+        widths[name] = max(cell_len(part) for cell in columns[name] for part in cell.split())
     left_out = []
     for name in table.less_needed:
-        if sum(widths.values()) + _ruled_width(len(widths)) <= most:
+        if sum(widths.values()) + _ruled_width(len(widths)) <= terminal_width:
             break
         if name in widths:
             left_out.append(name)
             del widths[name]
-    room = most - sum(widths.values()) - _ruled_width(len(widths))
+    room = terminal_width - sum(widths.values()) - _ruled_width(len(widths))
     folded = sorted(widths, key=lambda name: widest[name] - widths[name])
     for count, name in zip(range(len(folded), 0, -1), folded, strict=True):
         more = max(0, min(widest[name] - widths[name], room // count))
@@ -119,9 +119,9 @@ def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]
     from rich.text import Text
 
     title = Text(printable(table.title))  # rich would parse a string as markup
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    ruled = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name, width in widths.items():
-        made.add_column(
+        ruled.add_column(
             name,
             justify="right" if name in table.numbers else "left",
             style="cyan" if name == "target ID" else None,
@@ -129,8 +129,8 @@ def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]
             overflow="fold",
         )
     for row in rows[1:]:
-        made.add_row(*map(Text, row))
-    return made
+        ruled.add_row(*map(Text, row))
+    return ruled
 
 
 def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:

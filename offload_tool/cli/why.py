@@ -75,7 +75,7 @@ def _explanation(name: str, path: Path) -> Iterator[str]:
     else:
         yield f"{name}: stale: {judgement.reason}"
     yield f"  compiled because: {record.why or 'it was not recorded'}"
-    yield from _made_of(record)
+    yield from _named_inputs(record)
 
 
 def _folder_of(record: PassRecord, path: Path) -> Path:
@@ -94,7 +94,7 @@ def _key_now(record: PassRecord, prints: Fingerprints) -> dict[str, str]:
     }
 
 
-def _made_of(record: PassRecord) -> Iterator[str]:
+def _named_inputs(record: PassRecord) -> Iterator[str]:
     from offload_tool.manifest.include_search import is_outside
 
     own = [name for name in record.inputs if not is_outside(name)]

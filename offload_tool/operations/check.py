@@ -128,17 +128,17 @@ class _Library:
         """Yield the faults under all rules that apply to the library."""
         yield from self.faulty
         for container in self.containers.values():
-            yield from _hidden(container)
+            yield from _hidden_kernels(container)
         for rule in self.rules:
             for device in rule.targets:
-                yield from self._without(device)
+                yield from self._lacking_image(device)
             for container in self.containers.values():
-                yield from _different(container, rule) if rule.same_kernels else ()
-                yield from _spilling(container, rule) if rule.no_spills else ()
+                yield from _different_kernels(container, rule) if rule.same_kernels else ()
+                yield from _spilling_kernels(container, rule) if rule.no_spills else ()
             if rule.max_size is not None and self.size > rule.max_size:
                 yield f"device images take {self.size:,} bytes, more than {rule.max_size:,}"
 
-    def tell(self, note: _Note) -> None:
+    def note_unchecked(self, note: _Note) -> None:
         """Report what was not checked."""
         if not self.rules:
             note(f"'{self.label}': no rule is about it")
@@ -159,7 +159,7 @@ class _Library:
         """Whether it is an archive whose missing targets are faults of its host programs."""
         return all(container.is_apart for container in self.containers.values())
 
-    def _without(self, device: Device) -> Iterator[str]:
+    def _lacking_image(self, device: Device) -> Iterator[str]:
         apart = any(found.is_apart for found in self.containers.values())
         every = [
             found for found in self.containers.values() if found.targets and not found.is_apart
@@ -209,18 +209,18 @@ def check_libraries(
                 codes.append(library)
             elif alone is not None:
                 alone = [*alone, library] if library.is_apart else None
-            library.tell(note)
+            library.note_unchecked(note)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
             yield Fault(path, "there are no device images")
-    yield from _together(", ".join(given), codes, "code objects")
+    yield from _check_together(", ".join(given), codes, "code objects")
     if alone:
         if any(rule.targets for library in alone for rule in library.rules):
             note(
                 f"'{', '.join(given)}': {len(alone):,} kpack archives and no program that looks "
                 "for them; whether each program gets its code was not judged"
             )
-        yield from _together(", ".join(given), alone, "kpack archives")
+        yield from _check_together(", ".join(given), alone, "kpack archives")
     for at, rule in enumerate(rules):
         if at not in used:
             yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
@@ -260,7 +260,7 @@ def _libraries(
         yield library
 
 
-def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
+def _check_together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
     """Check single-target files: one of them must have code for each device."""
     devices = {rule.paths: rule.targets for library in files for rule in library.rules}
     for paths, targets in devices.items():
@@ -294,7 +294,7 @@ def _loaded_as(entry: BundleEntryID) -> tuple[str, str]:
     return kind, entry.target_id
 
 
-def _hidden(container: _Container) -> Iterator[str]:
+def _hidden_kernels(container: _Container) -> Iterator[str]:
     seen: dict[tuple[str, str], set[str]] = defaultdict(set)
     for at, kernels in container.kernels.items():
         entry, _ = container.entries[at]
@@ -308,9 +308,9 @@ def _hidden(container: _Container) -> Iterator[str]:
             )
 
 
-def _different(container: _Container, rule: Rule) -> Iterator[str]:
+def _different_kernels(container: _Container, rule: Rule) -> Iterator[str]:
     compared: dict[str, set[str]] = defaultdict(set)
-    for target, kernels in _judged(container, rule):
+    for target, kernels in _ruled_images(container, rule):
         compared[target] |= {kernel.name for kernel in kernels}
     every = set().union(*compared.values())
     for target, names in compared.items():
@@ -318,15 +318,15 @@ def _different(container: _Container, rule: Rule) -> Iterator[str]:
             yield f"{container.name}: {target} has no {_listed(lacking)}, which another target has"
 
 
-def _spilling(container: _Container, rule: Rule) -> Iterator[str]:
-    for target, kernels in _judged(container, rule):
+def _spilling_kernels(container: _Container, rule: Rule) -> Iterator[str]:
+    for target, kernels in _ruled_images(container, rule):
         for kernel in kernels:
             counts = {"VGPRs": kernel.vgpr_spills or 0, "SGPRs": kernel.sgpr_spills or 0}
             if spilled := " and ".join(f"{n:,} {what}" for what, n in counts.items() if n):
                 yield f"{container.name}: {target} spills {spilled} in kernel '{kernel.name}'"
 
 
-def _judged(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
+def _ruled_images(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
     """Yield the target and the kernels of each image that a rule applies to."""
     served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
     for at, kernels in container.kernels.items():

@@ -30,7 +30,7 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import new_folder
-from offload_tool.operations.match import Asked, Device, Load
+from offload_tool.operations.match import Device, Load, RequestedDevices
 from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -84,13 +84,13 @@ def extract_device_images(
     :raises UnsupportedError: the format is not supported, or an image cannot be unpacked.
     :raises FileError: a file cannot be read or written.
     """
-    asked = Asked(devices)
+    requested = RequestedDevices(devices)
     names: set[str] = set()
     written: list[ExtractedImage] = []
     unreadable: Counter[tuple[str, str]] = Counter()  # by file and ID
     with new_folder(directory, keep_equal=keep_equal) as folder:
         for found in find_containers(path, skipped=skipped):
-            loads = _loads(found, asked)
+            loads = _loads(found, requested)
             for image in found.images:
                 if image.id not in loads:
                     continue
@@ -101,11 +101,11 @@ def extract_device_images(
                 with folder.file(name) as out:
                     image.content.write_to(out)
                     size = out.position
-                place = (found.path, found.member, found.index, image.id)
+                location = (found.path, found.member, found.index, image.id)
                 written.append(
-                    ExtractedImage(folder.path / name, *place, size, tuple(loads[image.id]))
+                    ExtractedImage(folder.path / name, *location, size, tuple(loads[image.id]))
                 )
-        asked.check(path)
+        requested.check(path)
         for (label, image_id), count in unreadable.items():
             message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
             error = UnsupportedError(message + "known; 'list' names their places", path=label)
@@ -115,12 +115,12 @@ def extract_device_images(
         return written
 
 
-def _loads(found: FoundContainer, asked: Asked) -> dict[str, list[tuple[str, Load]]]:
+def _loads(found: FoundContainer, requested: RequestedDevices) -> dict[str, list[tuple[str, Load]]]:
     """Return the wanted images by their IDs, each with the devices that load it."""
-    if not asked.devices:
+    if not requested.devices:
         return {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
     loads: dict[str, list[tuple[str, Load]]] = {}
-    for _, (device, load) in asked.loads(found.images):
+    for _, (device, load) in requested.loads(found.images):
         loads.setdefault(load.id, []).append((device, load))
     return loads
 

@@ -19,7 +19,7 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import running
-from offload_tool.operations.match import Asked, Device, Load
+from offload_tool.operations.match import Device, Load, RequestedDevices
 from offload_tool.util.frozen import frozen, replaced
 
 
@@ -128,10 +128,10 @@ def listed_images(
 
     An image's source can be read until the next image is requested.
     """
-    asked = Asked(devices)
+    requested = RequestedDevices(devices)
     for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
         loads: dict[int, list[tuple[str, Load]]] = {}
-        for index, load in asked.loads(found.images):
+        for index, load in requested.loads(found.images):
             loads.setdefault(index, []).append(load)
         if strays is not None:
             for fault in found.faults:
@@ -141,7 +141,7 @@ def listed_images(
                 yield image, source, found
             elif index in loads:
                 yield replaced(image, loads=tuple(loads[index])), source, found
-    asked.check(path)
+    requested.check(path)
 
 
 def _listed(found: FoundContainer) -> Iterator[DeviceImage]:

@@ -67,7 +67,7 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.match import Asked, Device, Load, candidates_of, may_load
+from offload_tool.operations.match import Device, Load, RequestedDevices, candidates_of, may_load
 from offload_tool.operations.package import plan_images
 from offload_tool.operations.tree import (
     FileTree,
@@ -138,7 +138,7 @@ def thin_file(
         with rewritten(path, output, spool, keep_equal=keep_equal) as writer:
             thinner.in_tree = not isinstance(writer.tree, FileTree)
             writer.rewrite(thinner.plan)
-            thinner.asked.check(path)
+            thinner.requested.check(path)
         loads, untouched = tuple(thinner.loads), tuple(thinner.untouched.items())
         sizes, images = (writer.tree.size, writer.size), (thinner.kept, thinner.removed)
         return ThinReport(*sizes, *images, loads, untouched, tuple(thinner.left_out))
@@ -151,7 +151,7 @@ class _Thinner:
         self, keep: Sequence[Device], spool: Spool, stack: ExitStack, *, keep_ptx: bool
     ) -> None:
         self.in_tree = False
-        self.asked = Asked(keep)
+        self.requested = RequestedDevices(keep)
         self.keep_ptx = keep_ptx
         self.spool = spool
         self.stack = stack
@@ -186,7 +186,7 @@ class _Thinner:
 
     # -- what stays ------------------------------------------------------------------
 
-    def _stay(self, found: FoundContainer, why: str) -> None:
+    def _keep_all(self, found: FoundContainer, why: str) -> None:
         """Keep all images of a container in a tree; reject a single file with images to remove."""
         if self._kept(found, whole=self.in_tree) is not None:
             raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
@@ -195,8 +195,8 @@ class _Thinner:
         """Return the indexes of the kept images; None if all are kept, as with `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
-        self.loads.update(dict.fromkeys(load for _, load in self.asked.loads(found.images)))
-        for device in self.asked.devices:
+        self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found.images)))
+        for device in self.requested.devices:
             kept |= may_load(candidates_of(found.images), device)
         is_cuda = found.container is FileFormat.CUDA_FATBIN
         if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
@@ -214,8 +214,8 @@ class _Thinner:
     def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
         """Add images for no specific device, and those that share an entry with a kept one."""
         images = found.images
-        goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
-        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
+        removable = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
+        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in removable}
         entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
         return kept | {at for at, i in enumerate(images) if _cuda_entry(i) in entries}
 
@@ -382,7 +382,7 @@ class _Thinner:
                 plan = self._thin_whole(source, found)
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY:
-                self._stay(found, f"LLVM reads no zeros between images in {found.section}")
+                self._keep_all(found, f"LLVM reads no zeros between images in {found.section}")
                 continue
             new = self._thin(source, found, limit=found.size)
             if new is None:
@@ -409,7 +409,7 @@ class _Thinner:
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != ET_REL:
                 why = f"a linked program has pointers to the images in {found.section}; "
-                self._stay(found, f"{why}link it again for fewer targets")
+                self._keep_all(found, f"{why}link it again for fewer targets")
                 continue
             new = self._thin(source, found, limit=found.size)
             if (

@@ -185,7 +185,7 @@ class _Walk:
         """One archive for each target."""
         self.ids: tuple[str, ...] = ()
         """IDs of the last opened bundle that is uncompressed in the archive."""
-        self.alike: AlikeMembers | None = None
+        self.similar: SimilarMembers | None = None
         """Reads further members with the same IDs."""
         self.forgotten = 0
         """Offset up to which the archive's pages were released, in bytes."""
@@ -217,17 +217,17 @@ class _Walk:
                     service = self.services.get(entry.id) or self._serve(member, entry)
                     if service.targets:
                         self._add(member, entry, service)
-                self._learn(member, bundle)
+                self._start_fast_path(member, bundle)
         return self.archives
 
-    def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
+    def _start_fast_path(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
         """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
         is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
         if member.path is None and is_plain and ids != self.ids:
             self.ids = ids
             entries = [(name, self.services[name]) for name in ids]
-            self.alike = AlikeMembers(self.source, entries, self.archives, self._warn)
+            self.similar = SimilarMembers(self.source, entries, self.archives, self._warn)
 
     @contextmanager
     def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
@@ -249,7 +249,7 @@ class _Walk:
             self._check_name(member)
             yield member
             self._forget(reader.position)
-            while at_once and self.alike is not None and (count := self.alike.take(reader)):
+            while at_once and self.similar is not None and (count := self.similar.take(reader)):
                 self.budget.member(self.source.path, count)
                 self._forget(reader.position)
 
@@ -399,7 +399,7 @@ class Service:
         return name.replace(b":", b"_")
 
 
-class AlikeMembers:
+class SimilarMembers:
     """Fast path for members of the archive `source` that have the layout of the last one.
 
     `entries` are the IDs of their bundles' entries, in order, with the services of these. New
@@ -438,7 +438,7 @@ class AlikeMembers:
                 break
             reasons: list[tuple[bytes, str]] = []
             try:
-                made = self._made_of(data, name, rows, reasons)
+                made = self._new_members(data, name, rows, reasons)
             except FormatError:  # opening the member reports it
                 break
             for new, reason in reasons:
@@ -451,7 +451,7 @@ class AlikeMembers:
         reader.pass_by(count, position)
         return count
 
-    def _made_of(
+    def _new_members(
         self,
         data: memoryview,
         name: bytes,
@@ -471,8 +471,8 @@ class AlikeMembers:
             symbols = None
             if size and data[offset] in OBJECTS_BEGIN:
                 content = data[offset : offset + size]
-                said: list[str] = []
-                symbols = member_symbols(content, warn=said.append)
-                reasons += [(new, reason) for reason in said]
+                failures: list[str] = []
+                symbols = member_symbols(content, warn=failures.append)
+                reasons += [(new, reason) for reason in failures]
             made.append((archives, new, offset, size, symbols))
         return made

@@ -175,7 +175,7 @@ def _changes(content: Content) -> str:
     if content.changes is None:
         return ""
     before = "\n".join(map(text_of, content.before))
-    place = "" if not content.changes.kernels else '<div id="all-changes"></div>\n'
+    kernels = "" if not content.changes.kernels else '<div id="all-changes"></div>\n'
     title = "Compared by size alone, or not at all"
     return (
         '<section class="view" id="changes" aria-labelledby="changes-heading">\n'
@@ -183,7 +183,7 @@ def _changes(content: Content) -> str:
         f'<p class="inputs">Before: {before}</p>\n'
         f"{_notice(f'{title}: {len(content.uncompared):,}', content.uncompared)}"
         f"{change_tables(content.changes, content.names)}"
-        f"{place}</section>\n"
+        f"{kernels}</section>\n"
     )
 
 

@@ -71,14 +71,14 @@ def picture_summary(report: SizeReport) -> str:
 def picture_data(report: SizeReport, colors: dict[str, str]) -> str:
     """Return an element with the data of the picture."""
     cells = fold_smallest(report.cells, _TILES)
-    places = short_names({(cell.file, cell.member) for cell in cells})
+    names = short_names({(cell.file, cell.member) for cell in cells})
     files = short_names({(cell.file, None) for cell in cells})
     data = {
         "cells": [
             {
                 "file": printable(files[cell.file, None]),
-                "member": cell.member and printable(places[cell.file, cell.member]),
-                "place": printable(places[cell.file, cell.member]),
+                "member": cell.member and printable(names[cell.file, cell.member]),
+                "place": printable(names[cell.file, cell.member]),
                 "target": printable(cell.target),
                 "color": colors[cell.target],
                 "images": cell.images,

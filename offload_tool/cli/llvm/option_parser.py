@@ -95,7 +95,7 @@ class Values:
 
     def __init__(self) -> None:
         self.positionals: list[str] = []
-        self.given: dict[str, list[Value]] = {}
+        self.by_name: dict[str, list[Value]] = {}
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return the value of a flag, or `default` if it was not given."""
@@ -114,10 +114,10 @@ class Values:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the elements of a list; none if it was not given."""
-        return tuple(value for value in self.given.get(name, ()) if isinstance(value, str))
+        return tuple(value for value in self.by_name.get(name, ()) if isinstance(value, str))
 
     def _last(self, name: str) -> Value | None:
-        values = self.given.get(name)
+        values = self.by_name.get(name)
         return values[-1] if values else None
 
 
@@ -304,7 +304,7 @@ class _CommandLineParser:
             if given is None:
                 self._wrong(option, "requires a value!")
                 return
-        values = self.values.given.setdefault(option.name, [])
+        values = self.values.by_name.setdefault(option.name, [])
         try:
             values += _converted(option, given or "")
         except ValueError as error:
@@ -322,7 +322,7 @@ class _CommandLineParser:
             self._error("Too many positional arguments specified!")
             self.errors.append(f"Can specify at most {most} positional arguments: {see}")
         for option in self.command_line.options:
-            if option.required and option.name not in self.values.given:
+            if option.required and option.name not in self.values.by_name:
                 self._wrong(option, "must be specified at least once!")
 
     def _nearest(self, argument: str) -> str:
@@ -390,7 +390,7 @@ def _dashed(name: str) -> str:
 
 
 def _distance(name: str, arg: str) -> int:
-    """Return the edit distance in bytes between `word` and `name`."""
+    """Return the edit distance in bytes between `arg` and `name`."""
     row = list(range(len(name) + 1))
     for above, byte in enumerate(os.fsencode(arg)):
         corner, row[0] = above, above + 1

@@ -127,7 +127,7 @@ def _run(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
         generation=generation,
         keep_equal=keep_equal,
         warn=warn,
-        extracted=_say_extracted if generation == 23 else None,
+        extracted=_print_extracted if generation == 23 else None,
     )
 
 
@@ -155,7 +155,7 @@ def _described(error: OffloadError) -> str:
     return f"'{error.path}': {general}: offset {error.offset:#x}, {error.field}: {error.message}"
 
 
-def _say_extracted(name: str) -> None:
+def _print_extracted(name: str) -> None:
     print_lines([f"Extracted: {name}"], sys.stdout)
 
 
