@@ -72,7 +72,6 @@ Current supported types are:
   ast  - clang AST file"""
 
 _OPTIONS = (
-    Option("h", "flag", "Alias for -help", visibility="never"),
     Option(
         "###",
         "flag",

@@ -35,7 +35,6 @@ PACKAGER_COMMAND_LINE = CommandLine(
     category="llvm-offload-binary options",
     version="offload-tool packager 0.1.0 (behaves as llvm-offload-binary 22.1.8)",
     options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
         Option("archive", "flag", "Write extracted files to a static archive", bucket=209),
         Option(
             "image",

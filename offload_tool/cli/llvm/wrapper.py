@@ -51,7 +51,6 @@ def _command_line(
         category="llvm-offload-wrapper options",
         version=f"offload-tool wrapper 0.1.0 (behaves as llvm-offload-wrapper {version})",
         options=(
-            Option("h", "flag", "Alias for -help", visibility="never"),
             Option(
                 "kind",
                 "enum",
@@ -90,7 +89,6 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
     category="clang-offload-wrapper options",
     version="offload-tool wrapper 0.1.0 (behaves as clang-offload-wrapper 15.0.6)",
     options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
         Option(
             "add-omp-offload-notes",
             "flag",
