@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -161,7 +160,7 @@ def _print_images(
 def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
     several = len({(image.file, image.index) for image in images}) > 1
     locations = [_location(file, image) for image in images]
-    total = sum(image.stored_size for image in _device(images))
+    total = sum(image.stored_size for image in images if not image.is_host)
     columns = {
         "in": any(locations),
         "#": several,
@@ -189,16 +188,15 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
             "-" if image.offset is None else f"{image.offset:#x}",
             f"{image.size:,}",
             f"{image.stored_size:,}",
-            "" if image.kind == "host" else _share(image.stored_size, total),
+            "" if image.is_host else _share(image.stored_size, total),
             "; ".join(f"{device}: {load.rule}, {load.reason}" for device, load in image.loads),
         )
-        rows.append(tuple(itertools.compress(cells, columns.values())))
-    names = tuple(itertools.compress(columns, columns.values()))
-    return Sheet(file, names, rows, _NUMBERS, _LESS_NEEDED)
+        rows.append(cells)
+    sheet = Sheet(file, tuple(columns), rows, _NUMBERS, _LESS_NEEDED)
+    return sheet.showing(columns.values())
 
 
 def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
-    packed = _has_compressed(images)
     groups: dict[str, list[DeviceImage]] = {}
     for image in _counted(images):
         groups.setdefault(image.target_id or "-", []).append(image)
@@ -209,13 +207,14 @@ def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
             name,
             f"{len(groups[name]):,}",
             f"{sum(image.size for image in groups[name]):,}",
-            *([f"{stored[name]:,}"] if packed else []),
+            f"{stored[name]:,}",
             _share(stored[name], total),
         )
         for name in sorted(groups, key=lambda name: (-stored[name], name))
     ]
-    names = ["target ID", "images", "size (bytes)", *(["compressed"] if packed else []), "share"]
-    return Sheet("per target ID", tuple(names), rows, _NUMBERS, _LESS_NEEDED)
+    names = ("target ID", "images", "size (bytes)", "compressed", "share")
+    sheet = Sheet("per target ID", names, rows, _NUMBERS, _LESS_NEEDED)
+    return sheet.showing(name != "compressed" or _has_compressed(images) for name in names)
 
 
 def _summary(images: Sequence[DeviceImage]) -> str:
@@ -227,14 +226,10 @@ def _summary(images: Sequence[DeviceImage]) -> str:
     return text
 
 
-def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
-    return [image for image in images if image.kind != "host"]
-
-
 def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
     from offload_tool.operations.list_images import counted
 
-    return _device(counted(images))
+    return [image for image in counted(images) if not image.is_host]
 
 
 def _has_compressed(images: Sequence[DeviceImage]) -> bool:
@@ -295,11 +290,8 @@ def _kernel_table(
     # Leave out columns without values, and location columns with one value.
     is_shown = [len({row[at] for row in rows} | {""}) > 1 for at in range(len(columns))]
     is_shown[1] = len({(found.image.file, found.image.index) for found in images}) > 1
-    shown = [tuple(itertools.compress(row, is_shown)) for row in rows]
     numbers = frozenset(("#", *COLUMNS, WAVES))
-    return Sheet(
-        file, tuple(itertools.compress(columns, is_shown)), shown, numbers, KERNELS_LESS_NEEDED
-    )
+    return Sheet(file, columns, rows, numbers, KERNELS_LESS_NEEDED).showing(is_shown)
 
 
 def _kernel_summary(images: Sequence[ImageKernels]) -> str:

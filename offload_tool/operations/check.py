@@ -16,7 +16,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
@@ -199,6 +199,7 @@ def check_libraries(
     alone: list[_Library] | None = []  # kpack archives, while nothing else was found
     codes: list[_Library] = []
     given = [str(path) for path in paths]
+    label = ", ".join(given)
     files = [path for path in given if not os.path.isdir(path)]
     for path in given:
         empty = True
@@ -213,17 +214,17 @@ def check_libraries(
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
             yield Fault(path, "there are no device images")
-    yield from _check_together(", ".join(given), codes, "code objects")
+    yield from _check_together(label, codes, "code objects")
     if alone:
         if any(rule.targets for library in alone for rule in library.rules):
             note(
-                f"'{', '.join(given)}': {len(alone):,} kpack archives and no program that looks "
-                "for them; whether each program gets its code was not judged"
+                f"'{label}': {len(alone):,} kpack archives and no program that looks for them; "
+                "whether each program gets its code was not judged"
             )
-        yield from _check_together(", ".join(given), alone, "kpack archives")
+        yield from _check_together(label, alone, "kpack archives")
     for at, rule in enumerate(rules):
         if at not in used:
-            yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
+            yield Fault(label, f"there is no library {' or '.join(rule.paths)}")
 
 
 def _libraries(
@@ -238,25 +239,20 @@ def _libraries(
 
     Add the numbers of its rules to `used`.
     """
-    library: _Library | None = None
-    for found in find_containers(path, skipped=skipped, markers=True, overlay=others):
-        label = _label_of(found)
-        if library is None or library.label != label:
-            if library is not None:
-                yield library
-            # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
-            is_folder = found.path != path
-            file = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)
-            name = file + label.removeprefix(found.path)
-            numbers = [
-                at
-                for at, rule in enumerate(rules)
-                if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.paths)
-            ]
-            used.update(numbers)
-            library = _Library(label, label == path, [rules[at] for at in numbers])
-        library.add(found, skipped, note)
-    if library is not None:
+    containers = find_containers(path, skipped=skipped, markers=True, overlay=others)
+    for (file, label), group in groupby(containers, lambda found: (found.path, _label_of(found))):
+        # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
+        inner = os.path.basename(path) if file == path else os.path.relpath(file, path)
+        name = inner + label.removeprefix(file)
+        numbers = [
+            at
+            for at, rule in enumerate(rules)
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.paths)
+        ]
+        used.update(numbers)
+        library = _Library(label, label == path, [rules[at] for at in numbers])
+        for found in group:
+            library.add(found, skipped, note)
         yield library
 
 
