@@ -51,10 +51,8 @@ def run_compile(tool: str, args: Sequence[str], environ: Mapping[str, str]) -> i
             return _link(options, args[split + 1 :], environ)
         return _compile(options, args[split + 1 :], environ)
     except OffloadError as error:
-        status = _WRONG_USAGE if isinstance(error, UsageError) else 1
-        message = str(error)
-    print_lines([f"{tool}: error: {message}"])
-    return status
+        print_lines([f"{tool}: error: {error}"])
+        return _WRONG_USAGE if isinstance(error, UsageError) else 1
 
 
 def compile_parser(tool: str) -> argparse.ArgumentParser:
@@ -168,6 +166,7 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
 
 
 def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Accelerator | None:
+    """Return the function that makes a pass use ``--pch``; call `_choose_runner` first."""
     if options.pch is None:
         return None
     from offload_tool.pch.compile_command import PassWithPch
@@ -255,7 +254,7 @@ def _choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | N
     :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
     :raises CompilerError: the folder is for another compiler, or its engine does not start.
     """
-    launcher, folder = _engine(environ, "OFFLOAD_DIST")
+    launcher, folder = _engine(environ)
     if launcher:
         return _with_launcher(launcher, environ, is_device=wanted.stage == "device")
     if folder and wanted.stage == "device" and wanted.kind == "hip":
@@ -310,11 +309,11 @@ def _finish(finished: Finished, message: str) -> int:
     return finished.status
 
 
-def _engine(environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
-    """Return the launcher, and the value of the variable `folder`: see `choose_engine`."""
-    given = [environ.get(name, "") for name in ("OFFLOAD_LAUNCHER", folder)]
-    if not any(given):  # the usual case
+def _engine(environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the launcher, and the folder for distribution: see `choose_engine`."""
+    launcher, folder = environ.get("OFFLOAD_LAUNCHER", ""), environ.get("OFFLOAD_DIST", "")
+    if not launcher and not folder:  # the usual case
         return [], ""
     from offload_tool.sccache_dist.fallback import choose_engine
 
-    return choose_engine(*given)
+    return choose_engine(launcher, folder)

@@ -322,7 +322,7 @@ class _Joining:
 
     def wheels(self, writer: WheelWriter, parts: Sequence[StrPath]) -> None:
         """Write the wheel of a host, merged with the wheels of its code."""
-        host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name), None, ())
+        host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name))
         names = self._take_archives(writer.tree)
         bundles = _EXTRA.findall(host.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
         prefixes = {}
@@ -330,7 +330,7 @@ class _Joining:
         for part in parts:
             tree = self.stack.enter_context(WheelTree(part))
             name = WheelName.parse(Path(part).name)
-            device = DeviceWheels(tree, name, None, ())
+            device = DeviceWheels(tree, name)
             wanted = header(device.metadata, "Requires-Dist", path=device.label)
             bundle = next((b for b in bundles if device.name.endswith(f"-{b}")), None)
             if bundle is None or wanted != f"{host.name} == {host.version}":

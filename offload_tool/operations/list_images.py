@@ -7,7 +7,7 @@ stays valid while it is referenced, so a program that keeps many views also keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from offload_tool.containers.file_format import FileFormat
@@ -20,7 +20,7 @@ from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import running
 from offload_tool.operations.match import Device, Load, RequestedDevices
-from offload_tool.util.frozen import frozen, replaced
+from offload_tool.util.frozen import frozen
 
 
 @frozen
@@ -136,15 +136,16 @@ def listed_images(
         if strays is not None:
             for fault in found.faults:
                 strays(f"'{found.label}': {fault}")
-        for index, (image, source) in enumerate(zip(_listed(found), found.images, strict=True)):
-            if not devices:
+        for image, source in zip(_listed(found, loads), found.images, strict=True):
+            if not devices or image.loads:
                 yield image, source, found
-            elif index in loads:
-                yield replaced(image, loads=tuple(loads[index])), source, found
     requested.check(path)
 
 
-def _listed(found: FoundContainer) -> Iterator[DeviceImage]:
+def _listed(
+    found: FoundContainer, loads: Mapping[int, Sequence[tuple[str, Load]]]
+) -> Iterator[DeviceImage]:
+    """Yield the images of a container; `loads` has the devices of each, by its index."""
     stored = _stored_sizes(found)
     for index, (image, stored_size) in enumerate(zip(found.images, stored, strict=True)):
         processor = find_processor(image.target_id.partition(":")[0])
@@ -166,6 +167,7 @@ def _listed(found: FoundContainer) -> Iterator[DeviceImage]:
             section=found.section,
             image_kind=image.image_kind,
             covers=processor.covers if processor else (),
+            loads=tuple(loads.get(index, ())),
         )
 
 

@@ -139,9 +139,15 @@ def thin_file(
             thinner.in_tree = not isinstance(writer.tree, FileTree)
             writer.rewrite(thinner.plan)
             thinner.requested.check(path)
-        loads, untouched = tuple(thinner.loads), tuple(thinner.untouched.items())
-        sizes, images = (writer.tree.size, writer.size), (thinner.kept, thinner.removed)
-        return ThinReport(*sizes, *images, loads, untouched, tuple(thinner.left_out))
+        return ThinReport(
+            size_before=writer.tree.size,
+            size_after=writer.size,
+            kept=thinner.kept,
+            removed=thinner.removed,
+            loads=tuple(thinner.loads),
+            untouched=tuple(thinner.untouched.items()),
+            left_out=tuple(thinner.left_out),
+        )
 
 
 class _Thinner:
