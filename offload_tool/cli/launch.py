@@ -31,7 +31,9 @@ def launch(args: Sequence[str], environ: Mapping[str, str]) -> int:
         print_text(launch_parser(_TOOL).format_help(), sys.stdout)
         return 0
     if not args or args[0].startswith("-"):
-        _print_line(_USAGE)
+        from offload_tool.cli.printing import print_lines
+
+        print_lines([_USAGE])
         return _WRONG_USAGE
     if environ.get(_CACHE):
         _print(f"error: {_CACHE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
@@ -105,13 +107,9 @@ def _print_decision(environ: Mapping[str, str], text: str) -> None:
 
 
 def _print(text: str) -> None:
-    _print_line(f"{_TOOL}: {text}")
-
-
-def _print_line(text: str) -> None:
     from offload_tool.cli.printing import print_lines
 
-    print_lines([text])
+    print_lines([f"{_TOOL}: {text}"])
 
 
 def launch_parser(tool: str) -> argparse.ArgumentParser:

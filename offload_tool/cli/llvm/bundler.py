@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Option,
-    Values,
     help_text,
     parse,
     run_drop_in,
@@ -149,8 +148,7 @@ def run_bundler(
     """
 
     def run() -> None:
-        values = parse(tool, BUNDLER_COMMAND_LINE, arguments)
-        _Bundler(tool, values, environ, keep_equal=keep_equal).run()
+        _Bundler(tool, arguments, environ, keep_equal=keep_equal).run()
 
     return run_drop_in(tool, run)
 
@@ -159,16 +157,11 @@ class _Bundler:
     """One run, with the options after the environment was applied."""
 
     def __init__(
-        self,
-        tool: str,
-        values: Values,
-        environ: Mapping[str, str],
-        *,
-        keep_equal: bool,
+        self, tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool
     ) -> None:
         self.tool = tool
         self.keep_equal = keep_equal
-        self.values = values
+        self.values = values = parse(tool, BUNDLER_COMMAND_LINE, arguments)
         self.type = values.text("type") or ""
         self.targets = values.texts("targets")
         self.unbundle = values.flag("unbundle")
