@@ -18,7 +18,7 @@ from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 if TYPE_CHECKING:
     from offload_tool.passes.compile_pass import Stage
     from offload_tool.run.pass_command import WantedPass
-    from offload_tool.run.run_pass import Accelerator, Outputs, Runner
+    from offload_tool.run.run_pass import Accelerator, Runner
     from offload_tool.sccache_dist.fallback import Finished
 
 _WRONG_USAGE = 2
@@ -152,7 +152,10 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
     wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
     outputs = Outputs(options.output, options.depfile, options.stamp)
     if options.emit_pch:
-        return _emit_pch(options, wanted, outputs, flags, environ)
+        from offload_tool.pch.compile_command import emit_pch
+
+        _refuse(options, ("pch", "host_ir"), "--emit-pch")
+        return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_print_message)
     return run_pass(
         wanted,
         source,
@@ -176,20 +179,6 @@ def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Acc
 
 def _print_message(text: str) -> None:
     print_lines([f"offload-tool compile: {text}"])
-
-
-def _emit_pch(
-    options: argparse.Namespace,
-    wanted: WantedPass,
-    outputs: Outputs,
-    flags: Sequence[str],
-    environ: Mapping[str, str],
-) -> int:
-    from offload_tool.pch.compile_command import emit_pch
-
-    _refuse(options, ("pch", "host_ir"), "--emit-pch")
-    (source,) = options.sources
-    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_print_message)
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> None:
