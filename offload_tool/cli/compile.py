@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from offload_tool.cli.printing import pass_on, print_lines
+from offload_tool.cli.printing import print_bytes, print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
@@ -292,7 +292,7 @@ def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:
 
 
 def _finish(finished: Finished, message: str) -> int:
-    pass_on(finished.output)
+    print_bytes(finished.output)
     if message:
         print_lines([message])
     return finished.status

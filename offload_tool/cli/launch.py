@@ -1,4 +1,4 @@
-"""``offload-tool launch COMPILER ARGS...``: a compiler launcher that runs a compile's passes apart.
+"""``offload-tool launch COMPILER ARGS...``: a compiler launcher that runs each pass of a compile.
 
 Most commands of a build have nothing to split: `passthrough` detects these before other modules
 are imported, and the compiler replaces this process.
@@ -52,7 +52,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
     def run() -> int:
         nonlocal passed
-        from offload_tool.cli.printing import pass_on
+        from offload_tool.cli.printing import print_bytes
         from offload_tool.errors import OffloadError
 
         try:
@@ -71,8 +71,8 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
             passed = "of a mistake in here"
             return 0
         if stdout:
-            pass_on(stdout, sys.stdout)
-        pass_on(stderr)
+            print_bytes(stdout, sys.stdout)
+        print_bytes(stderr)
         return status
 
     status = guarded(run)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.kernel_table import WAVES_PER_SIMD
-from offload_tool.report.html import plain_table, plural, text_of
+from offload_tool.report.html import escaped, plain_table, plural
 from offload_tool.report.kernels import TITLES, Strings, one_or_all, shown_name
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
     """Return the table of targets, and the first kernel rows for readers without scripts."""
     if found.is_equal:
         return "<p>Nothing changed.</p>\n"
-    parts = [f"<p>{_counted(found.targets, 'target')} {_counted(found.kernels, 'kernel')}</p>\n"]
+    parts = [f"<p>{_counts(found.targets, 'target')} {_counts(found.kernels, 'kernel')}</p>\n"]
     if found.targets:
         parts.append(_targets(found.targets))
     if found.kernels:
@@ -72,11 +72,11 @@ def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
     return "".join(parts)
 
 
-def _counted(rows: Sequence[TargetChange | KernelChange], noun: str) -> str:
+def _counts(rows: Sequence[TargetChange | KernelChange], noun: str) -> str:
     counts = Counter(row.change for row in rows)
     parts = [f"{counts[change]:,} {change}" for change in ("added", "removed", "changed")]
     size = sum(row.grown for row in rows)
-    return text_of(f"{noun.capitalize()}s: {', '.join(parts)}, {size:+,} bytes.")
+    return escaped(f"{noun.capitalize()}s: {', '.join(parts)}, {size:+,} bytes.")
 
 
 def _targets(rows: Sequence[TargetChange]) -> str:

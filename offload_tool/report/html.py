@@ -1,4 +1,4 @@
-"""HTML helpers. All foreign text goes through `text_of`, all data through `data_script`."""
+"""HTML helpers. All foreign text goes through `escaped`, all data through `data_script`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.resources import files
 from offload_tool.util.escape import printable
 
 
-def part(name: str) -> str:
+def package_text(name: str) -> str:
     """Return the text of a file in this package."""
     return (files(__package__) / name).read_text(encoding="utf-8")
 
@@ -33,7 +33,7 @@ def data_script(name: str, data: object) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
-def text_of(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape `text` for HTML; unprintable characters become Python escapes."""
     return escape(printable(text))
 
@@ -80,7 +80,7 @@ def head_cells(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
     for title, kind in columns:
         order = ' aria-sort="descending"' if title == descending else ""
         css_class = as_class(kind.replace("signed", "number"))
-        cells.append(f'<th scope="col"{css_class}{order}>{text_of(title)}</th>')
+        cells.append(f'<th scope="col"{css_class}{order}>{escaped(title)}</th>')
     return "".join(cells)
 
 
@@ -94,7 +94,7 @@ def row_cells(
             cells.append(number_cell(value, "+," if kind == "signed" else ","))
             continue
         tag, scope, before = ("th", ' scope="row"', mark) if position == 0 else ("td", "", "")
-        shown = breakable(text_of(str(value or "")))
+        shown = breakable(escaped(str(value or "")))
         cells.append(f"<{tag}{scope}{as_class(kind)}>{before}{shown}</{tag}>")
     return "".join(cells)
 
@@ -120,9 +120,9 @@ def framed_table(
     """Return a section with a table; `level` is the heading's, the last three are HTML."""
     return (
         "<section>\n"
-        f'<h{level} id="{name}-title">{text_of(title)}</h{level}>\n'
+        f'<h{level} id="{name}-title">{escaped(title)}</h{level}>\n'
         f'<div class="scroll" role="region" aria-labelledby="{name}-title" tabindex="0">\n'
-        f'<table class="static" id="{name}">\n<caption>{text_of(caption)}</caption>\n'
+        f'<table class="static" id="{name}">\n<caption>{escaped(caption)}</caption>\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(rows)}</tbody>\n"
         f"{foot}</table>\n</div>\n</section>\n"
     )

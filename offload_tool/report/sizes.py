@@ -10,6 +10,7 @@ from typing import NamedTuple
 from offload_tool.operations.size_report import SizeReport, SizeRow, fold_smallest
 from offload_tool.report.html import (
     data_script,
+    escaped,
     framed_table,
     head_cells,
     number_cell,
@@ -17,7 +18,6 @@ from offload_tool.report.html import (
     plural,
     readable,
     row_cells,
-    text_of,
 )
 from offload_tool.util.escape import printable
 
@@ -63,7 +63,7 @@ def picture_summary(report: SizeReport) -> str:
     largest = ", ".join(
         f"{row.target} {percent(row.size, report.size)}" for row in report.targets[:3]
     )
-    return text_of(
+    return escaped(
         f"Treemap of {plural(report.images, 'device image')}, {readable(report.size)} in all. "
         f"Largest target IDs: {largest}."
     )
