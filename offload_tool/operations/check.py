@@ -76,7 +76,7 @@ class _Container:
     """See `candidates_of`."""
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; images that list no kernels are absent."""
-    is_apart: bool = False
+    is_single_target: bool = False
     """Whether it is a single-target file; missing targets are then faults of its host programs."""
     is_code: bool = False
     """Whether it is a code object without a container."""
@@ -108,7 +108,7 @@ class _Library:
         container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
         container.is_code = found.container is FileFormat.CODE_OBJECT
         is_archive = found.container is FileFormat.KPACK
-        container.is_apart = (container.is_code or is_archive) and not self.is_given
+        container.is_single_target = (container.is_code or is_archive) and not self.is_given
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
@@ -152,20 +152,24 @@ class _Library:
     @property
     def is_code(self) -> bool:
         """Whether it is a code object of a folder, zip file or archive."""
-        return self.is_apart and any(container.is_code for container in self.containers.values())
+        return self.is_single_target and any(
+            container.is_code for container in self.containers.values()
+        )
 
     @property
-    def is_apart(self) -> bool:
+    def is_single_target(self) -> bool:
         """Whether it is an archive whose missing targets are faults of its host programs."""
-        return all(container.is_apart for container in self.containers.values())
+        return all(container.is_single_target for container in self.containers.values())
 
     def _lacking_image(self, device: Device) -> Iterator[str]:
-        apart = any(found.is_apart for found in self.containers.values())
+        has_single_target = any(found.is_single_target for found in self.containers.values())
         every = [
-            found for found in self.containers.values() if found.targets and not found.is_apart
+            found
+            for found in self.containers.values()
+            if found.targets and not found.is_single_target
         ]
         lacking = [found for found in every if not loaded(tuple(found.entries), device)]
-        if (every or apart) and not lacking:
+        if (every or has_single_target) and not lacking:
             return
         text = f"no image for {device.text}"
         if 0 < len(lacking) < len(every):
@@ -209,7 +213,7 @@ def check_libraries(
             if library.is_code:
                 codes.append(library)
             elif alone is not None:
-                alone = [*alone, library] if library.is_apart else None
+                alone = [*alone, library] if library.is_single_target else None
             library.note_unchecked(note)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
