@@ -273,8 +273,7 @@ class TreeWriter:
                 self.keep(file)
                 continue
             with self.tree.open(file) as place:
-                new = None if place is None else plan(place, file)
-                if new is None or place is None:
+                if place is None or (new := plan(place, file)) is None:
                     self.keep(file)
                     continue
                 self.saved += len(place.source) - new.size

@@ -63,7 +63,6 @@ PACKAGER_COMMAND_LINE = CommandLine(
     usage="Extract from <file>.",
 )
 
-_FIRST_OF_23 = 23
 _OLD_NAME = "clang-offload-packager"
 _DEPRECATED = "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead."
 _INVALID = "Invalid data was encountered while parsing the file"
@@ -138,7 +137,7 @@ def _generation(tool: str, wanted: str | None) -> Generation:
     import re
 
     number = re.search(r"-([0-9]+)", _stem(tool))
-    return 23 if number is not None and int(number[1]) >= _FIRST_OF_23 else 22
+    return 23 if number is not None and int(number[1]) >= 23 else 22
 
 
 def _described(error: OffloadError) -> str:

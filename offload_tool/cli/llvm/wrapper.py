@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _LLVMS_NAMES = ("llvm-offload-wrapper", "clang-offload-wrapper")
 _OLDER_TOOL = "clang-offload-wrapper"
 _OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})
-_FIRST_OF_23 = 23
 _FIRST_OF_22 = 20
 """The first clang whose objects have ``llvm_offload_entries``."""
 
@@ -143,7 +142,7 @@ def choose_tool(tool: str, args: Sequence[str]) -> tuple[CommandLine, Generation
     is_older = not _OLDER_OPTIONS.isdisjoint(given) or name.startswith(_OLDER_TOOL)
     if is_older and "kind" not in given:
         return OLDER_WRAPPER_COMMAND_LINE, 15 if version < _FIRST_OF_22 else 22
-    if version >= _FIRST_OF_23:
+    if version >= 23:
         return WRAPPER_23_COMMAND_LINE, 23
     return WRAPPER_COMMAND_LINE, 22
 
