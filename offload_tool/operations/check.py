@@ -105,7 +105,7 @@ class _Library:
         is_part = found.container is FileFormat.OFFLOAD_BINARY
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
-        container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
+        container = self.containers.setdefault(key, _Container(name))
         container.is_code = found.container is FileFormat.CODE_OBJECT
         is_archive = found.container is FileFormat.KPACK
         container.is_single_target = (container.is_code or is_archive) and not self.is_given
