@@ -235,7 +235,7 @@ class _Joining:
         source.forget()
         return content
 
-    def _take_archives(self, tree: Tree) -> set[str]:
+    def _open_archives(self, tree: Tree) -> set[str]:
         """Open the archives of a tree; return their names."""
         names = set()
         for file in tree.files:
@@ -295,7 +295,7 @@ class _Joining:
         :raises FileError: two of them contain the same file.
         """
         trees = [writer.tree, *map(FolderTree, parts)]
-        archives = [self._take_archives(tree) for tree in trees]
+        archives = [self._open_archives(tree) for tree in trees]
         rest = [
             [file for file in tree.files if file.name not in names]
             for tree, names in zip(trees, archives, strict=True)
@@ -323,7 +323,7 @@ class _Joining:
     def wheels(self, writer: WheelWriter, parts: Sequence[StrPath]) -> None:
         """Write the wheel of a host, merged with the wheels of its code."""
         host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name))
-        names = self._take_archives(writer.tree)
+        names = self._open_archives(writer.tree)
         bundles = _EXTRA.findall(host.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
         prefixes = {}
         others: list[tuple[WheelTree, TreeFile]] = []
@@ -337,7 +337,7 @@ class _Joining:
                 message = f"is no wheel of device code of {host.name} {host.version}"
                 raise UsageError(f"'{part}' {message}")
             prefixes[bundle] = device.name.removesuffix(f"-{bundle}")
-            archives = self._take_archives(tree)
+            archives = self._open_archives(tree)
             inside = (f for f in tree.files if f.name not in archives and f.kind == "file")
             others += [(tree, f) for f in inside if not f.name.startswith(f"{name.dist_info}/")]
         if missing := [bundle for bundle in bundles if bundle not in prefixes]:

@@ -194,11 +194,11 @@ class _Thinner:
 
     def _keep_all(self, found: FoundContainer, why: str) -> None:
         """Keep all images of a container in a tree; reject a single file with images to remove."""
-        if self._kept(found, whole=self.in_tree) is not None:
+        if self._select(found, whole=self.in_tree) is not None:
             raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
 
-    def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
-        """Return the indexes of the kept images; None if all are kept, as with `whole`."""
+    def _select(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
+        """Count the kept images; return their indexes, or None if all are kept, as with `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
         self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found.images)))
@@ -210,14 +210,14 @@ class _Thinner:
             self.untouched[where] += len(found.images)
             kept = set(range(len(found.images)))
         elif is_cuda:
-            kept = self._kept_of_cuda(found, kept)
+            kept = self._select_cuda(found, kept)
         self.kept += len(kept) - hosts
         self.removed += len(found.images) - len(kept)
         if len(kept) == len(found.images):
             return None
         return sorted(kept)
 
-    def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
+    def _select_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
         """Add images for no specific device, and those that share an entry with a kept one."""
         images = found.images
         removable = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
@@ -232,7 +232,7 @@ class _Thinner:
 
         `limit` is the space in bytes for a compressed one.
         """
-        kept = self._kept(found)
+        kept = self._select(found)
         if kept is None:
             return None
         if found.container is FileFormat.BUNDLE:
@@ -311,7 +311,7 @@ class _Thinner:
     def _keep_bitcode(self, place: Place) -> None:
         """Reject bitcode with images to remove."""
         for found in containers_in(place.source, place.label):
-            if self._kept(found) is not None:
+            if self._select(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
                 raise UnsupportedError(message, path=place.label)
 
@@ -322,7 +322,7 @@ class _Thinner:
         stays: set[tuple[str, str]] = set()
         changed = False
         for found in containers_in(source, label):
-            kept = self._kept(found)
+            kept = self._select(found)
             changed |= kept is not None
             rows = range(len(found.images)) if kept is None else kept
             key = found.place.names[-1]
@@ -372,7 +372,7 @@ class _Thinner:
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
         """Plan a text bundle or an object bundle; None if it stays."""
-        kept = self._kept(found)
+        kept = self._select(found)
         if kept is None:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)

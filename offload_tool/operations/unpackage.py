@@ -190,14 +190,14 @@ class _ImageOutputs:
             self._store(Path(self.folder, name), match.content)
 
     def _several(self, output: StrPath, matches: Sequence[_Selected]) -> SeveralImagesError:
-        places = [
+        offsets = [
             f"{row.found.member or self.name} at {row.image.offset:#x} ({row.image.size} bytes)"
             for row in matches
         ]
         image = matches[0].image
         return SeveralImagesError(
             f"'{self.path}': {len(matches)} images with triple {image.triple} and arch "
-            f"{image.arch or '(none)'} match the one file '{output}': {', '.join(places)}"
+            f"{image.arch or '(none)'} match the one file '{output}': {', '.join(offsets)}"
         )
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
