@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from offload_tool.report.sizes import (
     size_tables,
     totals_of,
 )
+from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.operations.diff import Comparison
@@ -54,7 +54,7 @@ _MOST_NOTES = 100
 """Number of lines to print; the rest are counted."""
 
 
-@dataclass
+@frozen
 class Content:
     """The content of a page."""
 
