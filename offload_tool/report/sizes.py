@@ -180,30 +180,32 @@ def _table(
         values = [getattr(row, column.field) for column in columns]
         texts = [", ".join(value) if isinstance(value, tuple) else value for value in values]
         swatch = _swatch(colors[row.target]) if columns[0] is _TARGET else ""
-        sums = _sum_cells(row.images, row.size, row.stored, whole, largest)
-        lines.append(f"<tr>{row_cells(texts, heads, swatch)}{sums}</tr>\n")
-    images, size, stored = (
-        sum(getattr(row, field) for row in rows) for field in ("images", "size", "stored")
+        cells = row_cells(texts, heads, swatch)
+        lines.append(f"<tr>{cells}{_sum_cells(row, whole, largest)}</tr>\n")
+    total = SizeRow(
+        images=sum(row.images for row in rows),
+        size=sum(row.size for row in rows),
+        stored=sum(row.stored for row in rows),
     )
     foot = (
         f'<tfoot><tr><th scope="row" colspan="{len(columns)}">All</th>'
-        f"{_sum_cells(images, size, stored, whole)}</tr></tfoot>\n"
+        f"{_sum_cells(total, whole)}</tr></tfoot>\n"
     )
     caption = f"{plural(len(rows), 'row')}, sizes in bytes"
     return framed_table(name, 2, title, caption, head_cells([*heads, *_SUMS], _SORTED), lines, foot)
 
 
-def _sum_cells(images: int, size: int, stored: int, whole: int, largest: int = 0) -> str:
+def _sum_cells(row: SizeRow, whole: int, largest: int = 0) -> str:
     """Return the cells of `_SUMS`; with `largest`, a bar whose full length is that size."""
-    filled = f'<rect width="{100 * size / largest:.1f}" height="12"/>' if largest else ""
+    filled = f'<rect width="{100 * row.size / largest:.1f}" height="12"/>' if largest else ""
     bar = (
         '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
         f"{filled}</svg>"
     )
     return (
-        f"{number_cell(images)}{number_cell(size)}"
-        f'<td class="share" data-value="{size}">{bar}{percent(size, whole)}</td>'
-        f"{number_cell(stored)}"
+        f"{number_cell(row.images)}{number_cell(row.size)}"
+        f'<td class="share" data-value="{row.size}">{bar}{percent(row.size, whole)}</td>'
+        f"{number_cell(row.stored)}"
     )
 
 
