@@ -30,12 +30,10 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import new_folder
-from offload_tool.operations.match import Device, Load, RequestedDevices
+from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices
 from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
-_BEGIN = 64
-"""Bytes; enough for an ELF header."""
 _MAX_NAME = 180
 """Characters; file systems allow 255 bytes, and a number or an extension may follow."""
 _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
@@ -145,7 +143,7 @@ def _extension(image: FoundImage) -> str:
     content = image.content
     if content.cuda is not None:
         return _CUDA_EXTENSIONS.get(image.image_kind or "", "")
-    begin = content.begin(_BEGIN)
+    begin = content.begin(BEGIN_SIZE)
     if content.is_host_object:
         return ".o"
     if is_elf_header(begin):

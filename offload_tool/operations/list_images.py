@@ -19,7 +19,7 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import running
-from offload_tool.operations.match import Device, Load, RequestedDevices
+from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices
 from offload_tool.util.frozen import frozen
 
 
@@ -197,10 +197,6 @@ def _stored_sizes(found: FoundContainer) -> Sequence[int]:
     return parts
 
 
-_BEGIN = 64
-"""Bytes; enough for an ELF header."""
-
-
 @frozen
 class ImageKernels:
     """The kernels of one image, in the order of its metadata or symbols."""
@@ -254,7 +250,7 @@ def kernels_of(
         return None
     label = f"{found.label}, {image.id}"
     try:
-        if why := silent_code(image.content.begin(_BEGIN), image.image_kind):
+        if why := silent_code(image.content.begin(BEGIN_SIZE), image.image_kind):
             if silent is not None:
                 silent(f"'{label}': {why}")
             return None

@@ -37,8 +37,8 @@ from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
 
-_ELF_HEADER = 64
-"""Bytes."""
+BEGIN_SIZE = 64
+"""Bytes of an image that show its format; enough for an ELF header."""
 _EMPTY = "is empty, which HIP's runtime takes for missing"
 
 
@@ -230,7 +230,7 @@ def explain_loads(images: Sequence[FoundImage], device: Device) -> dict[int, Loa
     for index, fit in served.items():
         notes = [fit.reason]
         content = images[index].content
-        if fit.rule == GENERIC and generic_version(content.begin(_ELF_HEADER)) == 0:
+        if fit.rule == GENERIC and generic_version(content.begin(BEGIN_SIZE)) == 0:
             notes.append("its ELF header has no generic version, so that the loader refuses it")
         if fit.rule in (GENERIC, SPIRV):
             notes += (
