@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     kind = OffloadKind.HIPV4 if target.triple.startswith("amdgcn") else "cuda"
     code = BundleEntryID(kind, target.triple, str(target))
-    device = Device.parse(options.device).asks(code)
+    device = Device.parse(options.device).entry_id_for(code)
     fit = find_fit(code, device)
     if fit is None:
         line = f"{options.device} does not load code for {target}: {why_not(code, device)}"

@@ -202,9 +202,9 @@ def embed_cuda_fatbin(
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
-        has_place = object_section.find_placeholder(host.data, path=host_object) is not None
+        has_placeholder = object_section.find_placeholder(host.data, path=host_object) is not None
         tables = read_elf_tables(host.data, path=host_object)
-        if not has_place and not hip_host_code(tables).lost_kernels:
+        if not has_placeholder and not hip_host_code(tables).lost_kernels:
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return

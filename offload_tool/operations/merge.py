@@ -310,11 +310,8 @@ def _only_bundle(item: Place) -> FoundContainer:
 
 def _unpacked(item: Place, found: FoundContainer) -> InputFile:
     """Return the bundle as a file, decompressed."""
-    if found.container is not FileFormat.COMPRESSED_BUNDLE:
-        return item.source
-    if not found.images:
-        raise FormatError("expected a bundle with entries, found none", path=item.label)
-    return found.images[0].content.source
+    is_compressed = found.container is FileFormat.COMPRESSED_BUNDLE
+    return found.images[0].content.source if is_compressed else item.source
 
 
 def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:

@@ -67,7 +67,7 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.match import Asked, Device, Load, candidates_of, may_load
+from offload_tool.operations.match import Device, Load, RequestedDevices, candidates_of, may_load
 from offload_tool.operations.package import plan_images
 from offload_tool.operations.tree import (
     FileTree,
@@ -138,10 +138,16 @@ def thin_file(
         with rewritten(path, output, spool, keep_equal=keep_equal) as writer:
             thinner.in_tree = not isinstance(writer.tree, FileTree)
             writer.rewrite(thinner.plan)
-            thinner.asked.check(path)
-        loads, untouched = tuple(thinner.loads), tuple(thinner.untouched.items())
-        sizes, images = (writer.tree.size, writer.size), (thinner.kept, thinner.removed)
-        return ThinReport(*sizes, *images, loads, untouched, tuple(thinner.left_out))
+            thinner.requested.check(path)
+        return ThinReport(
+            size_before=writer.tree.size,
+            size_after=writer.size,
+            kept=thinner.kept,
+            removed=thinner.removed,
+            loads=tuple(thinner.loads),
+            untouched=tuple(thinner.untouched.items()),
+            left_out=tuple(thinner.left_out),
+        )
 
 
 class _Thinner:
@@ -151,7 +157,7 @@ class _Thinner:
         self, keep: Sequence[Device], spool: Spool, stack: ExitStack, *, keep_ptx: bool
     ) -> None:
         self.in_tree = False
-        self.asked = Asked(keep)
+        self.requested = RequestedDevices(keep)
         self.keep_ptx = keep_ptx
         self.spool = spool
         self.stack = stack
@@ -186,17 +192,17 @@ class _Thinner:
 
     # -- what stays ------------------------------------------------------------------
 
-    def _stay(self, found: FoundContainer, why: str) -> None:
+    def _keep_all(self, found: FoundContainer, why: str) -> None:
         """Keep all images of a container in a tree; reject a single file with images to remove."""
-        if self._kept(found, whole=self.in_tree) is not None:
+        if self._select(found, whole=self.in_tree) is not None:
             raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
 
-    def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
-        """Return the indexes of the kept images; None if all are kept, as with `whole`."""
+    def _select(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
+        """Count the kept images; return their indexes, or None if all are kept, as with `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
-        self.loads.update(dict.fromkeys(load for _, load in self.asked.loads(found.images)))
-        for device in self.asked.devices:
+        self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found.images)))
+        for device in self.requested.devices:
             kept |= may_load(candidates_of(found.images), device)
         is_cuda = found.container is FileFormat.CUDA_FATBIN
         if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
@@ -204,18 +210,18 @@ class _Thinner:
             self.untouched[where] += len(found.images)
             kept = set(range(len(found.images)))
         elif is_cuda:
-            kept = self._kept_of_cuda(found, kept)
+            kept = self._select_cuda(found, kept)
         self.kept += len(kept) - hosts
         self.removed += len(found.images) - len(kept)
         if len(kept) == len(found.images):
             return None
         return sorted(kept)
 
-    def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
+    def _select_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
         """Add images for no specific device, and those that share an entry with a kept one."""
         images = found.images
-        goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
-        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
+        removable = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
+        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in removable}
         entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
         return kept | {at for at, i in enumerate(images) if _cuda_entry(i) in entries}
 
@@ -226,7 +232,7 @@ class _Thinner:
 
         `limit` is the space in bytes for a compressed one.
         """
-        kept = self._kept(found)
+        kept = self._select(found)
         if kept is None:
             return None
         if found.container is FileFormat.BUNDLE:
@@ -305,7 +311,7 @@ class _Thinner:
     def _keep_bitcode(self, place: Place) -> None:
         """Reject bitcode with images to remove."""
         for found in containers_in(place.source, place.label):
-            if self._kept(found) is not None:
+            if self._select(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
                 raise UnsupportedError(message, path=place.label)
 
@@ -316,7 +322,7 @@ class _Thinner:
         stays: set[tuple[str, str]] = set()
         changed = False
         for found in containers_in(source, label):
-            kept = self._kept(found)
+            kept = self._select(found)
             changed |= kept is not None
             rows = range(len(found.images)) if kept is None else kept
             key = found.place.names[-1]
@@ -366,7 +372,7 @@ class _Thinner:
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
         """Plan a text bundle or an object bundle; None if it stays."""
-        kept = self._kept(found)
+        kept = self._select(found)
         if kept is None:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
@@ -382,7 +388,7 @@ class _Thinner:
                 plan = self._thin_whole(source, found)
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY:
-                self._stay(found, f"LLVM reads no zeros between images in {found.section}")
+                self._keep_all(found, f"LLVM reads no zeros between images in {found.section}")
                 continue
             new = self._thin(source, found, limit=found.size)
             if new is None:
@@ -409,7 +415,7 @@ class _Thinner:
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != ET_REL:
                 why = f"a linked program has pointers to the images in {found.section}; "
-                self._stay(found, f"{why}link it again for fewer targets")
+                self._keep_all(found, f"{why}link it again for fewer targets")
                 continue
             new = self._thin(source, found, limit=found.size)
             if (

@@ -273,8 +273,7 @@ class TreeWriter:
                 self.keep(file)
                 continue
             with self.tree.open(file) as place:
-                new = None if place is None else plan(place, file)
-                if new is None or place is None:
+                if place is None or (new := plan(place, file)) is None:
                     self.keep(file)
                     continue
                 self.saved += len(place.source) - new.size
@@ -396,16 +395,13 @@ class FileWriter(TreeWriter):
     def plan(self) -> FilePlan:
         """Return the plan of the whole output; call after `finish`."""
         if self.is_changed:
-            return self._changed()
+            return self._plan
         return FilePlan.of([self.source.range(0, len(self.source))])
-
-    def _changed(self) -> FilePlan:
-        return self._plan
 
     @property
     def size(self) -> int:
         """Bytes of the output."""
-        return self.plan().size if self.is_changed else self.tree.size
+        return self.plan().size if self.is_changed else self.tree.size  # the source is closed
 
 
 class WheelWriter(FileWriter):
@@ -432,8 +428,9 @@ class WheelWriter(FileWriter):
         row.compress_type = zipfile.ZIP_DEFLATED
         self.members[name] = packed_into(self.spool, row, plan)
 
-    def _changed(self) -> FilePlan:
-        return plan_zip(list(self.members.values()))
+    def plan(self) -> FilePlan:
+        """Return the plan of the wheel; call after `finish`."""
+        return plan_zip(list(self.members.values())) if self.is_changed else super().plan()
 
 
 def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMember:

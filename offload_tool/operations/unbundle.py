@@ -140,9 +140,9 @@ def _check_only(
         wanted = BundleEntryID.read(taken.id)
         same = [each for each in entries if each.size and BundleEntryID.read(each.id) == wanted]
         if len(same) > 1:
-            places = ", ".join(f"{each.offset:#x} ({each.size} bytes)" for each in same)
+            offsets = ", ".join(f"{each.offset:#x} ({each.size} bytes)" for each in same)
             raise UsageError(
-                f"'{path}': {len(same)} entries '{taken.id}', at {places}, of which one file can "
+                f"'{path}': {len(same)} entries '{taken.id}', at {offsets}, of which one file can "
                 "have one; 'offload-tool extract' writes all of them"
             )
 

@@ -16,7 +16,7 @@ from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.operations.embed import write_cuda_fatbin
 from offload_tool.operations.package import PackagedImage, package_images
-from offload_tool.operations.unarchive_cuda import taken_for, unbundle_cuda_library
+from offload_tool.operations.unarchive_cuda import linked_entries, unbundle_cuda_library
 from tests.conftest import Tool, run_tool
 from tests.formats.cuda_images import images_of
 
@@ -147,7 +147,7 @@ def test_what_is_linked_is_not_relocatable(tmp_path: Path, assemble: Make, fatbi
 )
 def test_entries_that_a_link_takes(names: list[str], processor: str, taken: list[str]) -> None:
     """The highest compatible number wins, then cubins, then a letter (as in nvlink)."""
-    assert taken_for(names, processor) == taken
+    assert linked_entries(names, processor) == taken
 
 
 @pytest.mark.llvm
