@@ -119,9 +119,10 @@ def find_program(
         except CompilerError as error:
             reason = str(error.__cause__)
         else:
-            if result.status == 0:
-                return tuple(command), result.output.strip().splitlines()[-1]
-            reason = result.reason
+            lines = result.output.strip().splitlines()
+            if lines and result.status == 0:
+                return tuple(command), lines[-1]
+            reason = result.reason if result.status else "it prints no version"
         if named:
             raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
     return None
