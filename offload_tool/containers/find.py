@@ -52,8 +52,6 @@ from offload_tool.errors import (
     OffloadError,
     UnsupportedError,
 )
-from offload_tool.formats.bundle.binary import is_bundle
-from offload_tool.formats.bundle.compressed import is_compressed_bundle
 from offload_tool.formats.bundle.object_file import is_object_file
 from offload_tool.formats.cuda.fatbin import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.cuda.fatbin import (
@@ -65,6 +63,7 @@ from offload_tool.formats.cuda.fatbin import (
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
+from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, OFFLOAD_BINARY, begins
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
@@ -75,11 +74,7 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf_header,
     read_elf_tables,
 )
-from offload_tool.formats.offload_binary import (
-    inflated,
-    is_offload_binary,
-    iter_offload_binaries,
-)
+from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
 from offload_tool.formats.target import triple
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.io import InputFile, StrPath
@@ -226,7 +221,7 @@ def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
     if section == HIP_SECTION:
         return FileFormat.BUNDLE
     # In a linked program the section has an ordinary type, and may hold bare images.
-    if section.startswith(OFFLOADING_SECTION) and is_offload_binary(data, start):
+    if section.startswith(OFFLOADING_SECTION) and begins(data, OFFLOAD_BINARY, start):
         return FileFormat.OFFLOAD_BINARY
     return FileFormat.CUDA_FATBIN if section in CUDA_SECTION_NAMES else None
 
@@ -397,11 +392,11 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
     last: FileFormat | None = None
     position = next_content(data, spot.start)
     while position is not None:
-        if is_bundle(data, position):
+        if begins(data, BUNDLE, position):
             last = FileFormat.BUNDLE
             bundle, entries = binary_bundle(place.source, position, spot.end, path=place.label)
             size = bundle.size
-        elif is_compressed_bundle(data, position):
+        elif begins(data, COMPRESSED_BUNDLE, position):
             last = FileFormat.COMPRESSED_BUNDLE
             content, report = decompressed(place.source, position, spot.end, path=place.label)
             entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
@@ -421,7 +416,7 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
 def _packed_entries(content: InputFile) -> list[StoredEntry]:
     """Return the entries of decompressed data: a bundle of any layout."""
     path = content.path
-    if is_bundle(content.data):
+    if begins(content.data, BUNDLE):
         return binary_bundle(content, path=path)[1]
     file_format = recognise(content.data, anywhere=True)
     if file_format is FileFormat.TEXT_BUNDLE:

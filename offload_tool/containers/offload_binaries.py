@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, Spot, Walk
 from offload_tool.errors import ContentError
-from offload_tool.formats.magic import DOS
+from offload_tool.formats.magic import DOS, begins
 from offload_tool.formats.offload_binary import OffloadBinary, inflated, iter_offload_binaries
 from offload_tool.io import InputFile
 from offload_tool.io.spool import Spool
@@ -118,7 +118,7 @@ class _PackagerPolicy(Policy):
 
             return is_elf_header(begin)
         if file_format is FileFormat.COFF:
-            return begin[: len(DOS)] != DOS
+            return not begins(begin, DOS)
         return file_format in (FileFormat.OFFLOAD_BINARY, FileFormat.BITCODE, FileFormat.ARCHIVE)
 
     def members(self, place: Place) -> Iterable[ArchiveMember]:

@@ -37,9 +37,8 @@ from offload_tool.containers.entries import (
 )
 from offload_tool.containers.file_format import next_content
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.bundle.binary import is_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS
-from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins
 from offload_tool.io import InputFile, OutputFile
 from offload_tool.util.frozen import frozen, replaced
 
@@ -149,7 +148,7 @@ def open_passing(
         header = read_compressed_header(data, path=path)
         passing = Passing(data, header, path=path)
         is_all = passing.end is not None and next_content(data, passing.end) is None
-        if is_all and is_bundle(passing.begin):
+        if is_all and begins(passing.begin, BUNDLE):
             content = InputFile.made_later(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
@@ -211,7 +210,7 @@ def _read_plain(
     if file_type in COMMENT_MARKS:
         comment = COMMENT_MARKS[file_type]
         return text_entries(source, comment, path=path, wanted=wanted), len(source)
-    if not is_bundle(source.data, position):
+    if not begins(source.data, BUNDLE, position):
         if file_type == "o" and position == 0:
             from offload_tool.formats.bundle.object_file import is_object_file
 
@@ -224,7 +223,5 @@ def _read_plain(
 
 
 def _is_compressed(data: memoryview, position: int) -> bool:
-    found = data[position : position + _SMALLEST_COMPRESSED]
-    return (
-        len(found) == _SMALLEST_COMPRESSED and found[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE
-    )
+    is_long = len(data) - position >= _SMALLEST_COMPRESSED
+    return is_long and begins(data, COMPRESSED_BUNDLE, position)

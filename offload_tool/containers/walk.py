@@ -34,7 +34,7 @@ from offload_tool.errors import (
     UsageError,
     shortage,
 )
-from offload_tool.formats.magic import BUNDLE, DOS
+from offload_tool.formats.magic import BUNDLE, DOS, begins
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import allowed_outside, current, running
 from offload_tool.io.paths import is_within
@@ -441,7 +441,7 @@ class Walk(Generic[_T]):
         try:
             sections = read_coff_sections(data, path=place.label)
         except ContentError:
-            if named or self.policy.believes_coff or data[: len(DOS)] == DOS:
+            if named or self.policy.believes_coff or begins(data, DOS):
                 raise
             return  # a COFF magic has two bytes, with which other files can begin
         yield from self._in_sections(

@@ -21,3 +21,8 @@ BITCODE_WRAPPER = b"\xde\xc0\x17\x0b"
 BITCODES = (BITCODE, BITCODE_WRAPPER)
 SPIRVS = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
 """Begin little-endian and big-endian SPIR-V."""
+
+
+def begins(data: memoryview, magic: bytes, offset: int = 0) -> bool:
+    """Return whether `data` has a magic at `offset`."""
+    return data[offset : offset + len(magic)] == magic

@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.key_order import in_table_order
-from offload_tool.formats.magic import BITCODES
+from offload_tool.formats.magic import BITCODES, begins
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
@@ -220,11 +220,6 @@ class OffloadBinaryLayout:
         return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
 
 
-def is_offload_binary(data: memoryview, position: int = 0) -> bool:
-    """Return whether `data` has the magic at `position`."""
-    return data[position : position + len(MAGIC)] == MAGIC
-
-
 def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
     """Return the name of an offload kind: ``unknown`` if the dialect lacks the number.
 
@@ -339,7 +334,7 @@ def read_offload_binary(
 
 
 def _is_zstd(data: memoryview, packed: PackedBody) -> bool:
-    return data[packed.offset : packed.offset + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC
+    return begins(data, _ZSTD_MAGIC, packed.offset)
 
 
 class _BinaryReader:

@@ -28,7 +28,7 @@ from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bu
 from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
-from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.formats.magic import COMPRESSED_BUNDLE, begins
 from offload_tool.formats.objects.ar import (
     OBJECTS_BEGIN,
     ArchiveMember,
@@ -350,9 +350,7 @@ def _without_padding(place: Place) -> InputFile:
     """
     source = place.source
     content = source.data
-    compressed = (
-        content[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE and len(content) >= _DARWIN_ALIGNMENT
-    )
+    compressed = begins(content, COMPRESSED_BUNDLE) and len(content) >= _DARWIN_ALIGNMENT
     if not compressed or content[-1:] != _PADDING:
         return source
     from offload_tool.formats.bundle.compressed import read_compressed_header

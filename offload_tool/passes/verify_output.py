@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
-from offload_tool.formats.magic import SPIRVS
+from offload_tool.formats.magic import BUNDLE, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -99,11 +99,11 @@ def unwrap_code_object(path: StrPath, target_id: str) -> None:
     Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag behind all
     others. A file without such an entry stays unchanged.
     """
-    from offload_tool.formats.bundle.binary import is_bundle, read_bundle
+    from offload_tool.formats.bundle.binary import read_bundle
     from offload_tool.io import replace_file
 
     with InputFile(path) as source:
-        if not is_bundle(source.data):
+        if not begins(source.data, BUNDLE):
             return
         for entry in read_bundle(source.data, path=path).entries:
             if entry.id.endswith(f"--{target_id}"):
@@ -356,11 +356,10 @@ def _is_bitcode_file(path: StrPath) -> bool:
 
 def _described(data: memoryview) -> str:
     from offload_tool.formats.bitcode.module import is_bitcode
-    from offload_tool.formats.bundle.binary import is_bundle
 
     if not len(data):
         return "an empty file"
-    if is_bundle(data):
+    if begins(data, BUNDLE):
         return "an offload bundle"
     if is_bitcode(data):
         return "LLVM bitcode; flags such as -flto and -emit-llvm do not belong here"

@@ -86,11 +86,6 @@ class BundleLayout:
         return FilePlan(join([Literal(0, self.header), *ranges]), self.size)
 
 
-def is_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Return whether `data` has the magic of a binary bundle at `offset`."""
-    return data[offset : offset + len(MAGIC)] == MAGIC
-
-
 def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
     """Return the layout of a bundle of (bundle entry ID, size in bytes) items, in order.
 

@@ -47,6 +47,7 @@ from offload_tool.formats.codec import (
     split,
 )
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
+from offload_tool.formats.magic import begins
 from offload_tool.io import OutputFile, StrPath
 from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
@@ -112,11 +113,6 @@ class CompressionReport:
         return self.header.offset + self.header.size + self.payload_size
 
 
-def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Return whether `data` has the magic of a compressed bundle at `offset`."""
-    return data[offset : offset + len(MAGIC)] == MAGIC
-
-
 def read_compressed_header(
     data: memoryview, offset: int = 0, *, path: StrPath | None = None
 ) -> CompressedHeader:
@@ -139,7 +135,7 @@ def read_compressed_header(
         return fields.unpack_from(data, offset + start)
 
     available = max(len(data) - offset, 0)
-    if not is_compressed_bundle(data, offset):
+    if not begins(data, MAGIC, offset):
         found = bytes(data[offset : offset + len(MAGIC)])
         raise error(0, "magic", f"expected {MAGIC.decode()!r}, found {found!r}")
     _, version, method = take(0, _PREFIX)

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
+from offload_tool.formats.magic import begins
 from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
@@ -91,7 +92,7 @@ def is_object_file(data: memoryview) -> str | None:
     if (order := _MACH_O.get(bytes(data[:4]))) and len(data) >= 28:
         macho_type = int.from_bytes(data[12:16], "little" if order == "little" else "big")
         return "Mach-O" if macho_type in _MACH_O_TYPES else None
-    names = (name for magic, name in _OTHER_FORMATS.items() if data[: len(magic)] == magic)
+    names = (name for magic, name in _OTHER_FORMATS.items() if begins(data, magic))
     return next(names, None)
 
 

@@ -208,11 +208,6 @@ class CudaFatbin:
 # -- reading ---------------------------------------------------------------------------
 
 
-def is_cuda_fatbin(data: memoryview) -> bool:
-    """Return whether `data` begins with the magic of a fat binary."""
-    return data[:4] == _BEGIN[:4]
-
-
 def cuda_fatbin_size(data: memoryview, offset: int) -> int:
     """Return the size in bytes, header included, of a plausible fat binary at `offset`."""
     _, _, header_size, size = _HEADER.unpack_from(data, offset)
