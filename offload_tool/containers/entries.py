@@ -95,7 +95,7 @@ class LastPayload:
 
 @frozen
 class StoredEntry:
-    """An entry of a container, and the place of its content."""
+    """An entry of a container, and the location of its content."""
 
     id: str
     """Bundle entry ID as stored."""

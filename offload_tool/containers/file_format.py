@@ -114,12 +114,12 @@ def find_strays(
     They come in file order; each ends before `end`.
     """
     for position in range(start, stop, _CHUNK):
-        behind = min(position + _CHUNK, stop)
+        chunk_end = min(position + _CHUNK, stop)
         found = [
             (match.start(), file_format)
             for pattern, file_format in _PATTERNS
-            for match in pattern.finditer(data, position, min(behind + _LONGEST_STRAY - 1, end))
-            if match.start() < behind and _can_be_true(data, match.start(), end, file_format)
+            for match in pattern.finditer(data, position, min(chunk_end + _LONGEST_STRAY - 1, end))
+            if match.start() < chunk_end and _can_be_true(data, match.start(), end, file_format)
         ]
         yield from sorted(found, key=lambda pair: pair[0])
 

@@ -40,9 +40,9 @@ from offload_tool.containers.file_format import FileFormat, next_content, recogn
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
     OFFLOADING_SECTION,
-    Place,
+    Location,
     Policy,
-    Spot,
+    Region,
     Walk,
 )
 from offload_tool.errors import (
@@ -112,7 +112,7 @@ class FoundImage:
     triple: str
     target_id: str
     content: StoredEntry
-    """The place of its bytes."""
+    """The location of its bytes."""
     image_kind: str | None = None
     """Kind of the content in the container: ``object``, ``bitcode``, ``ptx``, ..."""
     unpacked_size: int | None = None
@@ -142,11 +142,11 @@ class FoundImage:
 class FoundContainer:
     """A container; its images are readable until the next container is requested."""
 
-    place: Place
+    location: Location
     container: FileFormat
     """Its format, regardless of compression."""
     offset: int
-    """Bytes from the beginning of the place; so are the images' offsets."""
+    """Offset in the bytes at `location`; so are the images' offsets."""
     size: int
     """Bytes in the file."""
     images: tuple[FoundImage, ...]
@@ -160,24 +160,24 @@ class FoundContainer:
     @property
     def path(self) -> str:
         """The file; in a folder, the file of the folder."""
-        return self.place.path
+        return self.location.path
 
     @property
     def member(self) -> str | None:
-        """Member of an archive or zip file, see `Place.member`."""
-        return self.place.member
+        """Member of an archive or zip file, see `Location.member`."""
+        return self.location.member
 
     @property
     def label(self) -> str:
         """File and member, for messages."""
-        return self.place.label
+        return self.location.label
 
     def in_file(self, offset: int) -> int | None:
-        """Return the offset in the file for one in the place; None if it is not in the file."""
-        return None if self.place.base is None else self.place.base + offset
+        """Return the offset in the file for one at `location`; None if it is not in the file."""
+        return None if self.location.base is None else self.location.base + offset
 
 
-class _Everything(Policy):
+class _FindPolicy(Policy):
     """Searches for every known container."""
 
     code_objects = True
@@ -254,7 +254,7 @@ def find_containers(
     if markers is None:
         markers = not Path(path).is_dir()
     walk = Walk(
-        _Everything(markers=markers),
+        _FindPolicy(markers=markers),
         _containers,
         skipped,
         strays=strays,
@@ -274,7 +274,7 @@ def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]
         return
     with InputFile(path) as source:
         empty = True
-        for found in walk.look(Place.of(source, str(path)), named=True):
+        for found in walk.search(Location.of(source, str(path)), named=True):
             empty = False
             yield found
         is_silent = walk.has_skipped or recognise(source.data) is FileFormat.ZIP
@@ -290,7 +290,7 @@ def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
     :raises FormatError: the file is broken.
     :raises UnsupportedError: the file is of a variant that is not supported.
     """
-    yield from Walk(_Everything(), _containers).look(Place.of(source, label), named=True)
+    yield from Walk(_FindPolicy(), _containers).search(Location.of(source, label), named=True)
 
 
 def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
@@ -345,34 +345,38 @@ def _is_linked(found: FoundContainer) -> bool:
 
     Linked files of nvcc keep the section of the inputs.
     """
-    data = found.place.source.data
+    data = found.location.source.data
     return is_elf(data) and read_elf_tables(data, path=found.label).header.e_type != ET_REL
 
 
-# -- what is at a spot -----------------------------------------------------------------
+# -- the containers of a region -----------------------------------------------------------------
 
 
-def _containers(spot: Spot) -> Iterator[FoundContainer]:
-    place = spot.place
-    if spot.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
-        yield from _bundles(spot)
-    elif spot.file_format is FileFormat.CODE_OBJECT:
-        yield _code_object(spot)
-    elif spot.file_format is FileFormat.KPACK:
-        yield from _kpack_codes(spot)
-    elif spot.file_format is FileFormat.KPACK_MARKER:
-        yield from _marked_codes(spot)
-    elif spot.file_format is FileFormat.OFFLOAD_BINARY:
-        yield from _offload_binaries(spot)
-    elif spot.file_format is FileFormat.CUDA_FATBIN:
-        yield from _cuda_fatbins(spot)
-    elif spot.file_format is FileFormat.TEXT_BUNDLE:
-        entries = text_entries(place.source, text_comment(place.source.data), path=place.label)
-        yield FoundContainer(place, FileFormat.BUNDLE, 0, spot.end, _images(entries))
-    elif entries := object_entries(place.source, path=place.label):
+def _containers(region: Region) -> Iterator[FoundContainer]:
+    location = region.location
+    if region.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
+        yield from _bundles(region)
+    elif region.file_format is FileFormat.CODE_OBJECT:
+        yield _code_object(region)
+    elif region.file_format is FileFormat.KPACK:
+        yield from _kpack_codes(region)
+    elif region.file_format is FileFormat.KPACK_MARKER:
+        yield from _marked_codes(region)
+    elif region.file_format is FileFormat.OFFLOAD_BINARY:
+        yield from _offload_binaries(region)
+    elif region.file_format is FileFormat.CUDA_FATBIN:
+        yield from _cuda_fatbins(region)
+    elif region.file_format is FileFormat.TEXT_BUNDLE:
+        entries = text_entries(
+            location.source, text_comment(location.source.data), path=location.label
+        )
+        yield FoundContainer(location, FileFormat.BUNDLE, 0, region.end, _images(entries))
+    elif entries := object_entries(location.source, path=location.label):
         start = min(entry.offset for entry in entries)
         size = sum(entry.size for entry in entries)
-        yield FoundContainer(place, FileFormat.BUNDLE, start, size, _images(entries), spot.section)
+        yield FoundContainer(
+            location, FileFormat.BUNDLE, start, size, _images(entries), region.section
+        )
 
 
 def _images(entries: Iterable[StoredEntry]) -> tuple[FoundImage, ...]:
@@ -385,20 +389,24 @@ def _image(
     return FoundImage(entry.id, parts.kind, parts.triple, parts.target_id, entry, image_kind, size)
 
 
-def _bundles(spot: Spot) -> Iterator[FoundContainer]:
-    """Yield the bundles at a spot, with zeros between them."""
-    place = spot.place
-    data = place.source.data[: spot.end]
+def _bundles(region: Region) -> Iterator[FoundContainer]:
+    """Yield the bundles in a region, with zeros between them."""
+    location = region.location
+    data = location.source.data[: region.end]
     last: FileFormat | None = None
-    position = next_content(data, spot.start)
+    position = next_content(data, region.start)
     while position is not None:
         if begins(data, BUNDLE, position):
             last = FileFormat.BUNDLE
-            bundle, entries = binary_bundle(place.source, position, spot.end, path=place.label)
+            bundle, entries = binary_bundle(
+                location.source, position, region.end, path=location.label
+            )
             size = bundle.size
         elif begins(data, COMPRESSED_BUNDLE, position):
             last = FileFormat.COMPRESSED_BUNDLE
-            content, report = decompressed(place.source, position, spot.end, path=place.label)
+            content, report = decompressed(
+                location.source, position, region.end, path=location.label
+            )
             entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
             size = report.end - position
         elif last is FileFormat.BUNDLE:
@@ -406,9 +414,9 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
         else:
             what = "zeros or another bundle after a compressed one" if last else "a bundle"
             message = f"expected {what}, found {bytes(data[position : position + 8])!r}"
-            raise FormatError(message, path=place.label, offset=position)
-        yield FoundContainer(place, last, position, size, _images(entries), spot.section)
-        if spot.is_stray:
+            raise FormatError(message, path=location.label, offset=position)
+        yield FoundContainer(location, last, position, size, _images(entries), region.section)
+        if region.is_stray:
             return
         position = next_content(data, position + size)
 
@@ -428,62 +436,62 @@ def _packed_entries(content: InputFile) -> list[StoredEntry]:
     )
 
 
-def _offload_binaries(spot: Spot) -> Iterator[FoundContainer]:
-    place = spot.place
-    data = place.source.data
-    for binary in iter_offload_binaries(data, spot.start, spot.end, path=place.label):
+def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
+    location = region.location
+    data = location.source.data
+    for binary in iter_offload_binaries(data, region.start, region.end, path=location.label):
         images = []
-        source, rows, is_packed = place.source, binary.images, binary.packed is not None
+        source, rows, is_packed = location.source, binary.images, binary.packed is not None
         if is_packed:
-            content = inflated(data, binary, path=place.label)
-            source = InputFile.from_data(f"{place.label} (decompressed)", content)
+            content = inflated(data, binary, path=location.label)
+            source = InputFile.from_data(f"{location.label} (decompressed)", content)
             rows = next(iter_offload_binaries(content, path=source.path)).images
         for row in rows:
             name = f"{row.offload_kind_name}-{_four_fields(row.triple)}-{row.arch}"
             parts = BundleEntryID.read(name)
             entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)
             images.append(_image(parts, entry, row.image_kind_name))
-        rest = (binary.offset, binary.size, tuple(images), spot.section)
-        yield FoundContainer(place, FileFormat.OFFLOAD_BINARY, *rest)
-        if spot.is_stray:
+        rest = (binary.offset, binary.size, tuple(images), region.section)
+        yield FoundContainer(location, FileFormat.OFFLOAD_BINARY, *rest)
+        if region.is_stray:
             return
 
 
-def _kpack_codes(spot: Spot) -> Iterator[FoundContainer]:
+def _kpack_codes(region: Region) -> Iterator[FoundContainer]:
     from offload_tool.containers.kpack import codes_of_archive
 
-    place = spot.place
-    for key, entries in codes_of_archive(place.source, place.label):
-        member = place._replace(label=f"{place.label}({key})", names=(*place.names, key))
+    location = region.location
+    for key, entries in codes_of_archive(location.source, location.label):
+        member = location._replace(label=f"{location.label}({key})", names=(*location.names, key))
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
         offset = min(entry.offset for _, entry, _ in entries)
         size = sum(entry.size for _, entry, _ in entries)
         yield FoundContainer(member, FileFormat.KPACK, offset, size, images)
 
 
-def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
+def _marked_codes(region: Region) -> Iterator[FoundContainer]:
     from offload_tool.containers.kpack import code_of_wrappers
 
-    place = spot.place
-    tables = read_elf_tables(place.source.data, path=place.label)
-    for wrapper, entries, faults in code_of_wrappers(tables, place):
-        at = spot.start + WRAPPER_SIZE * wrapper.position
+    location = region.location
+    tables = read_elf_tables(location.source.data, path=location.label)
+    for wrapper, entries, faults in code_of_wrappers(tables, location):
+        at = region.start + WRAPPER_SIZE * wrapper.position
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
-        rest = (at, WRAPPER_SIZE, images, spot.section)
-        yield FoundContainer(place, FileFormat.KPACK_MARKER, *rest, faults=faults)
+        rest = (at, WRAPPER_SIZE, images, region.section)
+        yield FoundContainer(location, FileFormat.KPACK_MARKER, *rest, faults=faults)
 
 
-def _code_object(spot: Spot) -> FoundContainer:
-    """Return a code object, which is a file or at a spot, as a container of one image."""
-    place, data = spot.place, spot.place.source.data[spot.start : spot.end]
-    if spot.is_stray:
-        tables = read_elf_tables(data, path=place.label)
+def _code_object(region: Region) -> FoundContainer:
+    """Return a code object, which is a file or in a region, as a container of one image."""
+    location, data = region.location, region.location.source.data[region.start : region.end]
+    if region.is_stray:
+        tables = read_elf_tables(data, path=location.label)
         data = data[: _end_of(tables)]
-    facts = read_code_object(data, path=place.label)
+    facts = read_code_object(data, path=location.label)
     parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
-    entry = StoredEntry(str(parts), place.source, spot.start, len(data))
+    entry = StoredEntry(str(parts), location.source, region.start, len(data))
     images = (_image(parts, entry, facts.image_kind),)
-    return FoundContainer(place, FileFormat.CODE_OBJECT, spot.start, len(data), images)
+    return FoundContainer(location, FileFormat.CODE_OBJECT, region.start, len(data), images)
 
 
 def _end_of(tables: ElfTables) -> int:
@@ -500,44 +508,44 @@ def _four_fields(text: str) -> str:
     return triple.emitted(text) if text.isprintable() and text else "---"
 
 
-def _cuda_fatbins(spot: Spot) -> Iterator[FoundContainer]:
-    place = spot.place
-    data = place.source.data[: spot.end]
-    forgotten = spot.start
-    for position in _cuda_begins(spot, data):
-        fatbin = read_cuda_fatbin(data, position, path=place.label)
-        images = tuple(_cuda_images(place, fatbin))
-        rest = (position, fatbin.size, images, spot.section)
-        yield FoundContainer(place, FileFormat.CUDA_FATBIN, *rest)
+def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
+    location = region.location
+    data = location.source.data[: region.end]
+    forgotten = region.start
+    for position in _cuda_begins(region, data):
+        fatbin = read_cuda_fatbin(data, position, path=location.label)
+        images = tuple(_cuda_images(location, fatbin))
+        rest = (position, fatbin.size, images, region.section)
+        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest)
         if position + fatbin.size - forgotten > _SCANNED:
             forgotten = position + fatbin.size
-            place.source.forget()
-        if spot.is_stray:
+            location.source.forget()
+        if region.is_stray:
             return
 
 
-def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
+def _cuda_begins(region: Region, data: memoryview) -> Iterator[int]:
     """Yield the offsets of fat binaries: consecutive, or scattered over other data."""
-    if spot.section is None or spot.section in CUDA_SECTION_NAMES:
-        position = next_content(data, spot.start)
+    if region.section is None or region.section in CUDA_SECTION_NAMES:
+        position = next_content(data, region.start)
         while position is not None:
             yield position
             position = next_content(data, position + cuda_fatbin_size(data, position))
         return
-    start = spot.start
-    while start < spot.end:
-        stop = min(start + _SCANNED, spot.end)
-        at = find_cuda_fatbin(data, start, stop, spot.end)
+    start = region.start
+    while start < region.end:
+        stop = min(start + _SCANNED, region.end)
+        at = find_cuda_fatbin(data, start, stop, region.end)
         if at is None:
-            spot.place.source.forget()
+            region.location.source.forget()
             start = stop
         else:
             yield at
             start = at + cuda_fatbin_size(data, at)
 
 
-def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
-    payloads = LastPayload(place.source, place.label)
+def _cuda_images(location: Location, fatbin: CudaFatbin) -> Iterator[FoundImage]:
+    payloads = LastPayload(location.source, location.label)
     for entry in fatbin.entries:
         total, before = sum(image.size for image in entry.images), 0
         for image in entry.images:
@@ -549,7 +557,7 @@ def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
                 before = after
             content = StoredEntry(
                 str(parts),
-                place.source,
+                location.source,
                 image.offset,
                 stored,
                 is_decompressed=len(entry.images) > 1,

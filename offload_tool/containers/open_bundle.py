@@ -12,7 +12,7 @@ start twice as fast without them.
 Each layout may be compressed as a whole. A file may have several bundles in the binary layout, with
 zeros between them (a linker joins ``.hip_fatbin`` sections); their sizes delimit them.
 
-`open_passing` decompresses a single compressed bundle while it is copied, without storing it::
+`open_bundle_stream` decompresses a single compressed bundle while it is copied::
 
     compressed bundle --> begin: the table --> which entries are wanted?
                      \
@@ -43,7 +43,7 @@ from offload_tool.io import InputFile, OutputFile
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.bundle.compressed import CompressionReport, Passing
+    from offload_tool.formats.bundle.compressed import BundleStream, CompressionReport
 
 BINARY_TYPES = ("bc", "gch", "ast")
 FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
@@ -87,7 +87,7 @@ class OpenedBundle:
     content: InputFile
     """The whole file, or the decompressed content of a single compressed bundle."""
     containers: tuple[Container, ...]
-    passing: Passing | None = None
+    stream: BundleStream | None = None
     """The compressed bundle that `check` or `write` will decompress and verify."""
 
     @property
@@ -109,10 +109,10 @@ class OpenedBundle:
         :raises FileError: a file cannot be written.
         """
         # Direct output (standard output) cannot be undone if the hash is wrong.
-        if self.passing is not None and all(file.seekable for _, file in rows):
-            self.passing.to(_Parts([(entry.offset, entry.size, file) for entry, file in rows]))
+        if self.stream is not None and all(file.seekable for _, file in rows):
+            self.stream.to(_Parts([(entry.offset, entry.size, file) for entry, file in rows]))
             return
-        if self.passing is not None:
+        if self.stream is not None:
             _ = self.content.data  # access verifies it, even if the entries are empty
         for entry, file in rows:
             entry.write_to(file)
@@ -127,7 +127,7 @@ def check_file_type(file_type: str) -> None:
         raise UsageError(f"'{file_type}': invalid file type specified")
 
 
-def open_passing(
+def open_bundle_stream(
     source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
 ) -> OpenedBundle:
     """Open a bundle as `open_bundle` does, but do not yet decompress a single compressed one.
@@ -140,26 +140,26 @@ def open_passing(
     data, path = source.data, source.path
     if file_type not in COMMENT_MARKS and _is_compressed(data, 0):
         from offload_tool.formats.bundle.compressed import (
-            Passing,
+            BundleStream,
             decompress,
             read_compressed_header,
         )
 
         header = read_compressed_header(data, path=path)
-        passing = Passing(data, header, path=path)
-        is_all = passing.end is not None and next_content(data, passing.end) is None
-        if is_all and begins(passing.begin, BUNDLE):
+        stream = BundleStream(data, header, path=path)
+        is_all = stream.end is not None and next_content(data, stream.end) is None
+        if is_all and begins(stream.begin, BUNDLE):
             content = InputFile.made_later(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:
-                found = begun_bundle(content, passing.begin, path=path)
+                found = begun_bundle(content, stream.begin, path=path)
             except FormatError:
-                passing.to(_Parts([]))  # report damage first
+                stream.to(_Parts([]))  # report damage first
                 raise
             if found is not None:
                 entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
-                return OpenedBundle(content, (Container(entries),), passing)
+                return OpenedBundle(content, (Container(entries),), stream)
     return open_bundle(source, file_type, wanted=wanted)
 
 

@@ -44,7 +44,7 @@ from offload_tool.containers.find import (
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
     CopyPolicy,
-    Place,
+    Location,
     open_members,
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
@@ -162,7 +162,7 @@ class _Thinner:
         self.kept = 0
         self.removed = 0
 
-    def plan(self, place: Place, _: object = None) -> FilePlan | None:
+    def plan(self, place: Location, _: object = None) -> FilePlan | None:
         """Plan the new file; None if it is unchanged, an empty plan if it is to be left out.
 
         A file is left out if it consists of removed images only.
@@ -268,7 +268,7 @@ class _Thinner:
 
     # -- formats of files --------------------------------------------------------------
 
-    def _plan_archive(self, archive: Place) -> FilePlan | None:
+    def _plan_archive(self, archive: Location) -> FilePlan | None:
         new, plans, contents = [], [], []
         policy = CopyPolicy("thin the files that are its members")
         for member, place in open_members(archive, policy):
@@ -286,7 +286,7 @@ class _Thinner:
         layout = plan_archive(new)
         return layout.plan(contents)
 
-    def _plan_zip(self, place: Place) -> FilePlan | None:
+    def _plan_zip(self, place: Location) -> FilePlan | None:
         """Plan a wheel in a folder; it stays open until the next one."""
         if not self.in_tree:
             message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
@@ -302,14 +302,14 @@ class _Thinner:
             raise UnsupportedError(message, path=place.label)
         return None
 
-    def _keep_bitcode(self, place: Place) -> None:
+    def _keep_bitcode(self, place: Location) -> None:
         """Reject bitcode with images to remove."""
         for found in containers_in(place.source, place.label):
             if self._kept(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
                 raise UnsupportedError(message, path=place.label)
 
-    def _plan_kpack(self, place: Place) -> FilePlan | None:
+    def _plan_kpack(self, place: Location) -> FilePlan | None:
         """Plan an archive with the kept images of each key."""
         source, label = place.source, place.label
         archive = read_kpack(source.data, path=label)
@@ -319,7 +319,7 @@ class _Thinner:
             kept = self._kept(found)
             changed |= kept is not None
             rows = range(len(found.images)) if kept is None else kept
-            key = found.place.names[-1]
+            key = found.location.names[-1]
             stays.update((key, found.images[at].target_id) for at in rows)
         if not changed:
             return None
@@ -339,7 +339,7 @@ class _Thinner:
         )
         return FilePlan.of([self.spool.added(write)])
 
-    def _plan_sequence(self, place: Place) -> FilePlan | None:
+    def _plan_sequence(self, place: Location) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
         source = place.source
         parts: list[FilePlan | FileRange | int] = []
@@ -360,7 +360,7 @@ class _Thinner:
             self.left_out.append(place.label)
         return plan
 
-    def _plan_text(self, place: Place) -> FilePlan | None:
+    def _plan_text(self, place: Location) -> FilePlan | None:
         (found,) = containers_in(place.source, place.label)
         return self._thin_whole(place.source, found)
 
@@ -371,7 +371,7 @@ class _Thinner:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
-    def _plan_coff(self, place: Place) -> FilePlan | None:
+    def _plan_coff(self, place: Location) -> FilePlan | None:
         """Plan a file whose containers keep their offsets, padded with zeros."""
         source, label = place.source, place.label
         plan = None
@@ -396,7 +396,7 @@ class _Thinner:
             raise _both_kinds(label)
         return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
 
-    def _plan_elf(self, place: Place) -> FilePlan | None:
+    def _plan_elf(self, place: Location) -> FilePlan | None:
         source, label = place.source, place.label
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []

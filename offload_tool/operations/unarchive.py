@@ -25,7 +25,7 @@ from threading import Thread
 
 from offload_tool.containers.entries import StoredEntry
 from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
-from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, open_member
+from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
 from offload_tool.formats.magic import COMPRESSED_BUNDLE, begins
@@ -177,7 +177,7 @@ class _Walk:
         self.hip_openmp = hip_openmp
         self.warn = warn
         self.offload_binaries = offload_binaries
-        self.place = Place.of(source, str(source.path))
+        self.place = Location.of(source, str(source.path))
         self.budget = current()
         self.services: dict[str, Service] = {}
         """By ID as stored; members of an archive share a few IDs."""
@@ -318,11 +318,11 @@ class _UnbundlerPolicy(Policy):
 
     contains_itself = "this thin archive has itself as a member; take it out"
 
-    def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
+    def refusal(self, place: Location, member: ArchiveMember, message: str) -> FormatError:
         field = f"member {member.name!r}"
         return FormatError(message, path=place.label, offset=member.header_offset, field=field)
 
-    def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> FormatError:
+    def unreadable(self, place: Location, member: ArchiveMember, error: FileError) -> FormatError:
         return self.refusal(
             place, member, f"{error}; a thin archive needs the files of its members"
         )
@@ -343,7 +343,7 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     return OpenedBundle(object_file, containers)
 
 
-def _without_padding(place: Place) -> InputFile:
+def _without_padding(place: Location) -> InputFile:
     """Remove the line ends that Darwin's archivers add to pad to a multiple of 8 bytes.
 
     Only a compressed bundle must have an exact size; version 1 does not store it.

@@ -246,7 +246,7 @@ class _Memory:
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> tuple[memoryview, CompressionReport]:
-    """Decompress a bundle in order to read it, in memory or mapped; `Passing` lists the checks.
+    """Decompress a bundle to read it, in memory or mapped; `BundleStream` lists the checks.
 
     A bundle above 16 MiB goes to an anonymous temporary file, which ends with the last use of the
     result.
@@ -255,10 +255,10 @@ def decompress(
     :raises LimitError: the bundle exceeds the run's budget.
     :raises FileError: there is no space for temporary files.
     """
-    return _kept(header.uncompressed_size, Passing(data, header, path=path).to)
+    return _kept(header.uncompressed_size, BundleStream(data, header, path=path).to)
 
 
-class Passing:
+class BundleStream:
     """A bundle that is decompressed once, as a stream; its beginning is available at once.
 
     `to` checks size and hash at its end. Memory does not depend on sizes in the header.
