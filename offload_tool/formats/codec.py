@@ -226,16 +226,16 @@ class ZstdStream:
 
         :raises FormatError: the payload is damaged.
         """
-        places = cycle([memoryview(bytearray(min(_ROOM, self.most))) for _ in range(UNHASHED + 1)])
+        buffers = cycle([memoryview(bytearray(min(_ROOM, self.most))) for _ in range(UNHASHED + 1)])
         source = self._data[self._start : self.end]
-        machine = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        reader = machine.stream_reader(source, read_across_frames=True)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        reader = decompressor.stream_reader(source, read_across_frames=True)
         try:
-            for place in places:
-                size = reader.readinto(place)
+            for buffer in buffers:
+                size = reader.readinto(buffer)
                 if not size:
                     break
-                yield place[:size]
+                yield buffer[:size]
         except zstandard.ZstdError as error:
             if shortage(error):
                 raise MemoryError from error

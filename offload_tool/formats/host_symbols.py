@@ -67,15 +67,15 @@ class HipHostCode:
     """Kernels that neither this code registers, nor an entry names."""
     hashes: frozenset[str] = frozenset()
     """Hashes of the CUIDs whose bundle is undefined (see `fatbin_section.cuid_hash`)."""
-    asks_without_cuid: bool = False
+    needs_program_bundle: bool = False
     """Whether the one bundle of a program is undefined, as clang 18 and older refer to it."""
     cuids: frozenset[str] = frozenset()
     """Hashes of the CUIDs it was compiled with; unknown for older clangs."""
 
     @property
-    def asks(self) -> bool:
+    def needs_bundle(self) -> bool:
         """Return whether the code refers to any bundle."""
-        return bool(self.hashes) or self.asks_without_cuid
+        return bool(self.hashes) or self.needs_program_bundle
 
 
 @frozen
@@ -84,15 +84,15 @@ class CudaHostCode:
 
     has_entries: bool = False
     lost_kernels: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
     """Module IDs whose registration function is called."""
-    served: frozenset[str] = frozenset()
+    defined: frozenset[str] = frozenset()
     """Module IDs whose registration function is defined: a device link was done already."""
 
     @property
-    def wanted(self) -> list[str]:
+    def unresolved(self) -> list[str]:
         """The module IDs that a device link must define, sorted."""
-        return sorted(self.asked - self.served)
+        return sorted(self.called - self.defined)
 
 
 def union(one: _Code, other: _Code) -> _Code:
@@ -111,9 +111,9 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
     return HipHostCode(
         has_entries,
         frozenset() if is_registered else _stubs(defined),
-        _behind(f"{FATBIN}_", undefined),
+        _suffixes(f"{FATBIN}_", undefined),
         FATBIN in undefined,
-        _behind(CUID_PREFIX, defined),
+        _suffixes(CUID_PREFIX, defined),
     )
 
 
@@ -132,9 +132,9 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
     return HipHostCode(
         any(name.startswith(_ENTRY_SYMBOL) for name in defined),
         frozenset(),
-        _behind(f"{FATBIN}_", undefined),
+        _suffixes(f"{FATBIN}_", undefined),
         FATBIN in undefined,
-        _behind(CUID_PREFIX, defined),
+        _suffixes(CUID_PREFIX, defined),
     )
 
 
@@ -144,10 +144,10 @@ def cuda_host_code(tables: ElfTables) -> CudaHostCode:
     :raises FormatError: its symbols contradict it.
     """
     undefined, defined = _symbols(tables)
-    asked, has_entries = _behind(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
-    is_registered = asked or has_entries or not _REGISTERS.isdisjoint(undefined | defined)
+    called, has_entries = _suffixes(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
+    is_registered = called or has_entries or not _REGISTERS.isdisjoint(undefined | defined)
     lost = frozenset() if is_registered else _stubs(defined)
-    return CudaHostCode(has_entries, lost, asked, _behind(REGISTER_LINKED, defined))
+    return CudaHostCode(has_entries, lost, called, _suffixes(REGISTER_LINKED, defined))
 
 
 def _symbols(tables: ElfTables) -> tuple[set[str], set[str]]:
@@ -161,7 +161,7 @@ def _stubs(defined: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in defined if _STUB in name)
 
 
-def _behind(prefix: str, names: Iterable[str]) -> frozenset[str]:
+def _suffixes(prefix: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 

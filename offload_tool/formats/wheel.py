@@ -113,7 +113,7 @@ def digest(blocks: Iterable[bytes | memoryview]) -> Digest:
 def new_record(digests: Mapping[str, Digest], own: str) -> bytes:
     """Return a RECORD with the name `own`."""
     rows = [[name, found.text, str(found.size)] for name, found in digests.items()]
-    return _written([*rows, [own, "", ""]])
+    return _to_csv([*rows, [own, "", ""]])
 
 
 def edited_record(
@@ -158,10 +158,10 @@ def edited_record(
         at = len(found) - (1 if found and found[-1][0].endswith(f"/{RECORD}") else 0)
         relative = posixpath.relpath(name, root or ".")
         found.insert(at, [relative, new.text, str(new.size)])
-    return _written(found) if is_changed else None
+    return _to_csv(found) if is_changed else None
 
 
-def _written(rows: Sequence[Sequence[str]]) -> bytes:
+def _to_csv(rows: Sequence[Sequence[str]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

@@ -29,7 +29,7 @@ from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_host, plan_object_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
 from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.target.bundle_entry_id import OffloadKind, find_conflicts
@@ -145,7 +145,7 @@ class _Merger:
                 if ours != theirs:
                     raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
             for image in archive.images:
-                images.append(kept_image(archive, image, item.source))
+                images.append(copied_image(archive, image, item.source))
         _check_once(
             ((image.key, image.target_id), item, f"{image.key} for {image.target_id}")
             for item, archive in zip(inputs, archives, strict=True)

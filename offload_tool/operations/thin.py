@@ -52,7 +52,7 @@ from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.text import start_marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.objects.coff import plan_coff
@@ -325,7 +325,7 @@ class _Thinner:
             return None
         archive.check_known(label)
         images = [
-            kept_image(archive, image, source)
+            copied_image(archive, image, source)
             for image in archive.images
             if (image.key, image.target_id) in stays
         ]

@@ -163,8 +163,8 @@ def _check_host_bitcode(path: StrPath, cuid: str) -> None:
 
 def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: bool) -> None:
     wanted, others = fatbin_symbol(cuid), sorted(code.hashes - {cuid_hash(cuid)})
-    if code.asks_without_cuid or others:
-        found = FATBIN if code.asks_without_cuid else f"{FATBIN}_{others[0]}"
+    if code.needs_program_bundle or others:
+        found = FATBIN if code.needs_program_bundle else f"{FATBIN}_{others[0]}"
         raise CodeObjectError(
             f"'{path}': expected the undefined symbol {wanted}, found {found}; "
             "this clang does not name device code by its CUID: use clang 19 or later"
@@ -251,7 +251,7 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
         )
     with InputFile(path) as source:
         code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
-        if code is not None and SHARED_MODULE_ID in code.asked:
+        if code is not None and SHARED_MODULE_ID in code.called:
             raise CodeObjectError(
                 f"'{path}': this compiler's old offload driver (clang 23) cannot distinguish "
                 "sources of relocatable CUDA code; remove --no-offload-new-driver and "

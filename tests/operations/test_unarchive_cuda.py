@@ -162,8 +162,8 @@ def test_host_code(assemble: Make) -> None:
     serves = read(
         ".globl __cudaRegisterLinkedBinary_1_one", "__cudaRegisterLinkedBinary_1_one: ret"
     )
-    assert asks.wanted == ["_1_one"]
-    assert union(asks, serves).wanted == []
+    assert asks.unresolved == ["_1_one"]
+    assert union(asks, serves).unresolved == []
     entry = '.section {},"aw"\n.quad 0\n.short 1, {}\n.zero 44'
     assert read(entry.format("llvm_offload_entries", 2)).has_entries
     assert not read(entry.format("llvm_offload_entries", 4)).has_entries

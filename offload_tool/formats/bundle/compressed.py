@@ -255,7 +255,7 @@ def decompress(
     :raises LimitError: the bundle exceeds the run's budget.
     :raises FileError: there is no space for temporary files.
     """
-    return _kept(header.uncompressed_size, BundleStream(data, header, path=path).to)
+    return _stored(header.uncompressed_size, BundleStream(data, header, path=path).to)
 
 
 class BundleStream:
@@ -333,27 +333,27 @@ def decompress_range(
     *,
     head: bytes = b"",
     method: Method,
-    refused: Callable[[str], FormatError],
+    size_error: Callable[[str], FormatError],
     path: StrPath | None = None,
 ) -> memoryview:
     """Decompress the range from `start` to `end` of `data` to exactly `size` bytes.
 
-    The result begins with `head`. Checks and memory use are those for bundles. `refused` makes the
-    error for an impossible or wrong size from a description of the expected size.
+    The result begins with `head`. Checks and memory use are those for bundles. `size_error` returns
+    the error for an impossible or wrong size from a description of the expected size.
 
     :raises FormatError: the size is wrong, or the data is damaged.
     :raises LimitError: the content exceeds the run's budget.
     :raises FileError: there is no space for temporary files.
     """
-    stream = _open_stream(data, start, end, size, method, refused, path)
+    stream = _open_stream(data, start, end, size, method, size_error, path)
     budget(end - start).unpack(size, path)
 
     def write(output: _ByteSink) -> None:
         output.write(head)
-        for chunk in _exactly(size, stream, refused):
+        for chunk in _exactly(size, stream, size_error):
             output.write(chunk)
 
-    content, _ = _kept(len(head) + size, write)
+    content, _ = _stored(len(head) + size, write)
     return content
 
 
@@ -363,33 +363,33 @@ def _open_stream(
     end: int | None,
     size: int,
     method: Method,
-    refused: Callable[[str], FormatError],
+    size_error: Callable[[str], FormatError],
     path: StrPath | None,
 ) -> ZstdStream | ZlibStream:
     """Open the payload; reject an impossible `size` before decompression."""
     stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
     if stream.exact not in (None, size):
-        raise refused(f"{stream.exact} (the size in the zstd frame)")
+        raise size_error(f"{stream.exact} (the size in the zstd frame)")
     if size > stream.most:
-        raise refused(f"at most {stream.most} (what the payload can hold)")
+        raise size_error(f"at most {stream.most} (what the payload can hold)")
     return stream
 
 
 def _exactly(
-    size: int, chunks: Iterable[bytes | memoryview], refused: Callable[[str], FormatError]
+    size: int, chunks: Iterable[bytes | memoryview], size_error: Callable[[str], FormatError]
 ) -> Iterator[bytes | memoryview]:
     """Yield the chunks; raise unless they have `size` bytes in total."""
     found = 0
     for chunk in chunks:
         found += len(chunk)
         if found > size:
-            raise refused(f"at least {found} (what the payload holds)")
+            raise size_error(f"at least {found} (what the payload holds)")
         yield chunk
     if found < size:
-        raise refused(f"{found} (what the payload holds)")
+        raise size_error(f"{found} (what the payload holds)")
 
 
-def _kept(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview, _Result]:
+def _stored(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview, _Result]:
     """Return the `size` bytes that `write` writes, in memory or mapped, and its result."""
     if size <= _IN_MEMORY:
         memory = _Memory()

@@ -156,7 +156,7 @@ class Packed:
 
 @frozen
 class CudaImage:
-    """One image: its processor, and the place of its bytes."""
+    """One image: its processor, and the range of its bytes."""
 
     image_kind: str
     """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` if undocumented."""
@@ -337,12 +337,12 @@ class _Reader:
         row: _EntryHeader,
         position: int,
         room: int,
-        place: tuple[int, int, int, Packed | None, int],
+        payload: tuple[int, int, int, Packed | None, int],
     ) -> CudaImage:
         processor = cuda_processor(row.kind, row.number, row.flags)
         identifier = self._identifier(row, position, room)
         kind = _KINDS.get(row.kind, f"kind {row.kind}")
-        return CudaImage(kind, processor, identifier, self.number, *place)
+        return CudaImage(kind, processor, identifier, self.number, *payload)
 
     def _identifier(self, row: _EntryHeader, position: int, room: int) -> str:
         if not row.identifier_size:
@@ -372,8 +372,8 @@ class _Reader:
             if inner.header_size + inner.payload > packed.size:
                 message = f"expected an image within {packed.size} bytes, found {inner.payload} "
                 raise self.error(f"{message}bytes at offset {inner.header_size}", position)
-            place = (packed.offset, packed.stored_size, inner.payload, packed, inner.header_size)
-            images.append(self._named(inner, position, end - position, place))
+            payload = (packed.offset, packed.stored_size, inner.payload, packed, inner.header_size)
+            images.append(self._named(inner, position, end - position, payload))
             position += self._inner_size(inner, position, end)
         return tuple(images)
 
@@ -535,15 +535,15 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
         )
     number = int(processor[1])
     kind, (minor, major), content, options, flags = _described(entry, number)
-    behind = b"" if options is None else _packed_options(options)
+    packed_options = b"" if options is None else _packed_options(options)
     size = _padded(len(content))
     row = _EntryHeader(
         kind=kind,
         version=_ENTRY_VERSION,
-        header_size=_ENTRY.size + len(behind),
+        header_size=_ENTRY.size + len(packed_options),
         payload=size,
         packed=0,
-        options=_ENTRY.size if behind else 0,
+        options=_ENTRY.size if packed_options else 0,
         minor=minor,
         major=major,
         number=number,
@@ -553,7 +553,7 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
         zero=0,
         unpacked=0,
     )
-    return [_ENTRY.pack(*row) + behind, content, bytes(size - len(content))]
+    return [_ENTRY.pack(*row) + packed_options, content, bytes(size - len(content))]
 
 
 def _described(entry: NewCudaEntry, number: int) -> _Fields:
@@ -576,9 +576,9 @@ def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
             f"{64 if tables.elf_class.is_64 else 32}-bit file for {tables.header.e_machine}"
         )
     is_new = abi >= 8
-    made_for = (flags >> 8 if is_new else flags) & 0xFF
-    if made_for != number:
-        raise UsageError(f"the cubin given for {entry.processor} is for sm_{made_for}")
+    compiled_for = (flags >> 8 if is_new else flags) & 0xFF
+    if compiled_for != number:
+        raise UsageError(f"the cubin given for {entry.processor} is for sm_{compiled_for}")
     if not is_new or not flags & 3:
         return _ELF, (abi, 1), entry.content, None, 0
     compat = [at for at, name in enumerate(tables.names) if name == _COMPAT_SECTION]

@@ -147,13 +147,13 @@ def unpacked_kpack_image(
         return data[image.offset : end]
     from offload_tool.formats.bundle.compressed import decompress_range
 
-    def refused(expected: str) -> FormatError:
+    def size_error(expected: str) -> FormatError:
         message = f"expected {expected}, found {image.size}"
         field = f"original_size of {image.key} for {image.target_id}"
         return FormatError(message, path=path, offset=image.offset, field=field)
 
     return decompress_range(
-        data, image.offset, end, image.size, method="zstd", refused=refused, path=path
+        data, image.offset, end, image.size, method="zstd", size_error=size_error, path=path
     )
 
 
@@ -289,7 +289,7 @@ class _KpackReader:
         if self.entries and blobs is None:
             raise self._refusal(f"there are no blobs, which the scheme {NONE} has")
         for entry in self.entries:
-            offset, size = self._of_ordinal(entry, blobs or [])
+            offset, size = self._location(entry, blobs or [])
             if offset + size > len(self.data):
                 message = f"claims bytes {offset} to {offset + size}, but the file has "
                 message += f"{len(self.data)}; it may be cut short"
@@ -304,7 +304,7 @@ class _KpackReader:
         frames = self._frames(numbers)
         sizes: dict[int, int] = {}
         for entry in self.entries:
-            offset, size = self._of_ordinal(entry, frames)
+            offset, size = self._location(entry, frames)
             if entry.ordinal not in sizes:
                 sizes[entry.ordinal] = self._frame_size(entry, offset, offset + size)
             unpacked = sizes[entry.ordinal]
@@ -360,7 +360,7 @@ class _KpackReader:
             raise self._size_error(entry, f"at most {stream.most} (what the frame can hold)", start)
         return entry.original_size  # decompression checks it
 
-    def _of_ordinal(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def _location(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
         if entry.ordinal >= len(rows):
             message = f"expected an ordinal below {len(rows)} for {entry.key!r} and "
             raise self._refusal(f"{message}{entry.target_id}, found {entry.ordinal}")
@@ -403,7 +403,7 @@ class NewKpackImage(NamedTuple):
     """A MessagePack map, or empty."""
 
 
-def kept_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
+def copied_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
     """Return an image of the archive `source` for storing it unchanged in a new archive."""
     content = source.range(image.offset, image.stored_size)
     packed = image.size if archive.is_compressed else None
@@ -455,8 +455,8 @@ class _KpackWriter:
         self.scheme = scheme
         self.rows: dict[str, dict[str, tuple[int, int, bytes]]] = {}
         """Ordinal, decompressed size and metadata, by key and target ID."""
-        self.places: list[tuple[int, int]] = []
-        """Places of the code objects of scheme "none", from the beginning of the archive."""
+        self.blobs: list[tuple[int, int]] = []
+        """Offset in the archive and size of each code object, in scheme "none"."""
         self.count = 0
         self.known: dict[tuple[int, bytes], tuple[int, int]] = {}
         """Ordinal and decompressed size of the stored code objects."""
@@ -511,7 +511,7 @@ class _KpackWriter:
     def _store(self, image: NewKpackImage) -> None:
         content = image.content
         if self.scheme == NONE:
-            self.places.append((self.out.position - self.start, content.size))
+            self.blobs.append((self.out.position - self.start, content.size))
             self.out.append([content])
         elif image.packed_from is not None:
             self.out.append([_COUNT.pack(content.size), content])
@@ -565,8 +565,8 @@ class _KpackWriter:
         yield packer.pack(self.scheme)
         if self.scheme == NONE:
             yield packer.pack("blobs")
-            yield packer.pack_array_header(len(self.places))
-            for offset, size in self.places:
+            yield packer.pack_array_header(len(self.blobs))
+            for offset, size in self.blobs:
                 yield packer.pack({"offset": offset, "size": size})
             return
         for value in ("zstd_offset", _DATA, "zstd_size", end - self.start - _DATA):

@@ -87,18 +87,18 @@ class BundleEntryID:
             message. With `known`, also an invalid target ID.
         """
         _check_typed(text)
-        tell = warn or (lambda _: None)
+        report = warn or (lambda _: None)
         kind, triple, target, is_old = _split(text)
-        target_id = _typed_target_id(target, text, tell, known)
+        target_id = _typed_target_id(target, text, report, known)
         result = cls(kind, triples.emitted(triple), target_id)
         if known is not None:
             _check_architecture(result, text)
         if is_old:
-            tell(_three_fields(text, result))
+            report(_three_fields(text, result))
         return result
 
     @classmethod
-    def asked(
+    def parse_any_kind(
         cls,
         text: str,
         *,
@@ -115,14 +115,14 @@ class BundleEntryID:
         if kind in OffloadKind.ALL or not has_all_fields(text):
             return cls.parse(text, warn=warn, known=known)
         result = cls.read(text)
-        tell = warn or (lambda _: None)
+        report = warn or (lambda _: None)
         if known is not None:
             _check_typed(text, {kind})
-            _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, tell, known)
+            _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, report, known)
             _check_architecture(result, text)
         *_, is_old = _split(text)
         if is_old:
-            tell(_three_fields(text, result))
+            report(_three_fields(text, result))
         return result
 
     @classmethod
@@ -210,7 +210,7 @@ def _names_gpu(name: str) -> bool:
 def _typed_target_id(
     text: str,
     whole: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     known: Callable[[TargetID], bool] | None,
 ) -> str:
     if not text:
@@ -223,10 +223,10 @@ def _typed_target_id(
             problems = (f"invalid target '{whole}': {problem}" for problem in error.problems)
             raise EntryIDError(problems) from None
         if understood is None:
-            tell(f"'{whole}' keeps its target ID as it is: {error}")
+            report(f"'{whole}' keeps its target ID as it is: {error}")
             return text
         if find_processor(understood.processor) is None:
-            tell(
+            report(
                 f"unknown processor '{understood.processor}' in '{whole}' is kept, "
                 "LLVM 22 would drop the target ID"
             )
