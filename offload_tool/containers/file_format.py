@@ -59,7 +59,6 @@ _TEXT_START = re.compile(
     + b"|".join(sorted({mark.encode() for mark in COMMENT_MARKS.values()}))
     + b") __CLANG_OFFLOAD_BUNDLE____START__ "
 )
-_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
@@ -78,12 +77,6 @@ def text_comment(data: memoryview) -> str:
     """Return the line comment that marks a text bundle; empty if `data` is not one."""
     marker = _TEXT_START.search(data)
     return marker[1].decode() if marker else ""
-
-
-def next_content(data: memoryview, start: int) -> int | None:
-    """Return the offset of the first byte from `start` on that is not zero."""
-    found = _NOT_ZERO.search(data, start)
-    return None if found is None else found.start()
 
 
 _CHUNK = 1 << 20

@@ -31,12 +31,12 @@ from offload_tool.containers.entries import (
     CudaContent,
     LastPayload,
     StoredEntry,
-    binary_bundle,
+    bundle_entries,
     decompressed,
     object_entries,
     text_entries,
 )
-from offload_tool.containers.file_format import FileFormat, next_content, recognise, text_comment
+from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
     OFFLOADING_SECTION,
@@ -52,8 +52,8 @@ from offload_tool.errors import (
     OffloadError,
     UnsupportedError,
 )
+from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.bundle.object_file import is_object_file
-from offload_tool.formats.cuda.fatbin import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.cuda.fatbin import (
     CudaFatbin,
     cuda_fatbin_size,
@@ -61,9 +61,16 @@ from offload_tool.formats.cuda.fatbin import (
     read_cuda_fatbin,
 )
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
+from offload_tool.formats.cuda.object_section import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
-from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, OFFLOAD_BINARY, begins
+from offload_tool.formats.magic import (
+    BUNDLE,
+    COMPRESSED_BUNDLE,
+    OFFLOAD_BINARY,
+    begins,
+    next_content,
+)
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
@@ -398,15 +405,12 @@ def _bundles(region: Region) -> Iterator[FoundContainer]:
     while position is not None:
         if begins(data, BUNDLE, position):
             last = FileFormat.BUNDLE
-            bundle, entries = binary_bundle(
-                location.source, position, region.end, path=location.label
-            )
+            bundle = read_bundle(data, position, path=location.label)
+            entries = bundle_entries(bundle, location.source)
             size = bundle.size
         elif begins(data, COMPRESSED_BUNDLE, position):
             last = FileFormat.COMPRESSED_BUNDLE
-            content, report = decompressed(
-                location.source, position, region.end, path=location.label
-            )
+            content, report = decompressed(data, position, path=location.label)
             entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
             size = report.end - position
         elif last is FileFormat.BUNDLE:
@@ -425,15 +429,13 @@ def _packed_entries(content: InputFile) -> list[StoredEntry]:
     """Return the entries of decompressed data: a bundle of any layout."""
     path = content.path
     if begins(content.data, BUNDLE):
-        return binary_bundle(content, path=path)[1]
+        return bundle_entries(read_bundle(content.data, path=path), content)
     file_format = recognise(content.data, anywhere=True)
     if file_format is FileFormat.TEXT_BUNDLE:
         return text_entries(content, text_comment(content.data), path=path)
-    return (
-        object_entries(content, path=path)
-        if file_format in (FileFormat.ELF, FileFormat.COFF)
-        else []
-    )
+    if file_format in (FileFormat.ELF, FileFormat.COFF):
+        return object_entries(content, path=path)
+    return []
 
 
 def _offload_binaries(region: Region) -> Iterator[FoundContainer]:

@@ -29,16 +29,15 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import (
     StoredEntry,
-    begun_bundle,
-    binary_bundle,
+    bundle_entries,
     decompressed,
     object_entries,
     text_entries,
 )
-from offload_tool.containers.file_format import next_content
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.bundle.binary import read_begun_bundle, read_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS
-from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins
+from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins, next_content
 from offload_tool.io import InputFile, OutputFile
 from offload_tool.util.frozen import frozen, replaced
 
@@ -153,13 +152,14 @@ def open_bundle_stream(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:
-                found = begun_bundle(content, stream.begin, path=path)
+                bundle = read_begun_bundle(stream.begin, len(content), path=path)
             except FormatError:
                 stream.to(_Parts([]))  # report damage first
                 raise
-            if found is not None:
-                entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
-                return OpenedBundle(content, (Container(entries),), stream)
+            if bundle is not None:
+                entries = bundle_entries(bundle, content)
+                entries = [replaced(entry, is_decompressed=True) for entry in entries]
+                return OpenedBundle(content, (Container(tuple(entries)),), stream)
     return open_bundle(source, file_type, wanted=wanted)
 
 
@@ -179,7 +179,7 @@ def open_bundle(
     position: int | None = 0
     while position is not None:
         if _is_compressed(source.data, position):
-            content, report = decompressed(source, position, path=source.path)
+            content, report = decompressed(source.data, position, path=source.path)
             entries, _ = _read_plain(content, 0, file_type, wanted)
             end = report.end
         else:
@@ -218,8 +218,8 @@ def _read_plain(
                 unbundling = wanted is not None
                 return object_entries(source, path=path, unbundling=unbundling), len(source)
         return [], position
-    bundle, found = binary_bundle(source, position, path=path)
-    return found, position + bundle.size
+    bundle = read_bundle(source.data, position, path=path)
+    return bundle_entries(bundle, source), position + bundle.size
 
 
 def _is_compressed(data: memoryview, position: int) -> bool:

@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.key_order import in_table_order
-from offload_tool.formats.magic import BITCODES, begins
+from offload_tool.formats.magic import BITCODES, begins, next_content
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
@@ -76,7 +76,6 @@ _ONE_ENTRY, _COMPRESSIBLE = 1, 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ALIGNMENT = 8
 _NO_IMAGE = 1
-_NOT_ZERO = re.compile(rb"[^\0]")
 _NUL = re.compile(rb"\0")
 _BUDGET = 16, 1 << 20
 """Multiple of the size of a binary, and bytes: pairs and strings can overlap, so a small broken
@@ -267,10 +266,10 @@ def iter_offload_binaries(
     position = start
     while position < end:
         if padding:
-            found = _NOT_ZERO.search(data, position, end)
-            if found is None:
+            content_at = next_content(data[:end], position)
+            if content_at is None:
                 return
-            position = found.start()
+            position = content_at
         binary = _BinaryReader(data, position, end, path).read()
         yield binary
         position += binary.size

@@ -8,16 +8,17 @@ from functools import partial
 
 import pytest
 
-from offload_tool.containers.entries import binary_bundle
-from offload_tool.containers.file_format import FileFormat, find_strays, next_content, recognise
+from offload_tool.containers.entries import bundle_entries
+from offload_tool.containers.file_format import FileFormat, find_strays, recognise
 from offload_tool.formats.bitcode.module import is_bitcode
-from offload_tool.formats.bundle.binary import plan_bundle
+from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
 from offload_tool.formats.magic import (
     BUNDLE,
     COMPRESSED_BUNDLE,
     CUDA_FATBIN,
     OFFLOAD_BINARY,
     begins,
+    next_content,
 )
 from offload_tool.formats.objects.ar import is_archive
 from offload_tool.formats.objects.coff import is_coff
@@ -68,7 +69,7 @@ def test_entries_of_a_bundle_in_a_part() -> None:
     layout = plan_bundle([("hip-a", 2), ("hip-b", 1)])
     whole = InputFile.from_data("f", memoryview(b"ab" + layout.header + b"XXY"))
     part = whole.part("f(m)", 2, len(whole) - 2)
-    _, entries = binary_bundle(part, path="f(m)")
+    entries = bundle_entries(read_bundle(part.data, path="f(m)"), part)
     assert [bytes(entry.range.data) for entry in entries] == [b"XX", b"Y"]
     assert entries[0].range.source is whole
     assert bytes(entries[0].begin(1)) == b"X"

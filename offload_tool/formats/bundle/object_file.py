@@ -25,13 +25,12 @@ returned. Like LLVM, it cannot add sections to Mach-O, Wasm, XCOFF, GOFF and DXC
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
-from offload_tool.formats.magic import begins
+from offload_tool.formats.magic import begins, next_content
 from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
@@ -43,7 +42,6 @@ from offload_tool.util.frozen import frozen
 HOST_MARKER = b"\0"
 """The content of the host's section."""
 _HOST_KIND = "host-"
-_NOT_ZERO = re.compile(rb"[^\0]")
 _MACH_O = {
     b"\xfe\xed\xfa\xce": "big",
     b"\xfe\xed\xfa\xcf": "big",
@@ -126,7 +124,7 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
 def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> ObjectEntry:
     entry_id = name[len(MAGIC) :].decode("utf-8", "surrogateescape")
     is_host = entry_id.startswith(_HOST_KIND)
-    markers = is_host and not _NOT_ZERO.search(data, offset, offset + size)
+    markers = is_host and next_content(data[: offset + size], offset) is None
     return ObjectEntry(entry_id, offset, size, size if markers else 0)
 
 

@@ -76,9 +76,6 @@ from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
 
-SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-"""Full section names; linked PE files have the first 8 characters."""
-
 _MAGIC = 0xBA55ED50
 _HEADER = struct.Struct("<IHHQ")
 _BEGIN = struct.pack("<IHH", _MAGIC, 1, 16)
