@@ -57,9 +57,7 @@ class PackedFrame:
 
         end = self.image.offset + self.image.stored_size
         stream = ZstdStream(source.data[:end], self.image.offset, None, self.label)
-        for chunk in stream:
-            return memoryview(bytes(chunk[:size]))
-        return memoryview(b"")
+        return memoryview(bytes(next(iter(stream), b"")[:size]))
 
     def view(self, source: InputFile) -> memoryview:
         """Return the code object.

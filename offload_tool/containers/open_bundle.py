@@ -53,21 +53,23 @@ DEFAULT_FILE_TYPE = "o"
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes no shorter file for a compressed bundle
 
 
-class _Parts:
-    """Writes ranges of a stream, (offset, size) in bytes, each to its own file."""
+def _range_writer(
+    rows: Sequence[tuple[StoredEntry, OutputFile]],
+) -> Callable[[bytes | memoryview], None]:
+    """Return a function that receives a stream and writes each entry's range to its own file."""
+    end = 0
 
-    def __init__(self, ranges: Sequence[tuple[int, int, OutputFile]]) -> None:
-        self._ranges = ranges
-        self._position = 0
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        start, end = self._position, self._position + len(data)
-        for offset, size, file in self._ranges:
+    def write(data: bytes | memoryview) -> None:
+        nonlocal end
+        start, end = end, end + len(data)
+        for entry, file in rows:
+            offset, size = entry.offset, entry.size
             if offset < end and start < offset + size:
                 if offset >= start:  # the budget now includes the data unpacked so far
                     file.reserve(size)
                 file.write(data[max(offset - start, 0) : offset + size - start])
-        self._position = end
+
+    return write
 
 
 @frozen
@@ -109,7 +111,7 @@ class OpenedBundle:
         """
         # Direct output (standard output) cannot be undone if the hash is wrong.
         if self.stream is not None and all(file.seekable for _, file in rows):
-            self.stream.to(_Parts([(entry.offset, entry.size, file) for entry, file in rows]))
+            self.stream.to(_range_writer(rows))
             return
         if self.stream is not None:
             _ = self.content.data  # access verifies it, even if the entries are empty
@@ -154,7 +156,7 @@ def open_bundle_stream(
             try:
                 bundle = read_begun_bundle(stream.begin, len(content), path=path)
             except FormatError:
-                stream.to(_Parts([]))  # report damage first
+                stream.to(_range_writer([]))  # report damage first
                 raise
             if bundle is not None:
                 entries = bundle_entries(bundle, content)

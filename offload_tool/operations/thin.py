@@ -50,7 +50,7 @@ from offload_tool.containers.walk import (
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
-from offload_tool.formats.bundle.text import start_marker
+from offload_tool.formats.bundle.text import START, marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
@@ -537,7 +537,7 @@ def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> File
         if image.id in kept:
             continue
         first, size = image.content.offset, image.content.size
-        begin = first - len(start_marker("", image.id)) - comment_size
+        begin = first - len(marker("", START, image.id)) - comment_size
         end = _END_OF_LINE.match(source.data, first + size)
         parts.append(source.range(start, begin - start))
         start = end.end() if end else first + size

@@ -34,7 +34,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.codec import (
@@ -63,6 +63,8 @@ _METHODS: dict[int, Method] = {0: "zlib", 1: "zstd"}
 _VERSION_2_LIMIT = 1 << 32
 _IN_MEMORY = 16 << 20
 _Result = TypeVar("_Result")
+_Write: TypeAlias = Callable[[bytes | memoryview], object]
+"""Appends bytes to an output."""
 
 
 @frozen
@@ -225,24 +227,6 @@ def _check_version_2(version: int, size: int, what: str) -> None:
         raise UsageError(f"{what} exceeds version 2 limit: {size} bytes; use version 3")
 
 
-class _ByteSink(Protocol):
-    def write(self, data: bytes | memoryview, /) -> object: ...
-
-
-class _Memory:
-    """Bytes in memory.
-
-    ``io.BytesIO`` is unsuitable: the cycle collector may close it while views of its bytes exist,
-    and Python 3.13 then prints an error (older versions with ``-X dev``).
-    """
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        self.data += data
-
-
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> tuple[memoryview, CompressionReport]:
@@ -288,10 +272,10 @@ class BundleStream:
         """The first bytes, as many as one step decompresses."""
         self._seconds = time.perf_counter() - started
 
-    def to(self, output: _ByteSink) -> CompressionReport:
-        """Decompress everything into `output`, once, and check size and hash.
+    def to(self, write: _Write) -> CompressionReport:
+        """Decompress everything, once, with `write`, and check size and hash.
 
-        :raises FormatError: the bundle is damaged; `output` has invalid content.
+        :raises FormatError: the bundle is damaged; the written content is invalid.
         :raises LimitError: the bundle exceeds the run's budget.
         """
         header, stream = self._header, self._stream
@@ -301,7 +285,7 @@ class BundleStream:
         with BackgroundHash(UNHASHED) as md5:
             for chunk in _exactly(header.uncompressed_size, chunks, self._size_error):
                 md5.update(chunk)
-                output.write(chunk)
+                write(chunk)
             digest = _truncated(md5.digest())
         start = header.offset + header.size
         if header.total_size is not None and stream.end != self.end:
@@ -348,12 +332,12 @@ def decompress_range(
     stream = _open_stream(data, start, end, size, method, size_error, path)
     budget(end - start).unpack(size, path)
 
-    def write(output: _ByteSink) -> None:
-        output.write(head)
+    def decompress_to(write: _Write) -> None:
+        write(head)
         for chunk in _exactly(size, stream, size_error):
-            output.write(chunk)
+            write(chunk)
 
-    content, _ = _stored(len(head) + size, write)
+    content, _ = _stored(len(head) + size, decompress_to)
     return content
 
 
@@ -389,12 +373,14 @@ def _exactly(
         raise size_error(f"{found} (what the payload holds)")
 
 
-def _stored(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview, _Result]:
-    """Return the `size` bytes that `write` writes, in memory or mapped, and its result."""
+def _stored(size: int, produce: Callable[[_Write], _Result]) -> tuple[memoryview, _Result]:
+    """Return the `size` bytes that `produce` writes, in memory or mapped, and its result."""
     if size <= _IN_MEMORY:
-        memory = _Memory()
-        result = write(memory)
-        return memoryview(memory.data).toreadonly(), result
+        # Not io.BytesIO: the cycle collector may close it while views of its bytes exist, and
+        # Python 3.13 then prints an error (older versions with ``-X dev``).
+        memory = bytearray()
+        result = produce(memory.extend)
+        return memoryview(memory).toreadonly(), result
     from offload_tool.io.temporary_directory import usual_folder  # only large content needs it
 
     folder = usual_folder()
@@ -406,5 +392,5 @@ def _stored(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryvie
     if size > free:
         raise FileError(folder, f"decompressing needs {size} bytes, only {free} are free")
     with Spool(folder, folder) as spool:
-        result = write(spool.out)
+        result = produce(spool.out.write)
         return spool.since().data, result

@@ -158,7 +158,7 @@ class CudaImage:
     image_kind: str
     """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` if undocumented."""
     processor: str
-    """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM."""
+    """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM; ``kind77_90`` if undocumented."""
     identifier: str
     entry: int
     """Index of its entry in the fat binary, from 0."""
@@ -226,12 +226,6 @@ def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int |
         if row.version == _ENTRY_VERSION and _ENTRY.size <= row.header_size <= room:
             return at
     return None
-
-
-def cuda_processor(kind: int, number: int, flags: int) -> str:
-    """Return the processor of an entry: ``sm_90a``, ``compute_90``, ``lto_90``, ``kind77_90``."""
-    suffix = next((text for text, flag in _SUFFIXES.items() if flag & flags), "")
-    return f"{_PREFIXES.get(kind, f'kind{kind}')}_{number}{suffix}"
 
 
 def read_cuda_fatbin(
@@ -336,7 +330,8 @@ class _Reader:
         room: int,
         payload: tuple[int, int, int, Packed | None, int],
     ) -> CudaImage:
-        processor = cuda_processor(row.kind, row.number, row.flags)
+        suffix = next((text for text, flag in _SUFFIXES.items() if flag & row.flags), "")
+        processor = f"{_PREFIXES.get(row.kind, f'kind{row.kind}')}_{row.number}{suffix}"
         identifier = self._identifier(row, position, room)
         kind = _KINDS.get(row.kind, f"kind {row.kind}")
         return CudaImage(kind, processor, identifier, self.number, *payload)

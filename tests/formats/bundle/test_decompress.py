@@ -262,7 +262,7 @@ LIMITED = """
     data = memoryview(sys.stdin.buffer.read())
     sink = Sink()
     try:
-        BundleStream(data, read_compressed_header(data)).to(sink)
+        BundleStream(data, read_compressed_header(data)).to(sink.write)
     except ContentError as error:
         print(error)
     print(sink.size)
@@ -386,7 +386,7 @@ def test_decompress_into_a_file(tmp_path: Path) -> None:
     for name, data in (("good", memoryview(good)), ("bad", memoryview(bad))):
         try:
             with replace_file(tmp_path / name) as output:
-                BundleStream(data, read_compressed_header(data)).to(output)
+                BundleStream(data, read_compressed_header(data)).to(output.write)
         except ContentError:
             assert name == "bad"
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
