@@ -1,7 +1,7 @@
 """Recognise files that contain device images, or files that do, by their first bytes.
 
 `find_strays` searches for containers that no table refers to. Programs that read or write
-containers have the magics as constants, so a magic alone is weak evidence: the header behind it
+containers have the magics as constants, so a magic alone is weak evidence: the header after it
 must be plausible as well.
 """
 
@@ -88,7 +88,7 @@ _STRAYS = (
     (magic.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
     (magic.ELF, FileFormat.CODE_OBJECT),
 )
-_LAYOUTS = {  # of the first fields behind a magic; see the formats' modules
+_LAYOUTS = {  # of the first fields after a magic; see the formats' modules
     FileFormat.BUNDLE: struct.Struct("<24xQQQQ"),
     FileFormat.OFFLOAD_BINARY: struct.Struct("<4xIQ"),
     FileFormat.CUDA_FATBIN: struct.Struct("<4xHHQH2xI"),
@@ -118,7 +118,7 @@ def find_strays(
 
 
 def _can_be_true(data: memoryview, at: int, end: int, file_format: FileFormat) -> bool:
-    """Check that the few fields behind a magic are plausible, at constant cost."""
+    """Check that the few fields after a magic are plausible, at constant cost."""
     room = end - at
     if file_format is FileFormat.CODE_OBJECT:
         from offload_tool.formats.objects.device_elf import is_code_object

@@ -92,6 +92,10 @@ _COFF_NAME = 8
 """Bytes; longer section names are cut in a linked PE image."""
 CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
 """Sections that hold only fat binaries, in ELF and PE files."""
+_FULL_NAMES = {
+    name[:_COFF_NAME].encode(): name.encode()
+    for name in (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
+}
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _SCANNED = 32 << 20
 """Bytes to search before mapped pages are released."""
@@ -213,14 +217,12 @@ class _FindPolicy(Policy):
     def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:
         if not section.size:
             return None
-        whole = (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
-        names = {name[:_COFF_NAME].encode(): name.encode() for name in whole}
-        name = names.get(section.name, section.name)
+        name = _FULL_NAMES.get(section.name, section.name)
         return _by_name(data, name, section.offset) or FileFormat.CUDA_FATBIN
 
     def holds_only(self, name: bytes, file_format: FileFormat) -> bool:
-        known = {section.encode() for section in CUDA_SECTION_NAMES}
-        return file_format is not FileFormat.CUDA_FATBIN or name in known
+        section = name.decode("utf-8", "backslashreplace")
+        return file_format is not FileFormat.CUDA_FATBIN or section in CUDA_SECTION_NAMES
 
 
 def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
@@ -302,9 +304,8 @@ def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
 
 def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
     if is_elf_header(data):
-        sections = f"{HIP_SECTION}, {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)}"
         message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
-        message += f"(nor {sections.partition(', ')[2]})"
+        message += f"(nor {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)})"
         return NoContainerError(message, path=path)
     name = _EMPTY.get(recognise(data)) or ("an object file" if is_object_file(data) else None)
     if name:
@@ -414,7 +415,7 @@ def _bundles(region: Region) -> Iterator[FoundContainer]:
             entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
             size = report.end - position
         elif last is FileFormat.BUNDLE:
-            return  # LLVM accepts anything behind an uncompressed bundle
+            return  # LLVM accepts anything after an uncompressed bundle
         else:
             what = "zeros or another bundle after a compressed one" if last else "a bundle"
             message = f"expected {what}, found {bytes(data[position : position + 8])!r}"

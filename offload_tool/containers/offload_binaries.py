@@ -3,7 +3,7 @@
 The format of the file decides where to look (as in llvm-offload-binary 22.1.8):
 
 ======================  ===============================================================
-offload binary          the file itself, and binaries directly behind it
+offload binary          the file itself, and binaries directly after it
 ELF object, program,    in sections of the type SHT_LLVM_OFFLOADING, whatever their name
 library
 COFF object             in sections whose name begins with ``.llvm.offloading``

@@ -239,8 +239,8 @@ class ZipOverlay:
                 assert member is not None  # noqa: S101 - all are wanted
                 content, offset = member
                 if offset is None:
-                    kept = self._spool.added(lambda out: out.copy(content))
-                    content = kept.source.part(label, kept.offset, kept.size)
+                    copy = self._spool.added(lambda out: out.copy(content))
+                    content = copy.source.part(label, copy.offset, copy.size)
                 self._unpacked[path] = content
         return self._unpacked[path]
 

@@ -48,8 +48,8 @@ ENTRY_SECTION = "llvm_offload_entries"
 REGISTER_LINKED = "__cudaRegisterLinkedBinary"
 """Prefix of the function that CUDA's host code calls; the module ID follows."""
 SHARED_MODULE_ID = "__nv_58a2749e7b33cb70"
-"""Of all sources: the first 8 bytes of MD5("__cuda_fatbin_wrapper"), read little-endian."""
-_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
+"""Module ID of all sources: first 8 bytes of MD5("__cuda_fatbin_wrapper"), little-endian."""
+_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five 64-bit fields
 _KINDS = {"cuda": 2, "hip": 4}
 _STUB = "__device_stub__"
 _ENTRY_SYMBOL = ".offloading.entry."
@@ -108,13 +108,8 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
     undefined, defined = _symbols(tables)
     has_entries = _has_entries(tables, "hip")
     is_registered = has_entries or not _REGISTERS.isdisjoint(undefined)
-    return HipHostCode(
-        has_entries,
-        frozenset() if is_registered else _stubs(defined),
-        _suffixes(f"{FATBIN}_", undefined),
-        FATBIN in undefined,
-        _suffixes(CUID_PREFIX, defined),
-    )
+    lost = frozenset() if is_registered else _stubs(defined)
+    return _hip_host_code(undefined, defined, has_entries, lost)
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
@@ -129,13 +124,15 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
         set(names.decode("utf-8", "surrogateescape").split("\0"))
         for names in (bitcode_symbols(data, undefined=True), bitcode_symbols(data))
     )
-    return HipHostCode(
-        any(name.startswith(_ENTRY_SYMBOL) for name in defined),
-        frozenset(),
-        _suffixes(f"{FATBIN}_", undefined),
-        FATBIN in undefined,
-        _suffixes(CUID_PREFIX, defined),
-    )
+    has_entries = any(name.startswith(_ENTRY_SYMBOL) for name in defined)
+    return _hip_host_code(undefined, defined, has_entries, frozenset())
+
+
+def _hip_host_code(
+    undefined: set[str], defined: set[str], has_entries: bool, lost_kernels: frozenset[str]
+) -> HipHostCode:
+    hashes, cuids = _suffixes(f"{FATBIN}_", undefined), _suffixes(CUID_PREFIX, defined)
+    return HipHostCode(has_entries, lost_kernels, hashes, FATBIN in undefined, cuids)
 
 
 def cuda_host_code(tables: ElfTables) -> CudaHostCode:

@@ -1,8 +1,8 @@
 """Read untrusted MessagePack as a stream, without building objects for ignored values.
 
 Only maps, arrays, strings and integers are read; other values, at any depth, are skipped. The
-length of strings is bounded, and callers check numbers. Errors are made by the caller, which knows
-the file. Source: https://msgpack.org, "Specification".
+length of strings is bounded, and callers check numbers. The caller makes the errors, because it
+knows the file. Source: https://msgpack.org, "Specification".
 """
 
 from __future__ import annotations

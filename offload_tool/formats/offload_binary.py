@@ -30,7 +30,7 @@ binaries. Version 2 is one binary of all images, which share the strings::
     header | entry   | pairs | string table | zeros to 8 | image  | zeros to 8
     header | entries | pairs | string table | zeros to 8 | images | zeros to 8
 
-In version 3 everything behind the header can be one zstd frame or zlib stream. The header then
+In version 3 everything after the header can be one zstd frame or zlib stream. The header then
 records the inflated size, which is the `size` without compression, and zeros follow up to a
 multiple of 8. `inflated` returns the uncompressed binary.
 
@@ -135,7 +135,7 @@ class OffloadImage:
     """An entry: a device image, its range and its strings."""
 
     image_kind: int
-    """See `ImageKind`; unknown numbers are kept."""
+    """See `ImageKind`; unknown numbers are preserved."""
     offload_kind: int
     """As stored; its meaning depends on the writer, see `offload_kind_name`."""
     flags: int
@@ -193,7 +193,7 @@ class OffloadBinary:
 
 @frozen
 class PackedBody:
-    """The compressed part of a binary: everything behind its header."""
+    """The compressed part of a binary: everything after its header."""
 
     offset: int
     """Start in the data that the binary was read from, in bytes."""

@@ -179,7 +179,7 @@ class _ImageText:
         return f"ptr getelementptr ({self.type}, ptr {name}, i64 0, i64 {offset})"
 
     def past(self, name: str) -> str:
-        """Return the address behind the global, as generation 15 writes it in bitcode."""
+        """Return the address after the global, as generation 15 writes it in bitcode."""
         if not self.size:
             return f"ptr {name}"
         return f"ptr getelementptr inbounds ({self.type}, ptr {name}, i64 1, i64 0)"

@@ -58,7 +58,7 @@ def new_row(name: str, mode: int) -> zipfile.ZipInfo:
 def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label: str) -> int:
     """Return the offset of a member's `size` content bytes in the zip file `source`.
 
-    :raises FormatError: the row is wrong about their place.
+    :raises FormatError: the row has a wrong offset.
     """
     # Python's zipfile gives a negative offset if the beginning of the file is missing.
     rest = max(len(source) - row.header_offset, 0) if row.header_offset >= 0 else 0
@@ -75,13 +75,13 @@ def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label:
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
     """Return a member of the zip file `source` unchanged.
 
-    :raises FormatError: the row is wrong about its place.
+    :raises FormatError: the row has a wrong offset.
     """
     start = content_offset(source, row, row.compress_size, label=label)
     if not row.flag_bits & _DESCRIPTOR:
         size = start - row.header_offset + row.compress_size
         return PackedMember(row, (source.range(row.header_offset, size),), size)
-    # The sizes are behind the content, in one of four forms; the new header contains them.
+    # The sizes are after the content, in one of four forms; the new header contains them.
     row = copy.copy(row)
     row.flag_bits &= ~_DESCRIPTOR
     return packed_member(row, source.range(start, row.compress_size))
@@ -95,23 +95,23 @@ def pack_member(
     row.extra = b""
     row.flag_bits &= _UTF8
     row.CRC = row.file_size = 0
-    if row.compress_type != zipfile.ZIP_STORED:
+    is_stored = row.compress_type == zipfile.ZIP_STORED
+    if not is_stored:
         row.compress_type = zipfile.ZIP_DEFLATED
     engine = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     start = out.position
     for block in blocks:
         row.CRC = zlib.crc32(block, row.CRC)
         row.file_size += len(block)
-        stored = row.compress_type == zipfile.ZIP_STORED
-        out.write(block if stored else engine.compress(block))
-    if row.compress_type != zipfile.ZIP_STORED:
+        out.write(block if is_stored else engine.compress(block))
+    if not is_stored:
         out.write(engine.flush())
     row.compress_size = out.position - start
     return row
 
 
 def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
-    """Return a member with the compressed `content`, behind a new local header."""
+    """Return a member with the compressed `content`, after a new local header."""
     extra = b""
     size, stored = row.file_size, row.compress_size
     if max(size, stored) >= _MOST_32:
@@ -196,11 +196,11 @@ def _time(row: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 def _without_zip64(extra: bytes) -> bytes:
-    kept, at = b"", 0
+    others, at = b"", 0
     while at + _FIELD.size <= len(extra):
         number, size = _FIELD.unpack_from(extra, at)
         end = at + _FIELD.size + size
         if number != _ZIP64_FIELD:
-            kept += extra[at:end]
+            others += extra[at:end]
         at = end
-    return kept
+    return others

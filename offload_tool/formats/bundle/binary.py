@@ -43,7 +43,7 @@ _ALIGNMENTS = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 @frozen
 class BundleEntry:
-    """An entry of a bundle: its target, and the place of its code object or text."""
+    """An entry of a bundle: its target, and the range of its code object or text."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""

@@ -54,7 +54,7 @@ from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen, replaced
 
 _PREFIX = struct.Struct("<4sHH")
-_FIELDS = {  # behind the prefix: [total size], uncompressed size, hash
+_FIELDS = {  # after the prefix: [total size], uncompressed size, hash
     1: struct.Struct("<IQ"),
     2: struct.Struct("<IIQ"),
     3: struct.Struct("<QQQ"),

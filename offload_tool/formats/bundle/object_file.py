@@ -60,7 +60,7 @@ _OTHER_FORMATS = {
 
 @frozen
 class ObjectEntry:
-    """A section of the bundle: target and place of its code object."""
+    """A section of the bundle: target and range of its code object."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""

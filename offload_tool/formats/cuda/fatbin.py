@@ -7,7 +7,7 @@
     0       4     magic, 0xBA55ED50
     4       2     version, 1
     6       2     size of this header, 16
-    8       8     size of all entries behind it
+    8       8     size of all entries after it
 
     offset  size  field of an entry; entries follow each other without gaps
     ------  ----  ------------------------------------------------------------------
@@ -579,7 +579,7 @@ def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
 
 
 def _packed_options(options: bytes) -> bytes:
-    """Return the options of an entry, which are directly behind its header."""
+    """Return the options of an entry, which directly follow its header."""
     # The length of a cubin's section excludes the NUL before it.
     length = len(options.removeprefix(b"\0"))
     text = options.ljust(_padded(length + 1), b"\0")

@@ -6,7 +6,7 @@ pointer; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
     .hipFatBinSegment                 .rocm_kpack_ref   MessagePack, one map
       "HIPK", version,                  kpack_search_paths   array of strings
       pointer to the marker  ------->   kernel_name          string
-      index                           (bytes behind the map are ignored)
+      index                           (bytes after the map are ignored)
 
 A path is relative to the folder of the program or library that contains the wrapper. The loader
 replaces its first ``@GFXARCH@`` by each target ID that the device may load, in turn::

@@ -1,8 +1,7 @@
 """The wrappers through which HIP host code registers its device code, and how to mark them.
 
 Each translation unit has one (or all share one, with relocatable device code), see
-`fatbin_section`. Marking a file removes its bundles, and puts one marker in the place of the
-first::
+`fatbin_section`. Marking a file removes its bundles, and replaces the first by one marker::
 
     before   .hipFatBinSegment  HIPF 1 .. 0 | HIPF 1 .. 0     .hip_fatbin      bundle | bundle
                                        |             |                         ^        ^

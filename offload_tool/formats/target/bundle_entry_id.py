@@ -179,7 +179,7 @@ def _split(text: str) -> tuple[str, str, str, bool]:
 def _old_target_id(rest: str) -> str | None:
     """Return the target ID of the old form, in place of the environment.
 
-    `rest` is everything behind the OS field. Environments never look like GPU names, but a target
+    `rest` is everything after the OS field. Environments never look like GPU names, but a target
     ID after an environment may contain dashes, so the processor alone decides.
     """
     processor, colon, features = rest.partition(":")

@@ -118,10 +118,10 @@ def completions(target: TargetID) -> Iterator[TargetID]:
     On a device, each feature of its processor is on or off.
     """
     processor = find_processor(target.processor)
-    given = dict(target.features)
-    names = [] if processor is None else [n for n in processor.features if n not in given]
+    fixed = dict(target.features)
+    names = [] if processor is None else [n for n in processor.features if n not in fixed]
     for settings in itertools.product((True, False), repeat=len(names)):
-        features = given | dict(zip(names, settings, strict=True))
+        features = fixed | dict(zip(names, settings, strict=True))
         yield TargetID(target.processor, tuple(features.items()))
 
 
