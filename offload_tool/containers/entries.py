@@ -18,7 +18,7 @@ from offload_tool.util.frozen import frozen
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
     from offload_tool.formats.cuda.fatbin import CudaImage, Packed
-    from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
+    from offload_tool.formats.kpack.archive import KpackImage
     from offload_tool.io.write_plan import FilePlan
 
 
@@ -43,7 +43,6 @@ class CudaContent:
 class PackedFrame:
     """A code object of a kpack archive that is a compressed frame of its own."""
 
-    archive: KpackArchive
     image: KpackImage
     label: str
     """Name of the archive for messages."""
@@ -66,7 +65,7 @@ class PackedFrame:
         """
         from offload_tool.formats.kpack.archive import unpacked_kpack_image
 
-        return unpacked_kpack_image(source.data, self.archive, self.image, path=self.label)
+        return unpacked_kpack_image(source.data, self.image, path=self.label)
 
 
 class LastPayload:

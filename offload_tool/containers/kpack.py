@@ -56,19 +56,15 @@ def codes_of_archive(source: InputFile, label: str) -> Iterator[tuple[str, list[
     :raises FormatError: the archive is broken.
     :raises UnsupportedError: its version or scheme is unknown.
     """
-    archive = read_kpack(source.data, path=label)
-    for key, group in images_by_key(archive).items():
-        yield key, [_entry(source, archive, image, label) for image in group]
+    for key, group in images_by_key(read_kpack(source.data, path=label)).items():
+        yield key, [_entry(source, image, label) for image in group]
 
 
-def _entry(source: InputFile, archive: KpackArchive, image: KpackImage, label: str) -> KpackEntry:
+def _entry(source: InputFile, image: KpackImage, label: str) -> KpackEntry:
     name = entry_id_of(image.target_id)
-    frame = PackedFrame(archive, image, label) if archive.is_compressed else None
-    entry = StoredEntry(
-        *(str(name), source, image.offset, image.stored_size),
-        is_decompressed=frame is not None,
-        frame=frame,
-    )
+    frame = PackedFrame(image, label) if image.is_compressed else None
+    stored = image.offset, image.stored_size
+    entry = StoredEntry(str(name), source, *stored, is_decompressed=bool(frame), frame=frame)
     return name, entry, image.size
 
 
@@ -124,7 +120,7 @@ def _wrapper_images(
             if image.target_id in entries:
                 continue
             if image.target_id in archive.target_ids:
-                entries[image.target_id] = _entry(source, archive, image, str(source.path))
+                entries[image.target_id] = _entry(source, image, str(source.path))
             else:
                 faults.append(f"'{path}' has code for {image.target_id} that it does not list")
     if not paths:

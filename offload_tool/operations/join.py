@@ -228,9 +228,9 @@ class _Joining:
 
     def _content(self, archive: _Archive, image: KpackImage) -> FileRange:
         source = archive.place.source
-        if not archive.archive.is_compressed:
+        if not image.is_compressed:
             return source.range(image.offset, image.size)
-        data = unpacked_kpack_image(source.data, archive.archive, image, path=archive.place.label)
+        data = unpacked_kpack_image(source.data, image, path=archive.place.label)
         content = self.spool.added(lambda out: out.write(data))
         source.forget()
         return content

@@ -145,7 +145,7 @@ class _Merger:
                 if ours != theirs:
                     raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
             for image in archive.images:
-                images.append(copied_image(archive, image, item.source))
+                images.append(copied_image(image, item.source))
         _check_once(
             ((image.key, image.target_id), item, f"{image.key} for {image.target_id}")
             for item, archive in zip(inputs, archives, strict=True)

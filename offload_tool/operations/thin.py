@@ -325,7 +325,7 @@ class _Thinner:
             return None
         archive.check_known(label)
         images = [
-            copied_image(archive, image, source)
+            copied_image(image, source)
             for image in archive.images
             if (image.key, image.target_id) in stays
         ]

@@ -81,6 +81,8 @@ class KpackImage(NamedTuple):
     """Decompressed size in bytes."""
     metadata: bytes
     """MessagePack; empty if there is none."""
+    is_compressed: bool
+    """Whether it is stored as a zstd frame."""
 
 
 class KpackArchive(NamedTuple):
@@ -95,11 +97,6 @@ class KpackArchive(NamedTuple):
     """In table order."""
     unknown: tuple[str, ...]
     """Unknown keys of the table."""
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether images are zstd frames."""
-        return self.scheme == ZSTD
 
     def check_known(self, path: StrPath) -> None:
         """Raise if the table has unknown keys, which a rewritten archive would lose.
@@ -135,7 +132,7 @@ def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive
 
 
 def unpacked_kpack_image(
-    data: memoryview, archive: KpackArchive, image: KpackImage, *, path: StrPath | None = None
+    data: memoryview, image: KpackImage, *, path: StrPath | None = None
 ) -> memoryview:
     """Return the bytes of a code object: mapped, or decompressed in bounded memory.
 
@@ -143,7 +140,7 @@ def unpacked_kpack_image(
     :raises LimitError: it exceeds the run's budget.
     """
     end = image.offset + image.stored_size
-    if not archive.is_compressed:
+    if not image.is_compressed:
         return data[image.offset : end]
     from offload_tool.formats.bundle.compressed import decompress_range
 
@@ -296,7 +293,7 @@ class _KpackReader:
                 raise self._error(message, self.toc, f"blob {entry.ordinal}")
             if entry.original_size not in (None, size):
                 raise self._size_error(entry, f"{size} (the size of blob {entry.ordinal})", offset)
-            yield _image(entry, offset, size, size)
+            yield _image(entry, offset, size, size, is_compressed=False)
 
     def _compressed(self, numbers: dict[str, int]) -> Iterator[KpackImage]:
         if not self.entries and not numbers:
@@ -311,7 +308,7 @@ class _KpackReader:
             if entry.original_size != unpacked:
                 expected = f"{unpacked} (what the frame holds)"
                 raise self._size_error(entry, expected, offset)
-            yield _image(entry, offset, size, unpacked)
+            yield _image(entry, offset, size, unpacked, is_compressed=True)
 
     def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
         """Return offset and size of each frame."""
@@ -381,8 +378,11 @@ class _KpackReader:
         return FormatError(message, path=self.path, offset=offset, field=field)
 
 
-def _image(entry: _TableEntry, offset: int, stored_size: int, size: int) -> KpackImage:
-    return KpackImage(entry.key, entry.target_id, offset, stored_size, size, entry.metadata)
+def _image(
+    entry: _TableEntry, offset: int, stored_size: int, size: int, *, is_compressed: bool
+) -> KpackImage:
+    sizes = offset, stored_size, size
+    return KpackImage(entry.key, entry.target_id, *sizes, entry.metadata, is_compressed)
 
 
 # -- writing ---------------------------------------------------------------------------
@@ -403,10 +403,10 @@ class NewKpackImage(NamedTuple):
     """A MessagePack map, or empty."""
 
 
-def copied_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
+def copied_image(image: KpackImage, source: InputFile) -> NewKpackImage:
     """Return an image of the archive `source` for storing it unchanged in a new archive."""
     content = source.range(image.offset, image.stored_size)
-    packed = image.size if archive.is_compressed else None
+    packed = image.size if image.is_compressed else None
     return NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
 
 

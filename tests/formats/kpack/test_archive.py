@@ -102,9 +102,7 @@ def read(data: bytes) -> dict[tuple[str, str], bytes]:
     view = memoryview(data)
     found = read_kpack(view, path="demo.kpack")
     return {
-        (image.key, image.target_id): bytes(
-            unpacked_kpack_image(view, found, image, path="demo.kpack")
-        )
+        (image.key, image.target_id): bytes(unpacked_kpack_image(view, image, path="demo.kpack"))
         for image in found.images
     }
 
