@@ -199,11 +199,11 @@ def object_entries(
 
     :raises ContentError: the object file is broken, or, for `unbundling`, was linked by `ld -r`.
     """
-    from offload_tool.formats.bundle.object_file import read_object_bundle, refuse_merged
+    from offload_tool.formats.bundle.object_file import check_not_merged, read_object_bundle
 
     found = read_object_bundle(source.data, path=path)
     if unbundling:
-        refuse_merged(found, path=path)
+        check_not_merged(found, path=path)
     return [
         StoredEntry(entry.id, source, entry.offset, entry.size, entry.is_host_marker)
         for entry in found

@@ -93,7 +93,7 @@ _LAYOUTS = {  # of the first fields after a magic; see the formats' modules
     FileFormat.OFFLOAD_BINARY: struct.Struct("<4xIQ"),
     FileFormat.CUDA_FATBIN: struct.Struct("<4xHHQH2xI"),
 }
-_MANY = 1 << 16
+_MAX_COUNT = 1 << 16
 _NEWEST_BINARY, _FATBIN_HEADER = 3, 16
 _PATTERNS = tuple((re.compile(re.escape(magic)), found) for magic, found in _STRAYS)
 _LONGEST_STRAY = max(len(magic) for magic, _ in _STRAYS)
@@ -138,7 +138,7 @@ def _can_be_true(data: memoryview, at: int, end: int, file_format: FileFormat) -
     numbers = layout.unpack_from(data, at)
     if file_format is FileFormat.BUNDLE:
         count, offset, size, name = numbers
-        return bool(0 < count < _MANY and 0 < name < _MANY and offset + size <= room)
+        return bool(0 < count < _MAX_COUNT and 0 < name < _MAX_COUNT and offset + size <= room)
     if file_format is FileFormat.OFFLOAD_BINARY:
         version, size = numbers
         return bool(0 < version <= _NEWEST_BINARY and layout.size < size <= room)

@@ -208,7 +208,7 @@ class _FindPolicy(Policy):
 
             if is_marked(tables, number):
                 return FileFormat.KPACK_MARKER
-        kind = _by_name(tables.data, tables.names[number], row.sh_offset)
+        kind = _section_format(tables.data, tables.names[number], row.sh_offset)
         if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
             return None  # a host object of this package, which gets its fat binary later
         is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
@@ -218,14 +218,14 @@ class _FindPolicy(Policy):
         if not section.size:
             return None
         name = _FULL_NAMES.get(section.name, section.name)
-        return _by_name(data, name, section.offset) or FileFormat.CUDA_FATBIN
+        return _section_format(data, name, section.offset) or FileFormat.CUDA_FATBIN
 
     def holds_only(self, name: bytes, file_format: FileFormat) -> bool:
         section = name.decode("utf-8", "backslashreplace")
         return file_format is not FileFormat.CUDA_FATBIN or section in CUDA_SECTION_NAMES
 
 
-def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
+def _section_format(data: memoryview, name: bytes, start: int) -> FileFormat | None:
     section = name.decode("utf-8", "backslashreplace")
     if section == HIP_SECTION:
         return FileFormat.BUNDLE
@@ -367,9 +367,9 @@ def _containers(region: Region) -> Iterator[FoundContainer]:
     elif region.file_format is FileFormat.CODE_OBJECT:
         yield _code_object(region)
     elif region.file_format is FileFormat.KPACK:
-        yield from _kpack_codes(region)
+        yield from _kpack_images(region)
     elif region.file_format is FileFormat.KPACK_MARKER:
-        yield from _marked_codes(region)
+        yield from _marked_images(region)
     elif region.file_format is FileFormat.OFFLOAD_BINARY:
         yield from _offload_binaries(region)
     elif region.file_format is FileFormat.CUDA_FATBIN:
@@ -460,11 +460,11 @@ def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
             return
 
 
-def _kpack_codes(region: Region) -> Iterator[FoundContainer]:
-    from offload_tool.containers.kpack import codes_of_archive
+def _kpack_images(region: Region) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack import archive_code_objects
 
     location = region.location
-    for key, entries in codes_of_archive(location.source, location.label):
+    for key, entries in archive_code_objects(location.source, location.label):
         member = location._replace(label=f"{location.label}({key})", names=(*location.names, key))
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
         offset = min(entry.offset for _, entry, _ in entries)
@@ -472,12 +472,12 @@ def _kpack_codes(region: Region) -> Iterator[FoundContainer]:
         yield FoundContainer(member, FileFormat.KPACK, offset, size, images)
 
 
-def _marked_codes(region: Region) -> Iterator[FoundContainer]:
-    from offload_tool.containers.kpack import code_of_wrappers
+def _marked_images(region: Region) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack import wrapper_code_objects
 
     location = region.location
     tables = read_elf_tables(location.source.data, path=location.label)
-    for wrapper, entries, faults in code_of_wrappers(tables, location):
+    for wrapper, entries, faults in wrapper_code_objects(tables, location):
         at = region.start + WRAPPER_SIZE * wrapper.position
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
         rest = (at, WRAPPER_SIZE, images, region.section)
@@ -489,7 +489,7 @@ def _code_object(region: Region) -> FoundContainer:
     location, data = region.location, region.location.source.data[region.start : region.end]
     if region.is_stray:
         tables = read_elf_tables(data, path=location.label)
-        data = data[: _end_of(tables)]
+        data = data[: _elf_end(tables)]
     facts = read_code_object(data, path=location.label)
     parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
     entry = StoredEntry(str(parts), location.source, region.start, len(data))
@@ -497,7 +497,7 @@ def _code_object(region: Region) -> FoundContainer:
     return FoundContainer(location, FileFormat.CODE_OBJECT, region.start, len(data), images)
 
 
-def _end_of(tables: ElfTables) -> int:
+def _elf_end(tables: ElfTables) -> int:
     """Return the end of an ELF file that is followed by other data."""
     header, classes = tables.header, tables.elf_class
     ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
@@ -515,7 +515,7 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
     location = region.location
     data = location.source.data[: region.end]
     forgotten = region.start
-    for position in _cuda_begins(region, data):
+    for position in _cuda_offsets(region, data):
         fatbin = read_cuda_fatbin(data, position, path=location.label)
         images = tuple(_cuda_images(location, fatbin))
         rest = (position, fatbin.size, images, region.section)
@@ -527,7 +527,7 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
             return
 
 
-def _cuda_begins(region: Region, data: memoryview) -> Iterator[int]:
+def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:
     """Yield the offsets of fat binaries: consecutive, or scattered over other data."""
     if region.section is None or region.section in CUDA_SECTION_NAMES:
         position = next_content(data, region.start)

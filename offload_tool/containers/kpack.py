@@ -50,7 +50,7 @@ def entry_id_of(target_id: str) -> BundleEntryID:
     return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
 
 
-def codes_of_archive(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
+def archive_code_objects(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
     """Yield each key of an archive with its code objects.
 
     :raises FormatError: the archive is broken.
@@ -68,7 +68,7 @@ def _entry(source: InputFile, image: KpackImage, label: str) -> KpackEntry:
     return name, entry, image.size
 
 
-def code_of_wrappers(
+def wrapper_code_objects(
     tables: ElfTables, location: Location
 ) -> Iterator[tuple[MarkedWrapper, list[KpackEntry], tuple[str, ...]]]:
     """Yield each wrapper of a host program with its code objects in the existing archives.

@@ -35,7 +35,7 @@ from offload_tool.containers.entries import (
     text_entries,
 )
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.bundle.binary import read_begun_bundle, read_bundle
+from offload_tool.formats.bundle.binary import read_bundle, read_partial_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS
 from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins, next_content
 from offload_tool.io import InputFile, OutputFile
@@ -154,7 +154,7 @@ def open_bundle_stream(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:
-                bundle = read_begun_bundle(stream.begin, len(content), path=path)
+                bundle = read_partial_bundle(stream.begin, len(content), path=path)
             except FormatError:
                 stream.to(_range_writer([]))  # report damage first
                 raise

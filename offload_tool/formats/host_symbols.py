@@ -63,7 +63,7 @@ class HipHostCode:
 
     has_entries: bool = False
     """Whether it has entries of its offload kind, which the link must register."""
-    lost_kernels: frozenset[str] = frozenset()
+    unregistered: frozenset[str] = frozenset()
     """Kernels that neither this code registers, nor an entry names."""
     hashes: frozenset[str] = frozenset()
     """Hashes of the CUIDs whose bundle is undefined (see `fatbin_section.cuid_hash`)."""
@@ -83,7 +83,7 @@ class CudaHostCode:
     """CUDA host code with relocatable device code, of one object, or of several together."""
 
     has_entries: bool = False
-    lost_kernels: frozenset[str] = frozenset()
+    unregistered: frozenset[str] = frozenset()
     called: frozenset[str] = frozenset()
     """Module IDs whose registration function is called."""
     defined: frozenset[str] = frozenset()
@@ -108,8 +108,8 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
     undefined, defined = _symbols(tables)
     has_entries = _has_entries(tables, "hip")
     is_registered = has_entries or not _REGISTERS.isdisjoint(undefined)
-    lost = frozenset() if is_registered else _stubs(defined)
-    return _hip_host_code(undefined, defined, has_entries, lost)
+    unregistered = frozenset() if is_registered else _stubs(defined)
+    return _hip_host_code(undefined, defined, has_entries, unregistered)
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
@@ -129,10 +129,10 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
 
 
 def _hip_host_code(
-    undefined: set[str], defined: set[str], has_entries: bool, lost_kernels: frozenset[str]
+    undefined: set[str], defined: set[str], has_entries: bool, unregistered: frozenset[str]
 ) -> HipHostCode:
     hashes, cuids = _suffixes(f"{FATBIN}_", undefined), _suffixes(CUID_PREFIX, defined)
-    return HipHostCode(has_entries, lost_kernels, hashes, FATBIN in undefined, cuids)
+    return HipHostCode(has_entries, unregistered, hashes, FATBIN in undefined, cuids)
 
 
 def cuda_host_code(tables: ElfTables) -> CudaHostCode:
@@ -143,8 +143,8 @@ def cuda_host_code(tables: ElfTables) -> CudaHostCode:
     undefined, defined = _symbols(tables)
     called, has_entries = _suffixes(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
     is_registered = called or has_entries or not _REGISTERS.isdisjoint(undefined | defined)
-    lost = frozenset() if is_registered else _stubs(defined)
-    return CudaHostCode(has_entries, lost, called, _suffixes(REGISTER_LINKED, defined))
+    unregistered = frozenset() if is_registered else _stubs(defined)
+    return CudaHostCode(has_entries, unregistered, called, _suffixes(REGISTER_LINKED, defined))
 
 
 def _symbols(tables: ElfTables) -> tuple[set[str], set[str]]:

@@ -33,7 +33,7 @@ _LOCATOR = struct.Struct("<4sIQI")
 _FIELD = struct.Struct("<2H")
 _ZIP64_FIELD, _ZIP64_VERSION = 1, 45
 _DESCRIPTOR, _UTF8 = 8, 0x800
-_MOST_32, _MOST_16 = (1 << 32) - 1, (1 << 16) - 1
+_MAX_32, _MAX_16 = (1 << 32) - 1, (1 << 16) - 1
 _UNIX, _VERSION = 3, 20
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -114,9 +114,9 @@ def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
     """Return a member with the compressed `content`, after a new local header."""
     extra = b""
     size, stored = row.file_size, row.compress_size
-    if max(size, stored) >= _MOST_32:
+    if max(size, stored) >= _MAX_32:
         extra = _FIELD.pack(_ZIP64_FIELD, 16) + struct.pack("<2Q", size, stored)
-        size = stored = _MOST_32
+        size = stored = _MAX_32
     name, flags = _name(row)
     header = _LOCAL.pack(
         *(ZIP_MEMBER, _ZIP64_VERSION if extra else _VERSION, flags, row.compress_type),
@@ -142,12 +142,12 @@ def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
 def _central(row: zipfile.ZipInfo, position: int) -> bytes:
     numbers = []
     size, stored, start = row.file_size, row.compress_size, position
-    if max(size, stored) >= _MOST_32:
+    if max(size, stored) >= _MAX_32:
         numbers += [size, stored]
-        size = stored = _MOST_32
-    if start >= _MOST_32:
+        size = stored = _MAX_32
+    if start >= _MAX_32:
         numbers.append(start)
-        start = _MOST_32
+        start = _MAX_32
     extra = _without_zip64(row.extra)
     version = row.extract_version
     if numbers:
@@ -166,15 +166,15 @@ def _central(row: zipfile.ZipInfo, position: int) -> bytes:
 
 def _end(count: int, size: int, start: int) -> bytes:
     data = b""
-    if count >= _MOST_16 or max(size, start) >= _MOST_32:
+    if count >= _MAX_16 or max(size, start) >= _MAX_32:
         end64 = start + size
         version = _ZIP64_VERSION
         data += _END64.pack(
             b"PK\6\6", _END64.size - 12, version, version, 0, 0, count, count, size, start
         )
         data += _LOCATOR.pack(b"PK\6\7", 0, end64, 1)
-    few = min(count, _MOST_16)
-    return data + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MOST_32), min(start, _MOST_32), 0)
+    few = min(count, _MAX_16)
+    return data + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MAX_32), min(start, _MAX_32), 0)
 
 
 def _name(row: zipfile.ZipInfo) -> tuple[bytes, int]:

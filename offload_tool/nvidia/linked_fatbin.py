@@ -56,9 +56,9 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
             if not is_elf(place.source.data):
                 continue
             code = cuda_host_code(read_elf_tables(place.source.data, path=place.label))
-            if code.lost_kernels:
+            if code.unregistered:
                 raise CodeObjectError(
-                    f"'{place.label}': no code registers the kernel {min(code.lost_kernels)}; was "
+                    f"'{place.label}': no code registers the kernel {min(code.unregistered)}; was "
                     "it compiled as CUDA, with relocatable device code?"
                 )
             found = union(found, code)

@@ -128,9 +128,9 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
     for path in paths:
         for name, code in _host_code_in(path):
             has_objects = True
-            if code.lost_kernels:
+            if code.unregistered:
                 raise CodeObjectError(
-                    f"'{name}': no code registers the kernel {min(code.lost_kernels)}: expected an "
+                    f"'{name}': no code registers the kernel {min(code.unregistered)}: expected an "
                     f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTION} with an "
                     "entry for it, found neither; was it compiled as HIP, by clang alone?"
                 )
@@ -204,7 +204,7 @@ def embed_cuda_fatbin(
     with InputFile(host_object) as host, InputFile(fatbin) as images:
         has_place = object_section.find_placeholder(host.data, path=host_object) is not None
         tables = read_elf_tables(host.data, path=host_object)
-        if not has_place and not hip_host_code(tables).lost_kernels:
+        if not has_place and not hip_host_code(tables).unregistered:
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return

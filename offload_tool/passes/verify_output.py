@@ -169,10 +169,10 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
             f"'{path}': expected the undefined symbol {wanted}, found {found}; "
             "this clang does not name device code by its CUID: use clang 19 or later"
         )
-    if code.lost_kernels:
+    if code.unregistered:
         raise OtherOutputError(
             f"'{path}': expected the undefined symbol {wanted}, found none, and nothing else that "
-            f"registers the kernel {min(code.lost_kernels)}"
+            f"registers the kernel {min(code.unregistered)}"
         )
     if code.has_entries and not (rdc and code.cuids):
         what = "and no CUID; its clang is too old for that driver" if rdc else "of one source"

@@ -67,14 +67,14 @@ def test_cuda_registers_itself(tmp_path: Path, llvm: Tool) -> None:
     placeholder.write_bytes(b"fat binary")
     include = ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", "fatbin"]
     sdk = ["-Xclang", "-target-sdk-version=11.8"]
-    assert compiled(tmp_path, llvm, host, *flags, *include, *sdk).lost_kernels == frozenset()
+    assert compiled(tmp_path, llvm, host, *flags, *include, *sdk).unregistered == frozenset()
 
 
 def test_lost_kernels(tmp_path: Path, llvm: Tool) -> None:
     """A kernel's stub without anything that registers it is told by its name."""
     text = "void _Z1__device_stub__kPi(int *p) {}\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
-    assert found.lost_kernels == {"_Z1__device_stub__kPi"}
+    assert found.unregistered == {"_Z1__device_stub__kPi"}
 
 
 def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:

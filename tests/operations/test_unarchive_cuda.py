@@ -169,6 +169,6 @@ def test_host_code(assemble: Make) -> None:
     assert not read(entry.format("llvm_offload_entries", 4)).has_entries
     assert read(entry.format("cuda_offloading_entries", 0)).has_entries
     stub = "_Z21__device_stub__kernelv"
-    assert read(f".globl {stub}", f"{stub}: ret").lost_kernels == {stub}
+    assert read(f".globl {stub}", f"{stub}: ret").unregistered == {stub}
     registers = read(f".globl {stub}", f"{stub}: call __cudaRegisterFatBinary")
-    assert not registers.lost_kernels
+    assert not registers.unregistered

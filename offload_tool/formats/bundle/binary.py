@@ -149,7 +149,7 @@ def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = Non
     return _TableReader(data, offset, path, len(data)).read()
 
 
-def read_begun_bundle(
+def read_partial_bundle(
     begin: memoryview, size: int, *, path: StrPath | None = None
 ) -> Bundle | None:
     """Read the table of a bundle in `size` bytes of data, which begin with `begin`.
@@ -160,7 +160,7 @@ def read_begun_bundle(
     """
     try:
         return _TableReader(begin, 0, path, size).read()
-    except _BegunTableError:
+    except _PartialTableError:
         return None
 
 
@@ -206,7 +206,7 @@ class TableForm:
         return found if last == room else None
 
 
-class _BegunTableError(Exception):
+class _PartialTableError(Exception):
     """The table extends beyond the bytes at hand."""
 
 
@@ -274,7 +274,7 @@ class _TableReader:
                 f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
             )
         if self.position + size > len(self.data):
-            raise _BegunTableError
+            raise _PartialTableError
         self.position += size
         return self.data[self.position - size : self.position]
 

@@ -352,10 +352,10 @@ def _open_stream(
 ) -> ZstdStream | ZlibStream:
     """Open the payload; reject an impossible `size` before decompression."""
     stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
-    if stream.exact not in (None, size):
-        raise size_error(f"{stream.exact} (the size in the zstd frame)")
-    if size > stream.most:
-        raise size_error(f"at most {stream.most} (what the payload can hold)")
+    if stream.exact_size not in (None, size):
+        raise size_error(f"{stream.exact_size} (the size in the zstd frame)")
+    if size > stream.max_size:
+        raise size_error(f"at most {stream.max_size} (what the payload can hold)")
     return stream
 
 

@@ -128,7 +128,7 @@ def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> Object
     return ObjectEntry(entry_id, offset, size, size if markers else 0)
 
 
-def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
+def check_not_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
     """Check that no code objects were concatenated, as far as this is detectable.
 
     :raises UnsupportedError: the host's section represents several objects.

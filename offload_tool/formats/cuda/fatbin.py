@@ -321,9 +321,11 @@ class _Reader:
         stored = row.packed if packed and row.packed else row.payload
         start = self.position + row.header_size
         size = row.payload if packed is None else packed.size
-        return self._named(row, self.position, row.header_size, (start, stored, size, packed, 0))
+        return self._make_image(
+            row, self.position, row.header_size, (start, stored, size, packed, 0)
+        )
 
-    def _named(
+    def _make_image(
         self,
         row: _EntryHeader,
         position: int,
@@ -365,7 +367,7 @@ class _Reader:
                 message = f"expected an image within {packed.size} bytes, found {inner.payload} "
                 raise self.error(f"{message}bytes at offset {inner.header_size}", position)
             payload = (packed.offset, packed.stored_size, inner.payload, packed, inner.header_size)
-            images.append(self._named(inner, position, end - position, payload))
+            images.append(self._make_image(inner, position, end - position, payload))
             position += self._inner_size(inner, position, end)
         return tuple(images)
 
@@ -462,8 +464,8 @@ def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     from offload_tool.formats.codec import ZstdStream
 
     stream = ZstdStream(data, packed.offset, packed.end, path)
-    if stream.exact not in (None, packed.size) or packed.size > stream.most:
-        what = f"at most {stream.most}" if stream.exact is None else str(stream.exact)
+    if stream.exact_size not in (None, packed.size) or packed.size > stream.max_size:
+        what = f"at most {stream.max_size}" if stream.exact_size is None else str(stream.exact_size)
         message = f"expected {what} bytes unpacked (what the zstd frame says), found {packed.size}"
         raise _payload_error(packed, path, message)
     budget(packed.stored_size).unpack(packed.size, path)
@@ -526,7 +528,7 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
             f"'{entry.processor}' cannot be in a CUDA fat binary; expected sm_NN, sm_NNa or sm_NNf"
         )
     number = int(processor[1])
-    kind, (minor, major), content, options, flags = _described(entry, number)
+    kind, (minor, major), content, options, flags = _entry_fields(entry, number)
     packed_options = b"" if options is None else _packed_options(options)
     size = _padded(len(content))
     row = _EntryHeader(
@@ -548,10 +550,10 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
     return [_ENTRY.pack(*row) + packed_options, content, bytes(size - len(content))]
 
 
-def _described(entry: NewCudaEntry, number: int) -> _Fields:
+def _entry_fields(entry: NewCudaEntry, number: int) -> _Fields:
     """Return kind, versions, payload, options (None: without), and flags."""
     if is_elf(memoryview(entry.content)):
-        return _described_cubin(entry, number)
+        return _cubin_fields(entry, number)
     options = entry.options.encode()
     if bytes(entry.content[:4]) in _BITCODE:
         return _NVVM, (0, 0), entry.content, options, 0
@@ -559,7 +561,7 @@ def _described(entry: NewCudaEntry, number: int) -> _Fields:
     return _PTX, (minor, major), shortened(entry.content) + b"\0", options, 0
 
 
-def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
+def _cubin_fields(entry: NewCudaEntry, number: int) -> _Fields:
     tables = read_elf_tables(memoryview(entry.content))
     abi, flags = tables.header.e_ident[8], tables.header.e_flags
     if tables.header.e_machine != EM_CUDA or not tables.elf_class.is_64:

@@ -54,16 +54,16 @@ _HEADER = struct.Struct("<4sIQ")
 _DATA = 64
 """Offset of the code objects."""
 _VERSION = 1
-_LEAST = 8
+_MIN_ENTRY = 8
 """Smallest entry with its key, in bytes."""
 _COUNT = struct.Struct("<I")
-_MOST_FRAMES = 1 << 20
+_MAX_FRAMES = 1 << 20
 """The runtime rejects more."""
-_MOST_DATA = 1 << 32
+_MAX_DATA = 1 << 32
 """Bytes of all frames; the runtime rejects more."""
-_MOST = (1 << 64) - 1
+_MAX_NUMBER = (1 << 64) - 1
 _LEVEL = 3
-_WHOLE = 64 << 20
+_MAX_IN_MEMORY = 64 << 20
 """Largest code object that is compressed in one step, as by AMD's writer, in bytes."""
 _CHUNK = 4 << 20
 
@@ -219,7 +219,7 @@ class _KpackReader:
         elif key == "blobs":
             self.blobs = list(self._read_blobs(reader))
         elif key in ("zstd_offset", "zstd_size"):
-            self.numbers[key] = reader.number(key, _MOST)
+            self.numbers[key] = reader.number(key, _MAX_NUMBER)
         else:
             if key != "format_version":
                 self.unknown.append(key)
@@ -239,7 +239,7 @@ class _KpackReader:
         keys: set[str] = set()
         count = reader.map_size("a map for toc")
         size = len(self.data)
-        budget(size).check_members(min(count, size // _LEAST), self.path)
+        budget(size).check_members(min(count, size // _MIN_ENTRY), self.path)
         for _ in range(count):
             key = reader.string("a kernel key")
             if key in keys:
@@ -257,7 +257,7 @@ class _KpackReader:
         metadata = b""
         for field in reader.map_keys(f"a map for {key!r} and {target_id}", "a key"):
             if field in ("ordinal", "original_size"):
-                numbers[field] = reader.number(f"{field} of {key!r} for {target_id}", _MOST)
+                numbers[field] = reader.number(f"{field} of {key!r} for {target_id}", _MAX_NUMBER)
             elif field == "metadata":
                 metadata = bytes(reader.skip())
             else:
@@ -273,7 +273,7 @@ class _KpackReader:
             found: dict[str, int] = {}
             for key in reader.map_keys(f"a map for blob {number}", "a key"):
                 if key in ("offset", "size"):
-                    found[key] = reader.number(f"{key} of blob {number}", _MOST)
+                    found[key] = reader.number(f"{key} of blob {number}", _MAX_NUMBER)
                 else:
                     reader.skip()
             if len(found) < 2:
@@ -317,15 +317,15 @@ class _KpackReader:
                 raise self._refusal(f"there is no {key}, which the scheme {ZSTD} has")
         start, size = numbers["zstd_offset"], numbers["zstd_size"]
         end = start + size
-        if not _COUNT.size <= size <= _MOST_DATA:
-            message = f"expected {_COUNT.size} to {_MOST_DATA}, found {size}"
+        if not _COUNT.size <= size <= _MAX_DATA:
+            message = f"expected {_COUNT.size} to {_MAX_DATA}, found {size}"
             raise self._error(message, self.toc, "zstd_size")
         if end > len(self.data):
             message = f"claims bytes {start} to {end}, but the file has {len(self.data)}; it may "
             raise self._error(message + "be cut short", self.toc, "zstd_size")
         (count,) = _COUNT.unpack_from(self.data, start)
-        if count > _MOST_FRAMES:
-            message = f"expected at most {_MOST_FRAMES} frames, found {count}"
+        if count > _MAX_FRAMES:
+            message = f"expected at most {_MAX_FRAMES} frames, found {count}"
             raise self._error(message, start, "count of frames")
         found: list[tuple[int, int]] = []
         at = start + _COUNT.size
@@ -351,10 +351,12 @@ class _KpackReader:
             message = f"expected one zstd frame of {end - start} bytes, found one of "
             message += f"{stream.end - start}; AMD's two readers differ here"
             raise self._error(message, start, f"frame {entry.ordinal}")
-        if stream.exact is not None:
-            return stream.exact
-        if entry.original_size is None or entry.original_size > stream.most:
-            raise self._size_error(entry, f"at most {stream.most} (what the frame can hold)", start)
+        if stream.exact_size is not None:
+            return stream.exact_size
+        if entry.original_size is None or entry.original_size > stream.max_size:
+            raise self._size_error(
+                entry, f"at most {stream.max_size} (what the frame can hold)", start
+            )
         return entry.original_size  # decompression checks it
 
     def _location(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -489,9 +491,9 @@ class _KpackWriter:
 
     def _check_limits(self, end: int) -> None:
         size = end - self.start - _DATA
-        if self.count > _MOST_FRAMES or size > _MOST_DATA:
+        if self.count > _MAX_FRAMES or size > _MAX_DATA:
             message = f"{self.count} code objects of {size} bytes; the runtime takes at most "
-            message += f"{_MOST_FRAMES} of {_MOST_DATA}: make archives of fewer, or use '{NONE}'"
+            message += f"{_MAX_FRAMES} of {_MAX_DATA}: make archives of fewer, or use '{NONE}'"
             raise FormatError(message, path=self.out.path)
 
     def _stored(self, image: NewKpackImage) -> tuple[int, int]:
@@ -523,7 +525,7 @@ class _KpackWriter:
 
         # Python's reader needs the content size in the frame.
         machine = zstandard.ZstdCompressor(level=_LEVEL)
-        if content.size <= _WHOLE:
+        if content.size <= _MAX_IN_MEMORY:
             frame = machine.compress(content.data)
             self.out.append([_COUNT.pack(len(frame)), frame])
             return
@@ -534,7 +536,7 @@ class _KpackWriter:
             self.out.write(engine.compress(content.data[start : start + _CHUNK]))
         self.out.write(engine.flush())
         size = self.out.position - at - _COUNT.size
-        if size > _MOST_DATA - 1:
+        if size > _MAX_DATA - 1:
             message = f"a code object of {content.size} bytes is too large to be compressed"
             raise FormatError(f"{message}; use '{NONE}'", path=content.source.path)
         self.out.patch(at, _COUNT.pack(size))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SECTION = ".rocm_kpack_ref"
 PLACEHOLDER = "@GFXARCH@"
-MOST = 64 << 10
+MAX_SIZE = 64 << 10
 """Bytes of a marker; the loader reads no more."""
 _PATHS, _NAME = "kpack_search_paths", "kernel_name"
 
@@ -53,8 +53,8 @@ def pack_marker(marker: KpackMarker) -> bytes:
     pack = messagepack().packb
     check_text(*marker.search_paths, marker.kernel_name)
     data: bytes = pack({_PATHS: list(marker.search_paths), _NAME: marker.kernel_name})
-    if len(data) > MOST:
-        raise UsageError(f"a kpack marker has at most {MOST} bytes, not {len(data)}")
+    if len(data) > MAX_SIZE:
+        raise UsageError(f"a kpack marker has at most {MAX_SIZE} bytes, not {len(data)}")
     return data
 
 
@@ -73,7 +73,7 @@ def read_marker(
 
     name = None
     paths: tuple[str, ...] = ()
-    with reading(data[offset : offset + MOST], refusal) as reader:
+    with reading(data[offset : offset + MAX_SIZE], refusal) as reader:
         for key in reader.map_keys("a map", "a key"):
             if key == _NAME:
                 name = reader.string(f"a string for {_NAME}")

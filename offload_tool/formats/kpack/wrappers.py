@@ -93,7 +93,9 @@ class LinkedWrappers:
             for wrapper, address in found
         ]
 
-    def rewired(self, magic: bytes, new: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    def pointer_patches(
+        self, magic: bytes, new: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, bytes) patches that set `magic` and the (target, index) pairs `new`."""
         for row, (target, index) in zip(self.rows, new, strict=True):
             yield row.wrapper.offset, magic
@@ -234,7 +236,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     return plan_shrunk_elf(
         tables.data,
         replacements,
-        patches=wrappers.rewired(KPACKED, new),
+        patches=wrappers.pointer_patches(KPACKED, new),
         renamed={numbers[0]: MARKER_SECTION.encode()},
         verb="split",
         path=tables.path,
@@ -264,7 +266,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
     def patches(address: int) -> Iterator[tuple[int, bytes]]:
         row = tables.sections[markers[0]]
         yield row.sh_offset, bytes(row.sh_size)
-        yield from wrappers.rewired(EMBEDDED, [(address + start, 0) for start in starts])
+        yield from wrappers.pointer_patches(EMBEDDED, [(address + start, 0) for start in starts])
         yield from _moved_symbols(tables, {markers[0], *empty}, markers[0], address)
 
     return plan_grown_elf(

@@ -394,13 +394,13 @@ def incompatibility(
         return other_triple
     if (code_object.kind, code_object.target_id) == (target.kind, target.target_id):
         return None
-    ours, theirs = _loadable(code_object), _loadable(target)
+    ours, theirs = _valid_target_id(code_object), _valid_target_id(target)
     if ours is None or theirs is None:
-        return f"target ID {_named(code_object)} is not {_named(target)}"
+        return f"target ID {_quoted(code_object)} is not {_quoted(target)}"
     return target_ids.incompatibility(ours, theirs)
 
 
-def _named(entry: BundleEntryID) -> str:
+def _quoted(entry: BundleEntryID) -> str:
     return f"'{entry.target_id}'" if entry.target_id else "(none)"
 
 
@@ -412,7 +412,7 @@ def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:
     return any(kind.lower().startswith("hip") for kind in (first, second))
 
 
-def _loadable(entry: BundleEntryID) -> TargetID | None:
+def _valid_target_id(entry: BundleEntryID) -> TargetID | None:
     """Return the entry's target ID if it is valid for the entry's architecture."""
     understood = any_target_id(entry.target_id)
     if understood is None:

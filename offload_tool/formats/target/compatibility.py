@@ -215,7 +215,7 @@ def _cuda_fit_or_reason(code: str, device: str) -> Fit | str:
     if image.form not in ("sm", "compute"):
         return f"{code} is for a linker or compiler, not for a device"
     major, minor = divmod(image.number, 10)
-    if _serves(image, target):
+    if _can_run(image, target):
         return _cuda_fit(image, target)
     if image.suffix == "a":
         return f"{code} runs on sm_{image.number} alone"
@@ -226,7 +226,7 @@ def _cuda_fit_or_reason(code: str, device: str) -> Fit | str:
     return f"{code} runs on {major}.{minor} and later {major}.x, not on sm_{target.number}"
 
 
-def _serves(image: CudaTarget, target: CudaTarget) -> bool:
+def _can_run(image: CudaTarget, target: CudaTarget) -> bool:
     if image.suffix == "a":
         return image.number == target.number
     if image.number > target.number or (image.suffix == "f" and image.family != target.family):

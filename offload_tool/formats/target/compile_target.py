@@ -89,14 +89,14 @@ def parse_targets(
     problems = [
         f"{device.name} cannot be compiled from {_NAMES[kind]} sources"
         for device in sorted(found)
-        if not _serves(device, kind)
+        if not _is_supported(device, kind)
     ]
     if problems:
         raise TargetIDError(problems)
     return tuple(sorted(found))
 
 
-def _serves(device: CompileTarget, kind: str) -> bool:
+def _is_supported(device: CompileTarget, kind: str) -> bool:
     return device.arch in _KINDS[kind] or (kind == "openmp" and device.target_id is None)
 
 

@@ -356,7 +356,7 @@ def test_hash_of_places_used_again(method: int, monkeypatch) -> None:
             self.real.update(chunk)
 
     hashlib_md5 = hashlib.md5
-    monkeypatch.setattr(f"{STREAM}._ROOM", 1000)
+    monkeypatch.setattr(f"{STREAM}._OUTPUT_SIZE", 1000)
     monkeypatch.setattr(f"{STREAM}.CHUNK", 1000)
     content = random.Random(1).randbytes(20_000)
     data = compressed(content, 3, method)
