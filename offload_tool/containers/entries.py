@@ -1,7 +1,7 @@
 """The entries of bundles and other containers, and access to their content.
 
-Modules for object files and for compression are imported lazily: most runs do not need them, and
-start twice as fast without them.
+Here and in `open_bundle`, modules for object files and for compression are imported lazily: most
+runs do not need them, and start twice as fast without them.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from offload_tool.containers.entries import (
 )
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.walk import (
+    FORGET_AFTER,
     OBJECT_BUNDLE_SECTIONS,
     OFFLOADING_SECTION,
     Location,
@@ -97,8 +98,6 @@ _FULL_NAMES = {
     for name in (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
 }
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
-_SCANNED = 32 << 20
-"""Bytes to search before mapped pages are released."""
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
 _RELOCATABLE = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
@@ -520,7 +519,7 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
         images = tuple(_cuda_images(location, fatbin))
         rest = (position, fatbin.size, images, region.section)
         yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest)
-        if position + fatbin.size - forgotten > _SCANNED:
+        if position + fatbin.size - forgotten > FORGET_AFTER:
             forgotten = position + fatbin.size
             location.source.forget()
         if region.is_stray:
@@ -537,7 +536,7 @@ def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:
         return
     start = region.start
     while start < region.end:
-        stop = min(start + _SCANNED, region.end)
+        stop = min(start + FORGET_AFTER, region.end)
         at = find_cuda_fatbin(data, start, stop, region.end)
         if at is None:
             region.location.source.forget()

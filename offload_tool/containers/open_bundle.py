@@ -6,9 +6,6 @@ The file type decides what to read (as in clang-offload-bundler 22.1.8):
     bc, gch, ast        the binary layout; a file without its magic has no entries
     o                   sections of an object file, else the binary layout
 
-Modules for object files and for compression are imported lazily: most runs do not need them, and
-start twice as fast without them.
-
 Each layout may be compressed as a whole. A file may have several bundles in the binary layout, with
 zeros between them (a linker joins ``.hip_fatbin`` sections); their sizes delimit them.
 
@@ -44,8 +41,7 @@ from offload_tool.util.frozen import frozen, replaced
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import BundleStream, CompressionReport
 
-BINARY_TYPES = ("bc", "gch", "ast")
-FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
+FILE_TYPES = (*COMMENT_MARKS, "bc", "gch", "ast", "o")
 """The file types that can be bundled; ``a`` can only be unbundled."""
 DEFAULT_FILE_TYPE = "o"
 """clang's type for its fat binaries: an object bundle, or the binary layout."""

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
 OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
-_FORGET_AFTER = 32 << 20
-"""Bytes of a file after which the walk releases mapped pages."""
+FORGET_AFTER = 32 << 20
+"""Bytes of a file to search before mapped pages are released."""
 
 
 class Neighbours(Protocol):
@@ -548,14 +548,14 @@ def _strays(
     inside = _Ranges(searched)
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
-        for begin in range(position, start, _FORGET_AFTER):
-            stop = min(begin + _FORGET_AFTER, start)
+        for begin in range(position, start, FORGET_AFTER):
+            stop = min(begin + FORGET_AFTER, start)
             for at, file_format in find_strays(source.data, begin, stop, start):
                 found = file_format is FileFormat.CUDA_FATBIN and at in inside
                 if at and not found:  # offset 0 is the file itself
                     yield at, file_format
             done += stop - begin
-            if done >= _FORGET_AFTER:
+            if done >= FORGET_AFTER:
                 done = 0
                 source.forget()
         position = max(position, end)
@@ -566,7 +566,7 @@ def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[
     start = forgotten = spool.out.position
     for chunk in embedded.chunks():
         spool.out.write(chunk)
-        if spool.out.position - forgotten > _FORGET_AFTER:
+        if spool.out.position - forgotten > FORGET_AFTER:
             forgotten = spool.out.position
             source.forget()
     return start, spool.out.position

@@ -341,7 +341,8 @@ class _ModuleText:
         self._add("%__tgt_image_info = type { i32, i32, i32, ptr, ptr }")
         names = []
         for number, image in enumerate(images):
-            arch, info = self._name("@__offload_arch", number), self._name(_INFO, number)
+            arch = self._name("@__offload_arch", number)
+            info = self._name("@.offload_image_info", number)
             text = (image.target_id or "").encode("utf-8", "surrogateescape")
             # Alignment 1: no padding between the strings of the list.
             self._add(
@@ -349,7 +350,7 @@ class _ModuleText:
                 'section ".offload_arch_list", align 1'
             )
             self._add(
-                f"{info} = internal constant %__tgt_image_info {{ i32 {_INFO_VERSION}, "
+                f"{info} = internal constant %__tgt_image_info {{ i32 1, "  # the version
                 f"i32 {number}, i32 {len(images)}, ptr {arch}, ptr null }}"
             )
             names.append(info)
@@ -422,10 +423,6 @@ def _if_known(calls: Sequence[str]) -> list[str]:
         "br label %images",
         "images:",
     ]
-
-
-_INFO = "@.offload_image_info"
-_INFO_VERSION = 1
 
 
 def _escaped(text: str | bytes) -> str:

@@ -167,12 +167,9 @@ def _central(row: zipfile.ZipInfo, position: int) -> bytes:
 def _end(count: int, size: int, start: int) -> bytes:
     data = b""
     if count >= _MAX_16 or max(size, start) >= _MAX_32:
-        end64 = start + size
-        version = _ZIP64_VERSION
-        data += _END64.pack(
-            b"PK\6\6", _END64.size - 12, version, version, 0, 0, count, count, size, start
-        )
-        data += _LOCATOR.pack(b"PK\6\7", 0, end64, 1)
+        versions = _ZIP64_VERSION, _ZIP64_VERSION
+        data += _END64.pack(b"PK\6\6", _END64.size - 12, *versions, 0, 0, count, count, size, start)
+        data += _LOCATOR.pack(b"PK\6\7", 0, start + size, 1)
     few = min(count, _MAX_16)
     return data + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MAX_32), min(start, _MAX_32), 0)
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
@@ -42,7 +43,7 @@ from offload_tool.util.frozen import frozen
 HOST_MARKER = b"\0"
 """The content of the host's section."""
 _HOST_KIND = "host-"
-_MACH_O = {
+_MACH_O: dict[bytes, Literal["big", "little"]] = {
     b"\xfe\xed\xfa\xce": "big",
     b"\xfe\xed\xfa\xcf": "big",
     b"\xce\xfa\xed\xfe": "little",
@@ -88,7 +89,7 @@ def is_object_file(data: memoryview) -> str | None:
     if is_coff(data):
         return "COFF"
     if (order := _MACH_O.get(bytes(data[:4]))) and len(data) >= 28:
-        macho_type = int.from_bytes(data[12:16], "little" if order == "little" else "big")
+        macho_type = int.from_bytes(data[12:16], order)
         return "Mach-O" if macho_type in _MACH_O_TYPES else None
     names = (name for magic, name in _OTHER_FORMATS.items() if begins(data, magic))
     return next(names, None)

@@ -545,12 +545,9 @@ class _KpackWriter:
         packer = messagepack().Packer(use_bin_type=True)
         extra = 1 if self.scheme == NONE else 2
         yield packer.pack_map_header(6 + extra)
-        family = ",".join(target_ids)
-        for value in ("format_version", _VERSION, "group_name", group, "gfx_arch_family", family):
-            yield packer.pack(value)
-        yield packer.pack("gfx_arches")
-        yield packer.pack(list(target_ids))
-        yield packer.pack("toc")
+        names = ("group_name", group, "gfx_arch_family", ",".join(target_ids))
+        values = ("format_version", _VERSION, *names, "gfx_arches", list(target_ids), "toc")
+        yield from map(packer.pack, values)
         yield packer.pack_map_header(len(self.rows))
         for key, targets in self.rows.items():
             yield packer.pack(key)
@@ -563,13 +560,12 @@ class _KpackWriter:
                 if metadata:
                     yield packer.pack("metadata")
                     yield metadata
-        yield packer.pack("compression_scheme")
-        yield packer.pack(self.scheme)
+        yield from map(packer.pack, ("compression_scheme", self.scheme))
         if self.scheme == NONE:
             yield packer.pack("blobs")
             yield packer.pack_array_header(len(self.blobs))
             for offset, size in self.blobs:
                 yield packer.pack({"offset": offset, "size": size})
             return
-        for value in ("zstd_offset", _DATA, "zstd_size", end - self.start - _DATA):
-            yield packer.pack(value)
+        size = end - self.start - _DATA
+        yield from map(packer.pack, ("zstd_offset", _DATA, "zstd_size", size))
