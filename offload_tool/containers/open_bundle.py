@@ -69,28 +69,18 @@ def _range_writer(
 
 
 @frozen
-class Container:
-    """One bundle of a file: its entries in file order, and statistics of its decompression."""
-
-    entries: tuple[StoredEntry, ...]
-    report: CompressionReport | None = None
-    """None if the bundle is not compressed, or not decompressed yet."""
-
-
-@frozen
 class OpenedBundle:
     """All bundles of a file, in file order."""
 
     content: InputFile
     """The whole file, or the decompressed content of a single compressed bundle."""
-    containers: tuple[Container, ...]
+    entries: list[StoredEntry]
+    """The entries of all bundles."""
+    reports: list[CompressionReport | None]
+    """For each bundle: statistics of its decompression; None if it is not compressed, or not
+    decompressed yet."""
     stream: BundleStream | None = None
     """The compressed bundle that `check` or `write` will decompress and verify."""
-
-    @property
-    def entries(self) -> list[StoredEntry]:
-        """The entries of all bundles."""
-        return [entry for container in self.containers for entry in container.entries]
 
     def check(self) -> None:
         """Decompress a remaining compressed bundle only to verify its hash.
@@ -157,7 +147,7 @@ def open_bundle_stream(
             if bundle is not None:
                 entries = bundle_entries(bundle, content)
                 entries = [replaced(entry, is_decompressed=True) for entry in entries]
-                return OpenedBundle(content, (Container(tuple(entries)),), stream)
+                return OpenedBundle(content, entries, [None], stream)
     return open_bundle(source, file_type, wanted=wanted)
 
 
@@ -172,7 +162,8 @@ def open_bundle(
     :raises FormatError: the bundle is broken.
     :raises UnsupportedError: its version or variant is not supported.
     """
-    containers: list[Container] = []
+    found: list[StoredEntry] = []
+    reports: list[CompressionReport | None] = []
     contents: list[InputFile] = []
     position: int | None = 0
     while position is not None:
@@ -185,19 +176,19 @@ def open_bundle(
             entries, end = _read_plain(source, position, file_type, wanted)
             if end == position:  # not a bundle
                 # LLVM accepts bytes after uncompressed bundles.
-                if containers and containers[-1].report is not None:
-                    found = bytes(source.data[position : position + 8])
-                    message = (
-                        f"expected zeros or another bundle after a compressed one, found {found!r}"
-                    )
+                if reports and reports[-1] is not None:
+                    begin = bytes(source.data[position : position + 8])
+                    message = "expected zeros or another bundle after a compressed one, found "
+                    message += repr(begin)
                     raise FormatError(message, path=source.path, offset=position)
                 break
         if report is not None:
             entries = [replaced(entry, is_decompressed=True) for entry in entries]
-        containers.append(Container(tuple(entries), report))
+        found += entries
+        reports.append(report)
         contents.append(content)
         position = next_content(source.data, end)
-    return OpenedBundle(contents[0] if len(contents) == 1 else source, tuple(containers))
+    return OpenedBundle(contents[0] if len(contents) == 1 else source, found, reports)
 
 
 def _read_plain(

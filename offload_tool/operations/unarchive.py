@@ -24,7 +24,7 @@ from functools import cached_property, partial
 from threading import Thread
 
 from offload_tool.containers.entries import StoredEntry
-from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
+from offload_tool.containers.open_bundle import OpenedBundle, open_bundle
 from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
@@ -223,8 +223,7 @@ class _Walk:
     def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
         """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
-        is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
-        if member.path is None and is_plain and ids != self.ids:
+        if member.path is None and bundle.reports == [None] and ids != self.ids:
             self.ids = ids
             entries = [(name, self.services[name]) for name in ids]
             self.alike = AlikeMembers(self.source, entries, self.archives, self._warn)
@@ -335,12 +334,13 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     """Return a bundle with the images in an object's section ``.llvm.offloading``."""
     from offload_tool.containers.find import containers_in
 
-    containers = tuple(
-        Container(tuple(image.content for image in found.images))
-        for found in containers_in(object_file, str(object_file.path))
-        if found.section == OFFLOADING_SECTION
-    )
-    return OpenedBundle(object_file, containers)
+    found = [
+        container
+        for container in containers_in(object_file, str(object_file.path))
+        if container.section == OFFLOADING_SECTION
+    ]
+    entries = [image.content for container in found for image in container.images]
+    return OpenedBundle(object_file, entries, [None] * len(found))
 
 
 def _without_padding(place: Location) -> InputFile:
