@@ -16,7 +16,7 @@ anything else           none
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -52,14 +52,9 @@ class FoundBinary:
     reopen: Callable[[], InputFile] | None = None
     """None if `source` is the input itself."""
 
-    @contextmanager
-    def opened(self) -> Iterator[InputFile]:
-        """Yield `source`, reopened if the search has moved on."""
-        if self.reopen is None:
-            yield self.source
-            return
-        with self.reopen() as source:
-            yield source
+    def opened(self) -> AbstractContextManager[InputFile]:
+        """Return `source` for a block, reopened because the search may have moved on."""
+        return nullcontext(self.source) if self.reopen is None else self.reopen()
 
 
 def found_binary(

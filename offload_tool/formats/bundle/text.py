@@ -100,7 +100,7 @@ def read_text_bundle(
     entries = []
     position = 0
     while opened := start.search(data, position):
-        entry_id = bytes(data[slice(*opened.span("id"))]).decode("utf-8", "surrogateescape")
+        entry_id = opened["id"].decode("utf-8", "surrogateescape")
         position = opened.end()
         if position == opened.end("id"):
             raise _unfinished(entry_id, "a line feed after the ID", opened.start(), path)
