@@ -27,7 +27,7 @@ class CudaContent:
     """One image of a CUDA fat binary, with the payload that it may share with others."""
 
     image: CudaImage
-    payloads: LastPayload
+    payloads: PayloadCache
 
     def view(self, source: InputFile) -> memoryview:
         """Return the decompressed image without padding.
@@ -68,8 +68,8 @@ class PackedFrame:
         return unpacked_kpack_image(source.data, self.image, path=self.label)
 
 
-class LastPayload:
-    """Caches the last decompressed payload of a file, for images that are compressed together."""
+class PayloadCache:
+    """Holds the last decompressed payload of a file, for images that are compressed together."""
 
     def __init__(self, source: InputFile, label: str) -> None:
         self._source = source

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from offload_tool.containers.entries import (
     CudaContent,
-    LastPayload,
+    PayloadCache,
     StoredEntry,
     bundle_entries,
     decompressed,
@@ -547,7 +547,7 @@ def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:
 
 
 def _cuda_images(location: Location, fatbin: CudaFatbin) -> Iterator[FoundImage]:
-    payloads = LastPayload(location.source, location.label)
+    payloads = PayloadCache(location.source, location.label)
     for entry in fatbin.entries:
         total, before = sum(image.size for image in entry.images), 0
         for image in entry.images:

@@ -38,7 +38,7 @@ _NAME = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-(?P<build>[0-9][^-]*))?"
     r"-(?P<tags>[^-]+-[^-]+-[^-]+)\.whl"
 )
-_RUNS = re.compile(r"[-_.]+")
+_SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r"^([^\s:]+):[ \t]*(.*)$", re.MULTILINE)
 _DATA = re.compile(r"[^/]+\.data/(?P<scheme>[^/]+)/(?P<rest>.*)", re.DOTALL)
 
@@ -81,7 +81,7 @@ class WheelName(NamedTuple):
 
 def in_file_name(name: str) -> str:
     """Return a distribution's name in the form of file names."""
-    return _RUNS.sub("_", name).lower()
+    return _SEPARATORS.sub("_", name).lower()
 
 
 def installed_path(name: str) -> str | None:
