@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the explanation; return 1 if the device does not load the code."""
     is_entry = options.id.count("-") > 2
-    text = BundleEntryID.asked(options.id).target_id if is_entry else options.id
+    text = BundleEntryID.parse_any_kind(options.id).target_id if is_entry else options.id
     target = TargetID.parse(text)
     if options.device is None:
         print_lines(_description(target), sys.stdout)

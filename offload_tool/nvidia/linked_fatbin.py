@@ -56,9 +56,9 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
             if not is_elf(file.source.data):
                 continue
             code = cuda_host_code(read_elf_tables(file.source.data, path=file.label))
-            if code.lost_kernels:
+            if code.unregistered:
                 raise CodeObjectError(
-                    f"'{file.label}': no code registers the kernel {min(code.lost_kernels)}; was "
+                    f"'{file.label}': no code registers the kernel {min(code.unregistered)}; was "
                     "it compiled as CUDA, with relocatable device code?"
                 )
             found = union(found, code)
@@ -78,7 +78,7 @@ def compile_registration(
     :raises CompilerError: the compiler failed.
     :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
     """
-    ids = read_cuda_host_files(host_files).wanted
+    ids = read_cuda_host_files(host_files).unresolved
     for name in ids:
         if not _MODULE_ID.fullmatch(name):
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
@@ -132,7 +132,7 @@ def write_linked_cuda(
     :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
     """
     found = read_cuda_host_files(host_files)
-    if not (found.has_entries or found.wanted):
+    if not (found.has_entries or found.unresolved):
         listed = ", ".join(f"'{name}'" for name in host_files)
         raise UsageError(f"no host object has relocatable CUDA code to register (in {listed})")
     environment = os.environ | dict(toolchain.environment)

@@ -149,12 +149,12 @@ def _unused_path(folder: Path, name: str, suffix: str) -> Path:
 
 
 def _suffix(source: InputFile, label: str) -> str:
-    from offload_tool.formats.cuda.fatbin import is_cuda_fatbin
+    from offload_tool.formats.magic import CUDA_FATBIN, begins
     from offload_tool.formats.objects.elf.reader import is_elf
 
     if is_elf(source.data):
         return ".cubin"
-    if is_cuda_fatbin(source.data):
+    if begins(source.data, CUDA_FATBIN):
         return ".fatbin"
     raise CodeObjectError(
         f"'{label}': expected a relocatable cubin or a CUDA fat binary, "

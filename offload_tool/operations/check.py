@@ -275,7 +275,7 @@ def _check_together(label: str, files: Sequence[_Library], what: str) -> Iterato
 
 def _label_of(found: FoundContainer) -> str:
     """Return the label of a library; a kpack archive is one library, whatever keys it has."""
-    names = found.place.names[: -1 if found.container is FileFormat.KPACK else None]
+    names = found.location.names[: -1 if found.container is FileFormat.KPACK else None]
     return f"{found.path}({member_path(names)})" if names else found.path
 
 

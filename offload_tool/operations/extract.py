@@ -20,7 +20,7 @@ from pathlib import Path
 
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import OffloadError, UnsupportedError
-from offload_tool.formats.magic import BITCODES, SPIRVS
+from offload_tool.formats.magic import BITCODES, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -149,6 +149,6 @@ def _extension(image: FoundImage) -> str:
     if is_elf_header(begin):
         return _MACHINE_EXTENSIONS.get(read_elf_header(begin).e_machine, ".o")
     for magic, extension in _MAGIC_EXTENSIONS:
-        if begin[: len(magic)] == magic:
+        if begins(begin, magic):
             return extension
     return ""

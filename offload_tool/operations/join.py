@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.kpack import archives_beside, entry_id_of
-from offload_tool.containers.walk import Place
+from offload_tool.containers.kpack import entry_id_of, neighbouring_archives
+from offload_tool.containers.walk import Location
 from offload_tool.errors import (
     FileError,
     FormatError,
@@ -123,7 +123,7 @@ def join_file(
 class _Archive:
     """An archive that markers may refer to."""
 
-    def __init__(self, name: str, place: Place, *, anywhere: bool) -> None:
+    def __init__(self, name: str, place: Location, *, anywhere: bool) -> None:
         self.name = name
         """The name that markers' paths are compared with."""
         self.anywhere = anywhere
@@ -155,7 +155,7 @@ class _Joining:
         self.archives: dict[str, _Archive] = {}
         self.files = self.images = 0
 
-    def add(self, name: str, place: Place, *, anywhere: bool = False) -> None:
+    def add(self, name: str, place: Location, *, anywhere: bool = False) -> None:
         """Add an archive."""
         if name in self.archives:
             raise UsageError(f"'{name}' is there twice; give each file once")
@@ -169,7 +169,7 @@ class _Joining:
                     message = f"has code for {image.key!r}, which no library asks for"
                     raise UsageError(f"'{found.place.label}' {message}")
 
-    def plan(self, place: Place, name: str) -> FilePlan | None:
+    def plan(self, place: Location, name: str) -> FilePlan | None:
         """Plan the file called `name` with its code; None if it refers to none."""
         if (tables := _tables_of(place)) is None:
             return None
@@ -201,7 +201,7 @@ class _Joining:
         )
 
     def _bundle(
-        self, place: Place, name: str, marker: KpackMarker, key: str, machine: int
+        self, place: Location, name: str, marker: KpackMarker, key: str, machine: int
     ) -> FilePlan:
         found: dict[str, tuple[_Archive, KpackImage]] = {}
         for path in marker.search_paths:
@@ -228,9 +228,9 @@ class _Joining:
 
     def _content(self, archive: _Archive, image: KpackImage) -> FileRange:
         source = archive.place.source
-        if not archive.archive.is_compressed:
+        if not image.is_compressed:
             return source.range(image.offset, image.size)
-        data = unpacked_kpack_image(source.data, archive.archive, image, path=archive.place.label)
+        data = unpacked_kpack_image(source.data, image, path=archive.place.label)
         content = self.spool.added(lambda out: out.write(data))
         source.forget()
         return content
@@ -252,7 +252,7 @@ class _Joining:
         :raises NoContainerError: no file refers to device code.
         """
 
-        def plan(place: Place, file: TreeFile) -> FilePlan | None:
+        def plan(place: Location, file: TreeFile) -> FilePlan | None:
             if file.name in left_out:
                 return NOTHING
             return self.plan(place, writer.tree.installed(file))
@@ -270,14 +270,14 @@ class _Joining:
         name = os.path.realpath(self.host)
         for part in parts:
             archive = self.stack.enter_context(InputFile(part))
-            self.add(os.path.realpath(part), Place.of(archive, str(part)), anywhere=True)
+            self.add(os.path.realpath(part), Location.of(archive, str(part)), anywhere=True)
 
-        def plan(place: Place, _: TreeFile) -> FilePlan | None:
+        def plan(place: Location, _: TreeFile) -> FilePlan | None:
             tables = _tables_of(place)
-            for path in () if tables is None else archives_beside(tables, name):
+            for path in () if tables is None else neighbouring_archives(tables, name):
                 if path not in self.archives:
                     source = self.stack.enter_context(InputFile(path))
-                    self.add(path, Place.of(source, path))
+                    self.add(path, Location.of(source, path))
             return self.plan(place, name)
 
         writer.rewrite(plan)
@@ -356,7 +356,7 @@ class _Joining:
             writer.put(host.file, FilePlan.of([data]))
 
 
-def _tables_of(place: Place) -> ElfTables | None:
+def _tables_of(place: Location) -> ElfTables | None:
     """Return the tables of a linked ELF file with wrappers; None for other files."""
     if recognise(place.source.data) is not FileFormat.ELF:
         return None

@@ -57,7 +57,7 @@ class Device:
         """
         kind, dash, _ = text.partition("-")
         if (kind in OffloadKind.ALL and dash) or has_all_fields(text):
-            return cls(text, BundleEntryID.asked(text))
+            return cls(text, BundleEntryID.parse_any_kind(text))
         return cls(text, TargetID.parse(text, allow_unknown=True))
 
     @property

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
-from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.formats.magic import ZIP_MEMBER, begins
 from offload_tool.formats.objects.elf.reader import ET_REL, is_elf_header, read_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
@@ -189,7 +189,7 @@ class Intermediates:
 def _stage_of(image: DeviceImage, found: FoundContainer) -> int:
     """Return how late a build makes the file; -1 for a zip file."""
     with InputFile(image.file) as source:
-        if source.data[: len(ZIP_MEMBER)] == ZIP_MEMBER:
+        if begins(source.data, ZIP_MEMBER):
             return -1
         header = read_elf_header(source.data) if is_elf_header(source.data) else None
     if image.member is not None:  # EMBED of several sources makes an archive, too

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
-from offload_tool.containers.walk import Place
+from offload_tool.containers.walk import Location
 from offload_tool.errors import (
     FormatError,
     NoContainerError,
@@ -206,7 +206,7 @@ class _Splitting:
         self.others: set[str] = set()
         """Target IDs of non-HIP code."""
 
-    def plan(self, place: Place, name: str, root: str, archives: str) -> FilePlan | None:
+    def plan(self, place: Location, name: str, root: str, archives: str) -> FilePlan | None:
         """Plan the file called `name` without its HIP code; None if it has none.
 
         Kernel keys are relative to the folder `root`; `archives` is the archives' path from
@@ -237,7 +237,9 @@ class _Splitting:
         self.marked.append(name)
         return plan_marked(wrappers, marker).bound(source)
 
-    def _collect(self, place: Place, name: str, wrappers: LinkedWrappers, kernel_name: str) -> None:
+    def _collect(
+        self, place: Location, name: str, wrappers: LinkedWrappers, kernel_name: str
+    ) -> None:
         """Collect the images of a file for the archives."""
         tables, label = wrappers.tables, place.label
         indexes = wrappers.indexes()
@@ -374,7 +376,7 @@ def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -
         writer = WheelWriter(tree, run.spool)
         archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
 
-        def plan(place: Place, file: TreeFile) -> FilePlan | None:
+        def plan(place: Location, file: TreeFile) -> FilePlan | None:
             planned = run.plan(place, tree.installed(file), root, archives)
             if planned is not None and installed_path(file.name) is None:
                 message = "cannot be split: it is installed outside of the folder of packages"

@@ -44,15 +44,15 @@ from offload_tool.containers.find import (
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
     CopyPolicy,
-    Place,
+    Location,
     open_members,
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
-from offload_tool.formats.bundle.text import start_marker
+from offload_tool.formats.bundle.text import START, marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.objects.coff import plan_coff
@@ -168,7 +168,7 @@ class _Thinner:
         self.kept = 0
         self.removed = 0
 
-    def plan(self, place: Place, _: object = None) -> FilePlan | None:
+    def plan(self, place: Location, _: object = None) -> FilePlan | None:
         """Plan the new file; None if it is unchanged, an empty plan if it is to be left out.
 
         A file is left out if it consists of removed images only.
@@ -274,7 +274,7 @@ class _Thinner:
 
     # -- formats of files --------------------------------------------------------------
 
-    def _plan_archive(self, archive: Place) -> FilePlan | None:
+    def _plan_archive(self, archive: Location) -> FilePlan | None:
         new, plans, contents = [], [], []
         policy = CopyPolicy("thin the files that are its members")
         for member, place in open_members(archive, policy):
@@ -292,7 +292,7 @@ class _Thinner:
         layout = plan_archive(new)
         return layout.plan(contents)
 
-    def _plan_zip(self, place: Place) -> FilePlan | None:
+    def _plan_zip(self, place: Location) -> FilePlan | None:
         """Plan a wheel in a folder; it stays open until the next one."""
         if not self.in_tree:
             message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
@@ -308,14 +308,14 @@ class _Thinner:
             raise UnsupportedError(message, path=place.label)
         return None
 
-    def _keep_bitcode(self, place: Place) -> None:
+    def _keep_bitcode(self, place: Location) -> None:
         """Reject bitcode with images to remove."""
         for found in containers_in(place.source, place.label):
             if self._select(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
                 raise UnsupportedError(message, path=place.label)
 
-    def _plan_kpack(self, place: Place) -> FilePlan | None:
+    def _plan_kpack(self, place: Location) -> FilePlan | None:
         """Plan an archive with the kept images of each key."""
         source, label = place.source, place.label
         archive = read_kpack(source.data, path=label)
@@ -325,13 +325,13 @@ class _Thinner:
             kept = self._select(found)
             changed |= kept is not None
             rows = range(len(found.images)) if kept is None else kept
-            key = found.place.names[-1]
+            key = found.location.names[-1]
             stays.update((key, found.images[at].target_id) for at in rows)
         if not changed:
             return None
         archive.check_known(label)
         images = [
-            kept_image(archive, image, source)
+            copied_image(image, source)
             for image in archive.images
             if (image.key, image.target_id) in stays
         ]
@@ -345,7 +345,7 @@ class _Thinner:
         )
         return FilePlan.of([self.spool.added(write)])
 
-    def _plan_sequence(self, place: Place) -> FilePlan | None:
+    def _plan_sequence(self, place: Location) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
         source = place.source
         parts: list[FilePlan | FileRange | int] = []
@@ -366,7 +366,7 @@ class _Thinner:
             self.left_out.append(place.label)
         return plan
 
-    def _plan_text(self, place: Place) -> FilePlan | None:
+    def _plan_text(self, place: Location) -> FilePlan | None:
         (found,) = containers_in(place.source, place.label)
         return self._thin_whole(place.source, found)
 
@@ -377,7 +377,7 @@ class _Thinner:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
-    def _plan_coff(self, place: Place) -> FilePlan | None:
+    def _plan_coff(self, place: Location) -> FilePlan | None:
         """Plan a file whose containers keep their offsets, padded with zeros."""
         source, label = place.source, place.label
         plan = None
@@ -402,7 +402,7 @@ class _Thinner:
             raise _both_kinds(label)
         return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
 
-    def _plan_elf(self, place: Place) -> FilePlan | None:
+    def _plan_elf(self, place: Location) -> FilePlan | None:
         source, label = place.source, place.label
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []
@@ -543,7 +543,7 @@ def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> File
         if image.id in kept:
             continue
         first, size = image.content.offset, image.content.size
-        begin = first - len(start_marker("", image.id)) - comment_size
+        begin = first - len(marker("", START, image.id)) - comment_size
         end = _END_OF_LINE.match(source.data, first + size)
         parts.append(source.range(start, begin - start))
         start = end.end() if end else first + size

@@ -24,11 +24,11 @@ from functools import cached_property, partial
 from threading import Thread
 
 from offload_tool.containers.entries import StoredEntry
-from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
-from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, open_member
+from offload_tool.containers.open_bundle import OpenedBundle, open_bundle
+from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
-from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.formats.magic import COMPRESSED_BUNDLE, begins
 from offload_tool.formats.objects.ar import (
     OBJECTS_BEGIN,
     ArchiveMember,
@@ -177,7 +177,7 @@ class _Walk:
         self.hip_openmp = hip_openmp
         self.warn = warn
         self.offload_binaries = offload_binaries
-        self.place = Place.of(source, str(source.path))
+        self.place = Location.of(source, str(source.path))
         self.budget = current()
         self.uses: dict[str, EntryUse] = {}
         """By ID as stored; members of an archive share a few IDs."""
@@ -223,8 +223,7 @@ class _Walk:
     def _start_fast_path(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
         """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
-        is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
-        if member.path is None and is_plain and ids != self.ids:
+        if member.path is None and bundle.reports == [None] and ids != self.ids:
             self.ids = ids
             entries = [(name, self.uses[name]) for name in ids]
             self.similar = SimilarMembers(self.source, entries, self.archives, self._warn)
@@ -318,11 +317,11 @@ class _UnbundlerPolicy(Policy):
 
     contains_itself = "this thin archive has itself as a member; take it out"
 
-    def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
+    def refusal(self, place: Location, member: ArchiveMember, message: str) -> FormatError:
         field = f"member {member.name!r}"
         return FormatError(message, path=place.label, offset=member.header_offset, field=field)
 
-    def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> FormatError:
+    def unreadable(self, place: Location, member: ArchiveMember, error: FileError) -> FormatError:
         return self.refusal(
             place, member, f"{error}; a thin archive needs the files of its members"
         )
@@ -335,24 +334,23 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     """Return a bundle with the images in an object's section ``.llvm.offloading``."""
     from offload_tool.containers.find import containers_in
 
-    containers = tuple(
-        Container(tuple(image.content for image in found.images))
-        for found in containers_in(object_file, str(object_file.path))
-        if found.section == OFFLOADING_SECTION
-    )
-    return OpenedBundle(object_file, containers)
+    found = [
+        container
+        for container in containers_in(object_file, str(object_file.path))
+        if container.section == OFFLOADING_SECTION
+    ]
+    entries = [image.content for container in found for image in container.images]
+    return OpenedBundle(object_file, entries, [None] * len(found))
 
 
-def _without_padding(place: Place) -> InputFile:
+def _without_padding(place: Location) -> InputFile:
     """Remove the line ends that Darwin's archivers add to pad to a multiple of 8 bytes.
 
     Only a compressed bundle must have an exact size; version 1 does not store it.
     """
     source = place.source
     content = source.data
-    compressed = (
-        content[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE and len(content) >= _DARWIN_ALIGNMENT
-    )
+    compressed = begins(content, COMPRESSED_BUNDLE) and len(content) >= _DARWIN_ALIGNMENT
     if not compressed or content[-1:] != _PADDING:
         return source
     from offload_tool.formats.bundle.compressed import read_compressed_header

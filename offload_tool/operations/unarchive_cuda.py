@@ -82,7 +82,7 @@ def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
     """Return a fat binary of the entries that a link for `processor` takes; [] if none."""
-    data = found.place.source.data
+    data = found.location.source.data
     entries = read_cuda_fatbin(data, found.offset, path=found.label).entries
     names = [image.processor for entry in entries for image in entry.images]
     taken = set(linked_entries(names, processor))

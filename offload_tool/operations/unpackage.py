@@ -29,11 +29,11 @@ from offload_tool.containers.offload_binaries import (
     found_binary,
 )
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.magic import OFFLOAD_BINARY, begins
 from offload_tool.formats.offload_binary import (
     Dialect,
     ImageKind,
     OffloadImage,
-    is_offload_binary,
     iter_offload_binaries,
     offload_kind_name,
 )
@@ -204,7 +204,7 @@ class _ImageOutputs:
         """Yield the images of nested offload binaries; else the image itself."""
         start, end = match.image.offset, match.image.offset + match.image.size
         with match.found.opened() as source:
-            if not is_offload_binary(source.data, start) or not match.image.size:
+            if not begins(source.data, OFFLOAD_BINARY, start) or not match.image.size:
                 yield match
                 return
             label = f"{source.path} (image)"

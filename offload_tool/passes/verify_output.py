@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
-from offload_tool.formats.magic import SPIRVS
+from offload_tool.formats.magic import BUNDLE, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -99,11 +99,11 @@ def unwrap_code_object(path: StrPath, target_id: str) -> None:
     Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag after all
     others. A file without such an entry stays unchanged.
     """
-    from offload_tool.formats.bundle.binary import is_bundle, read_bundle
+    from offload_tool.formats.bundle.binary import read_bundle
     from offload_tool.io import replace_file
 
     with InputFile(path) as source:
-        if not is_bundle(source.data):
+        if not begins(source.data, BUNDLE):
             return
         for entry in read_bundle(source.data, path=path).entries:
             if entry.id.endswith(f"--{target_id}"):
@@ -163,16 +163,16 @@ def _check_host_bitcode(path: StrPath, cuid: str) -> None:
 
 def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: bool) -> None:
     wanted, others = fatbin_symbol(cuid), sorted(code.hashes - {cuid_hash(cuid)})
-    if code.asks_without_cuid or others:
-        found = FATBIN if code.asks_without_cuid else f"{FATBIN}_{others[0]}"
+    if code.needs_program_bundle or others:
+        found = FATBIN if code.needs_program_bundle else f"{FATBIN}_{others[0]}"
         raise CodeObjectError(
             f"'{path}': expected the undefined symbol {wanted}, found {found}; "
             "this clang does not name device code by its CUID: use clang 19 or later"
         )
-    if code.lost_kernels:
+    if code.unregistered:
         raise OtherOutputError(
             f"'{path}': expected the undefined symbol {wanted}, found none, and nothing else that "
-            f"registers the kernel {min(code.lost_kernels)}"
+            f"registers the kernel {min(code.unregistered)}"
         )
     if code.has_entries and not (rdc and code.cuids):
         what = "and no CUID; its clang is too old for that driver" if rdc else "of one source"
@@ -251,7 +251,7 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
         )
     with InputFile(path) as source:
         code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
-        if code is not None and SHARED_MODULE_ID in code.asked:
+        if code is not None and SHARED_MODULE_ID in code.called:
             raise CodeObjectError(
                 f"'{path}': this compiler's old offload driver (clang 23) cannot distinguish "
                 "sources of relocatable CUDA code; remove --no-offload-new-driver and "
@@ -356,11 +356,10 @@ def _is_bitcode_file(path: StrPath) -> bool:
 
 def _described(data: memoryview) -> str:
     from offload_tool.formats.bitcode.module import is_bitcode
-    from offload_tool.formats.bundle.binary import is_bundle
 
     if not len(data):
         return "an empty file"
-    if is_bundle(data):
+    if begins(data, BUNDLE):
         return "an offload bundle"
     if is_bitcode(data):
         return "LLVM bitcode; flags such as -flto and -emit-llvm do not belong here"

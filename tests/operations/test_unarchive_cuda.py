@@ -162,13 +162,13 @@ def test_host_code(assemble: Make) -> None:
     serves = read(
         ".globl __cudaRegisterLinkedBinary_1_one", "__cudaRegisterLinkedBinary_1_one: ret"
     )
-    assert asks.wanted == ["_1_one"]
-    assert union(asks, serves).wanted == []
+    assert asks.unresolved == ["_1_one"]
+    assert union(asks, serves).unresolved == []
     entry = '.section {},"aw"\n.quad 0\n.short 1, {}\n.zero 44'
     assert read(entry.format("llvm_offload_entries", 2)).has_entries
     assert not read(entry.format("llvm_offload_entries", 4)).has_entries
     assert read(entry.format("cuda_offloading_entries", 0)).has_entries
     stub = "_Z21__device_stub__kernelv"
-    assert read(f".globl {stub}", f"{stub}: ret").lost_kernels == {stub}
+    assert read(f".globl {stub}", f"{stub}: ret").unregistered == {stub}
     registers = read(f".globl {stub}", f"{stub}: call __cudaRegisterFatBinary")
-    assert not registers.lost_kernels
+    assert not registers.unregistered

@@ -332,7 +332,7 @@ class _Bundler:
         self._report_opened(opened)
 
     def _report_opened(self, opened: OpenedBundle) -> None:
-        reports: list[CompressionReport] = [c.report for c in opened.containers if c.report]
+        reports = [report for report in opened.reports if report]
         for report in reports:
             print_lines(describe_decompression(report))
         if not reports and len(opened.content) >= _UNCOMPRESSED_REPORTED:
