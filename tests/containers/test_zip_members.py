@@ -31,8 +31,8 @@ def test_archives_of_a_pattern(tmp_path: Path) -> None:
         archive = stack.enter_context(open_zip(source, "demo.whl"))
         overlay = stack.enter_context(ZipOverlay(archive, source, "demo.whl"))
         packed = ZipFolder(overlay, "demo.so")
-        assert [*packed.like(".kpack/demo_", ".kpack")] == ARCHIVES
+        assert [*packed.matching(".kpack/demo_", ".kpack")] == ARCHIVES
         unpacked = _Folder(str(tree / "demo.so"), stack)
         before = f"{unpacked.folder}/.kpack/demo_"
-        found = [str(Path(name).relative_to(tree)) for name in unpacked.like(before, ".kpack")]
+        found = [str(Path(name).relative_to(tree)) for name in unpacked.matching(before, ".kpack")]
         assert found == ARCHIVES
