@@ -13,21 +13,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from offload_tool.clang.options import (
-    FILE_BEHIND,
+    ATTACHED_FILE,
     FOLDER,
     FOR_LINKER,
     FOR_OTHERS,
     LIBRARY,
     NO_FILE,
     PROGRAMS,
-    beginnings,
     does,
+    prefixes,
     takes_next,
     values,
 )
 from offload_tool.clang.response_file import expand_command
 
-_FOLDER_FLAGS = beginnings(FOLDER)
+_FOLDER_FLAGS = prefixes(FOLDER)
 _PARTS = re.compile(r"[=,]")
 _LINKERS = ("lld", "ld.lld")
 _PRECOMPILED = (".pch", ".gch")
@@ -45,8 +45,7 @@ def possible_files(args: Iterable[str]) -> tuple[str, ...]:
     :raises UsageError: see `expand_command`.
     """
     found = expand_command(args)
-    given = (arg[2:] for arg in found.args if arg.startswith("-I"))
-    maps = filter(os.path.isfile, given)
+    maps = filter(os.path.isfile, (arg[2:] for arg in found.args if arg.startswith("-I")))
     return tuple(dict.fromkeys([*found.files, *_files_among(found.args), *maps]))
 
 
@@ -74,10 +73,10 @@ def include_folders(
 ) -> tuple[str, ...]:
     """Return the header directories that flags name; ``=`` before one means the sysroot."""
     found = []
-    for arg, behind in itertools.pairwise((*args, "")):
+    for arg, following in itertools.pairwise((*args, "")):
         for flag in flags:
-            if arg == flag and behind:
-                found.append(behind)
+            if arg == flag and following:
+                found.append(following)
             elif arg != flag and arg.startswith(flag):
                 found.append(arg.removeprefix(flag))
     return tuple(dict.fromkeys(found))
@@ -85,11 +84,10 @@ def include_folders(
 
 def finds_libraries(args: Iterable[str]) -> bool:
     """Return whether a linker in a compile searches for libraries; its choice is not known."""
-    given = all_args(args)
     return any(
         (does(before, FOR_LINKER) and takes_next(before) and does(arg, LIBRARY))
         or (does(arg, FOR_LINKER) and any(does(part, LIBRARY) for part in arg.split(",")))
-        for before, arg in itertools.pairwise(("", *given))
+        for before, arg in itertools.pairwise(("", *all_args(args)))
     )
 
 
@@ -110,7 +108,7 @@ def _parts_of_option(arg: str) -> Iterator[str]:
     yield from (part for part in parts if part)
     if len(parts) > 1:  # a file name may hold separators, too
         yield arg.partition("=")[2]
-    for name in values([arg], FILE_BEHIND):
+    for name in values([arg], ATTACHED_FILE):
         yield from _with_precompiled(name)
     for prefix in values([arg], PROGRAMS):
         yield from programs_in(prefix)

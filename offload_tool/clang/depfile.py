@@ -22,7 +22,7 @@ _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
 _RULE_END = re.compile(r"(?<!\\)\n")
 _SPECIAL = re.compile(r"(\\*) |[#:$]")
-_NOT_ALONE = ("=", ";", "%")
+_MISREAD_ALONE = ("=", ";", "%")
 """Make misreads a rule for a name that holds one of these."""
 
 
@@ -32,7 +32,7 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
     A build runs it after a compiler cache has restored the output alone. The last argument of
     `compile_command` is its source.
     """
-    # With kept temporaries each job writes a depfile, and the last of them names no source.
+    # With --save-temps each job writes a depfile, and the last of them names no source.
     args = [arg for arg in compile_command if not does(arg, STAGE | TEMPORARIES)]
     args[args.index("-o") + 1] = os.devnull
     return [*args[:-1], "-E", "-Qunused-arguments", args[-1]]
@@ -60,7 +60,7 @@ def parse_depfile(text: str) -> list[str]:
 
 
 def depfile_text(output: str, names: Iterable[str]) -> str:
-    """Return the rule that says `output` depends on `names`, for Ninja and for Make.
+    """Return the rule by which `output` depends on `names`, for Ninja and for Make.
 
     Each name also gets an empty rule, as with ``-MP``, so that Make does not stop when a header is
     deleted.
@@ -69,17 +69,17 @@ def depfile_text(output: str, names: Iterable[str]) -> str:
     """
     escaped = [_escape(name) for name in names]
     lines = [" \\\n  ".join([f"{_escape(output)}:", *escaped])]
-    lines += (f"{name}:" for name in escaped if not any(mark in name for mark in _NOT_ALONE))
+    lines += (f"{name}:" for name in escaped if not any(mark in name for mark in _MISREAD_ALONE))
     return "\n".join(lines) + "\n"
 
 
 def _escape(name: str) -> str:
     if "\n" in name or "\r" in name:
         raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
-    return _SPECIAL.sub(_escape_one, name)
+    return _SPECIAL.sub(_escaped_match, name)
 
 
-def _escape_one(match: re.Match[str]) -> str:
+def _escaped_match(match: re.Match[str]) -> str:
     if match[0] == "$":
         return "$$"
     # Double the backslashes before an escaped blank, or they would escape one another.

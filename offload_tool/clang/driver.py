@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_args
@@ -20,13 +20,14 @@ from offload_tool.clang.options import REMOVED, does, without_values
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import memoized
 
-_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 PLAN = "-###"
+"""The driver prints its jobs instead of running them. It still removes the files of ``-MJ``."""
 _ERRORS = 2
 _FRONT_END = "-cc1"
 # Compiled on first use: many runs query nothing.
 _QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\""
-_WORD = rf"(?P<quoted>{_QUOTED})|\S+"
+_ARGUMENT = rf"(?P<quoted>{_QUOTED})|\S+"
 _JOB = rf"^ *{_QUOTED}(?: +{_QUOTED})*"
 """An argument may hold newlines and whatever else ends lines for `str.splitlines`."""
 _ESCAPED = r"\\(.)"
@@ -39,17 +40,17 @@ class QueryResult(NamedTuple):
     output: str
     errors: str
     folder: str = ""
-    """The directory of the temporary files that it names: see `_temporaries_apart`."""
+    """The directory of the temporary files that it names."""
 
     @property
     def reason(self) -> str:
-        """Why it failed, for messages: the last line of its errors, or of its output."""
+        """The reason of a failure, for messages: the last line of its errors, or of its output."""
         lines = (self.errors or self.output).strip().splitlines()
         printable = os.fsencode(lines[-1]).decode(errors="replace") if lines else ""
         return printable or f"exit status {self.status}"
 
 
-def query(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
+def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
     """Run a query of a program in `environment` (default: this process's).
 
     Standard input is empty, and ``LC_ALL=C`` makes messages English.
@@ -58,15 +59,24 @@ def query(command: Sequence[str], environment: Mapping[str, str] | None = None) 
     """
     import subprocess
 
-    given = os.environ if environment is None else environment
-    with _temporaries_apart(command, given) as (variables, folder):
+    folder = llvm_temporary_folder(environment)
+    with ExitStack() as stack:
+        # The driver creates its temporary files with -###, too, and removes them when it ends. As a
+        # killed driver leaves them, such a query gets its own temporary directory. Source: clang
+        # 22.1.8, observed.
+        if PLAN in command:
+            from offload_tool.io.temporary_directory import temporary_folder
+
+            with suppress(OSError):
+                folder = str(stack.enter_context(temporary_folder("offload-asked-", folder)))
+                environment = {**environment, "TMPDIR": folder}
         try:
             done = subprocess.run(
                 command,
-                env={**variables, "LC_ALL": "C"},
+                env={**environment, "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_SECONDS,
+                timeout=_TIMEOUT_SECONDS,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -81,49 +91,16 @@ def terminal_args(environment: Mapping[str, str]) -> list[str]:
 
     It goes before a command's own options, which override it.
     """
-    sees_colours = os.isatty(_ERRORS) and environment.get("TERM", "dumb") not in ("", "dumb")
-    return ["-fcolor-diagnostics"] if sees_colours else []
+    has_colours = os.isatty(_ERRORS) and environment.get("TERM", "dumb") not in ("", "dumb")
+    return ["-fcolor-diagnostics"] if has_colours else []
 
 
-@contextmanager
-def _temporaries_apart(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> Iterator[tuple[Mapping[str, str], str]]:
-    """Yield the environment of a command, and the directory of its temporary files.
-
-    The driver creates its temporary files with ``-###``, too, and removes them when it ends. A
-    killed driver leaves them, so such a query gets its own temporary directory. Source: clang
-    22.1.8, observed.
-    """
-    usual = llvm_temporary_folder(environment)
-    with ExitStack() as stack:
-        own = None
-        if PLAN in command:
-            from offload_tool.io.temporary_directory import temporary_folder
-
-            with suppress(OSError):
-                own = stack.enter_context(temporary_folder("offload-asked-", usual))
-        if own is None:
-            yield environment, usual
-        else:
-            yield {**environment, "TMPDIR": str(own)}, str(own)
-
-
-def query_command(command: Sequence[str], *, behind: int | None = None) -> list[str]:
-    """Return the ``-###`` query of a command; running it may remove files of ``-MJ``.
-
-    ``-###`` is the last argument, or comes after the first `behind` ones.
-    """
-    at = len(command) if behind is None else behind
-    return [*command[:at], PLAN, *command[at:]]
-
-
-def query_plan(command: Sequence[str], environment: Mapping[str, str] | None = None) -> QueryResult:
+def query_plan(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
     """Query the driver for the jobs of a command; no file of the user is touched.
 
     :raises CompilerError: the driver cannot be run, or times out.
     """
-    return query(query_command(without_removed(command)), environment)
+    return query([*without_removed(command), PLAN], environment)
 
 
 def without_removed(args: Sequence[str]) -> list[str]:
@@ -139,36 +116,36 @@ def without_removed(args: Sequence[str]) -> list[str]:
     ]
 
 
-def make(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a program that creates a file; `what` names the file in the message.
+def run_checked(made: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a program that creates a file, which is named `made` in the message.
 
     :raises CompilerError: the program cannot be run, or fails.
     """
     result = query(command, environment)
     if result.status:
-        raise CompilerError(f"'{command[0]}' cannot make {what}: {result.reason}")
+        raise CompilerError(f"'{command[0]}' cannot make {made}: {result.reason}")
 
 
 @memoized(64)
-def output_of(command: Sequence[str], *query_command: str) -> str:
+def output_of(command: Sequence[str], *options: str) -> str:
     """Return the output of a query; each query runs once.
 
     :raises CompilerError: the program cannot be run, or fails.
     """
-    result = query([*command, *query_command])
+    result = query([*command, *options])
     if result.status:
-        raise CompilerError(f"{command[0]} {' '.join(query_command)} failed: {result.reason}")
+        raise CompilerError(f"{command[0]} {' '.join(options)} failed: {result.reason}")
     return result.output
 
 
 def jobs_of(result: QueryResult) -> list[list[str]]:
-    """Return the arguments of each job in the driver's answer to ``-###``."""
+    """Return the arguments of each job in the driver's ``-###`` output."""
     return [job_args(found[0]) for found in re.finditer(_JOB, result.errors, re.MULTILINE)]
 
 
 def job_args(line: str) -> list[str]:
     """Return the arguments of a job, parsed from a line of ``-###``."""
-    found = re.finditer(_WORD, line)
+    found = re.finditer(_ARGUMENT, line)
     return [re.sub(_ESCAPED, r"\1", arg[0][1:-1]) if arg["quoted"] else arg[0] for arg in found]
 
 
@@ -204,5 +181,5 @@ def option_values(job: Sequence[str], option: str) -> Iterator[str]:
 def llvm_temporary_folder(environment: Mapping[str, str]) -> str:
     """Return LLVM's temporary directory: ``llvm::sys::path::system_temp_directory``."""
     names = ("TMPDIR", "TMP", "TEMP", "TEMPDIR")
-    given = (environment[name] for name in names if name in environment)
-    return next(given, "/tmp")  # noqa: S108 - a name as LLVM has it
+    values = (environment[name] for name in names if name in environment)
+    return next(values, "/tmp")  # noqa: S108 - a name as LLVM has it

@@ -16,7 +16,7 @@ _WHERE = (
     *("COMPILER_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
     *("CUDA_PATH", "HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH"),
 )
-HEEDED_VARIABLES = (*_WHERE, "LLD_VERSION", "LLVM_OVERRIDE_PRODUCER", "SOURCE_DATE_EPOCH")
+RESULT_VARIABLES = (*_WHERE, "LLD_VERSION", "LLVM_OVERRIDE_PRODUCER", "SOURCE_DATE_EPOCH")
 """Environment variables that change the result of a compile.
 
 Source: clang and lld 22.1.8, whose calls of ``getenv`` were observed in passes of HIP, CUDA and
@@ -24,7 +24,7 @@ OpenMP. Their other variables change messages, temporary files or Objective-C. C
 package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_OVERRIDE_PRODUCER``
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
-"""Environment variables that change a compiler's answers about itself and the machine."""
+"""Environment variables that change the results of querying a compiler."""
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 INSTALLATIONS = (
     *OWN_INSTALLATIONS,
@@ -32,12 +32,12 @@ INSTALLATIONS = (
 )
 """Variables that name installations: this package's own, which exclude others, and the shell's."""
 
-_TELLING = (
+_DIRECTORY_OPTIONS = (
     ("-debug-info-kind=", "-fdebug-compilation-dir=", "-fdebug-prefix-map="),
     ("-fcoverage-mapping", "-fcoverage-compilation-dir=", "-fcoverage-prefix-map="),
 )
-"""Front-end options with which the output tells the working directory; that name it; that replace
-its name."""
+"""Front-end options that put the working directory into the output; that name it; that replace its
+name."""
 _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
 
 
@@ -46,13 +46,13 @@ class Surroundings(NamedTuple):
 
     folders: tuple[str, ...] = ()
     """The header search path, including missing directories; empty if it is not known."""
-    tells_folder: bool = False
-    """The output holds the working directory, or may hold it."""
+    embeds_folder: bool = False
+    """The output contains the working directory, or may contain it."""
     libraries: tuple[str, ...] = ()
     """Device libraries that are linked in."""
 
 
-def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
+def embeds_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     """Return whether a front-end command puts the working directory into its output.
 
     `folders` are the names of that directory. Source: clang 22.1.8, observed: the driver names the
@@ -60,12 +60,12 @@ def tells_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     prefix map of the whole name replaces it.
     """
     folders = [name for name in folders if name]
-    begins = [
-        naming
-        for telling, naming, mapping in _TELLING
-        if any(arg.startswith(telling) for arg in job) and not _is_mapped(job, mapping, folders)
+    naming = [
+        name
+        for embedding, name, mapping in _DIRECTORY_OPTIONS
+        if any(arg.startswith(embedding) for arg in job) and not _is_mapped(job, mapping, folders)
     ]
-    named = [next((w for w in reversed(job) if w.startswith(begin)), "") for begin in begins]
+    named = [next((arg for arg in reversed(job) if arg.startswith(name)), "") for name in naming]
     named += [arg for arg in job if arg.startswith(_FILES)]
     values = [f"{arg.partition('=')[2]}/" for arg in named]
     # Without an option, clang takes the working directory of the process.
@@ -77,13 +77,13 @@ def _is_mapped(job: Sequence[str], option: str, folders: Sequence[str]) -> bool:
 
     The last map of a prefix counts. Source: clang 22.1.8, observed.
     """
-    old = [w[len(option) :].rpartition("=")[0] for w in job if w.startswith(option)]
+    old = [arg[len(option) :].rpartition("=")[0] for arg in job if arg.startswith(option)]
     found = [next((o for o in reversed(old) if f.startswith(o)), "") for f in folders]
     return bool(found) and found == [*folders]
 
 
 _PROCESSORS = "/proc/cpuinfo"
-_TELLING_PROCESSORS = (
+_PROCESSOR_FIELDS = (
     *("vendor_id", "cpu family", "model", "stepping", "flags", "Features"),
     *("CPU implementer", "CPU variant", "CPU part", "CPU revision", "cpu", "isa"),
 )
@@ -99,15 +99,14 @@ def processor_of(args: Iterable[str]) -> str:
             lines = file.read().splitlines()
     except OSError:
         return "unknown"
-    told = {line for line in lines if line.partition(":")[0].strip() in _TELLING_PROCESSORS}
-    return "\n".join(sorted(told))
+    fields = {line for line in lines if line.partition(":")[0].strip() in _PROCESSOR_FIELDS}
+    return "\n".join(sorted(fields))
 
 
-def folder_meant(args: Iterable[str]) -> list[str]:
-    """Return the working directory if an argument names something relative to it, else nothing.
+def folder_key(args: Iterable[str]) -> list[str]:
+    """Return the part of a cache key for relative names: the working directory, or nothing.
 
-    The result belongs into the key of a cached query. Arguments without relative names mean the
-    same in every directory.
+    Arguments that name no file relative to it mean the same in every directory.
     """
     for arg in args:
         for name in (arg, arg.partition("=")[2], arg.removeprefix("-isysroot")):

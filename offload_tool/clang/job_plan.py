@@ -35,17 +35,18 @@ from offload_tool.clang.options import (
 from offload_tool.errors import CompilerError
 
 HOST = "host"
-_BEHIND = ("lld", "ptxas")
+_BACKENDS = ("lld", "ptxas")
 """Programs that may read the output of a front end within one pass."""
 
 _TEMPORARY = re.compile(r".+-[0-9a-f]{6,}(\.\w+)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
-_SAID = re.compile(r"([^:]+: )?(warning|note|remark): .*")
+_MESSAGE = re.compile(r"([^:]+: )?(warning|note|remark): .*")
 """Messages of the driver for the user."""
-_USUAL = re.compile(
+_NO_MESSAGE = re.compile(
     r"|.*clang version .*|(Target|Thread model|InstalledDir|Build config|Configuration file): .*"
-    r"|(Found|Selected) .*|Candidate .*| \(in-process\)| \".*"
+    r"|(Found|Selected) .*|Candidate .*| \(in-process\)"
 )
+_JOB_LINE = ' "'
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
 _FILES_OF_LLVM = re.compile(r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug).*")
@@ -65,14 +66,14 @@ EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
 _BEFORE_VALUES = ("-mllvm", "-z", "-o")
-"""Of lld's options, those whose values may look like options."""
+"""Options of lld whose values may look like options."""
 _TO_LINKERS = "--device-linker="
 _FILES_OF_LINKS = (
     *("-filename", "stats-file", "dwo_dir", "save-temps", "obj-path", "index-only", "emit-"),
     *("sample-profile", "cs-profile", "debug-pass-manager"),
 )
-"""Parts of linker options that name a file, or ask for other results."""
-_OF_LLD = ".resolution.txt"
+"""Parts of linker options that name a file, or request other results."""
+_RESOLUTION_SUFFIX = ".resolution.txt"
 """The suffix of a file that lld writes for ``--save-temps``, next to its output."""
 
 
@@ -83,11 +84,11 @@ class UnknownPlanError(Exception):
 class DriverJob:
     """A program that the driver would run."""
 
-    __slots__ = ("args", "needs", "output", "sort", "target")
+    __slots__ = ("args", "kind", "needs", "output", "target")
 
-    def __init__(self, args: list[str], sort: str, output: str) -> None:
+    def __init__(self, args: list[str], kind: str, output: str) -> None:
         self.args = args
-        self.sort = sort
+        self.kind = kind
         """``cc1``, ``cc1as``, or one of the values of `_PROGRAMS`."""
         self.output = output
         self.needs: list[int] = []
@@ -98,11 +99,11 @@ class DriverJob:
     @property
     def source(self) -> str:
         """The input of a front end; "" for other jobs."""
-        return self.args[-1] if self.sort == "cc1" else ""
+        return self.args[-1] if self.kind == "cc1" else ""
 
     def side_files(self) -> list[str]:
         """Return the files that it writes besides its output and its depfile."""
-        return [*values(self.args, WRITES | LINKER if self.sort == "lld" else WRITES)]
+        return [*values(self.args, WRITES | LINKER if self.kind == "lld" else WRITES)]
 
     def embedded(self) -> list[str]:
         """Return the files that a host pass embeds into its object unchanged."""
@@ -130,18 +131,23 @@ class DriverJob:
 class DriverPlan:
     """The jobs in the driver's order; the last one writes the result."""
 
-    __slots__ = ("jobs", "said", "source", "temporary", "version")
+    __slots__ = ("jobs", "messages", "source", "temporary", "version")
 
     def __init__(
-        self, jobs: list[DriverJob], said: list[str], source: str, temporary: list[str]
+        self,
+        jobs: list[DriverJob],
+        messages: list[str],
+        source: str,
+        temporary: list[str],
+        version: str,
     ) -> None:
         self.jobs = jobs
-        self.said = said
+        self.messages = messages
         """The driver's own messages, such as warnings of unused options."""
         self.source = source
         self.temporary = temporary
         """The names of temporary files, as the driver spells them."""
-        self.version = ""
+        self.version = version
         """The compiler's version lines."""
 
     @property
@@ -166,9 +172,9 @@ class DriverPlan:
                 continue
             readers = [at for at, other in enumerate(self.jobs) if number in other.needs]
             last = self.jobs[readers[0]] if len(readers) == 1 else None
-            is_behind = last is not None and last.sort in _BEHIND and last.needs == [number]
-            numbers = [number, *(readers if is_behind else ())]
-            if all(self.jobs[one].output.startswith(f"{folder}/") for one in numbers):
+            is_same = last is not None and last.kind in _BACKENDS and last.needs == [number]
+            numbers = [number, *(readers if is_same else ())]
+            if all(self.jobs[at].output.startswith(f"{folder}/") for at in numbers):
                 found.append(numbers)
         return found
 
@@ -176,7 +182,7 @@ class DriverPlan:
         """Move the temporary files into a directory."""
         names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
         for job in self.jobs:
-            job.args = [_renamed(arg, names) for arg in job.args]
+            job.args = [renamed(arg, names) for arg in job.args]
             job.output = names.get(job.output, job.output)
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
@@ -194,40 +200,40 @@ class DriverPlan:
 
 
 def read_plan(errors: str, folder: str) -> DriverPlan:
-    """Parse the driver's answer to ``-###``; `folder` is that of its temporary files.
+    """Parse the driver's ``-###`` output; `folder` is that of its temporary files.
 
     :raises UnknownPlanError: it has something unknown.
     """
-    said, lines = read_lines(errors)
-    jobs = [job_in(job_args(line)) for line in lines]
+    messages, jobs = read_jobs(errors)
     source = _related(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
-    temporary = [name for name in consumed if _is_temporary(name, folder)]
-    plan = DriverPlan(jobs, said, source, sorted(temporary))
-    plan.version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
-    return plan
+    temporary = sorted(name for name in consumed if _is_temporary(name, folder))
+    version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
+    return DriverPlan(jobs, messages, source, temporary, version)
 
 
-def read_lines(errors: str) -> tuple[list[str], list[str]]:
-    """Return the driver's messages for the user, and the job lines, of an answer to ``-###``."""
-    said = []
-    lines = []
+def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
+    """Return the driver's messages for the user, and the jobs, of ``-###`` output.
+
+    :raises UnknownPlanError: it has something unknown.
+    """
+    messages = []
     for line in errors.splitlines():
-        if line.startswith(' "'):
-            lines.append(line)
-        elif _SAID.fullmatch(_COLOUR.sub("", line)):
-            said.append(line)
-        elif not _USUAL.fullmatch(line):
+        if line.startswith(_JOB_LINE):
+            continue
+        if _MESSAGE.fullmatch(_COLOUR.sub("", line)):
+            messages.append(line)
+        elif not _NO_MESSAGE.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    return said, lines
+    return messages, jobs_in(errors)
 
 
 def jobs_in(errors: str) -> list[DriverJob]:
-    """Parse the jobs alone of the driver's answer to ``-###``.
+    """Parse only the jobs of the driver's ``-###`` output.
 
     :raises UnknownPlanError: one of them is unknown.
     """
-    lines = (line for line in errors.splitlines() if line.startswith(' "'))
+    lines = (line for line in errors.splitlines() if line.startswith(_JOB_LINE))
     return [job_in(job_args(line)) for line in lines]
 
 
@@ -240,36 +246,30 @@ def job_in(args: list[str]) -> DriverJob:
         raise UnknownPlanError("the driver would write a response file")
     name = os.path.basename(args[0])
     if args[1:2] in (["-cc1"], ["-cc1as"]):
-        sort = args[1][1:]
+        kind = args[1][1:]
     else:
-        sort = _PROGRAMS.get(re.sub(r"-\d+$", "", name), "")
-    if not sort:
+        kind = _PROGRAMS.get(re.sub(r"-\d+$", "", name), "")
+    if not kind:
         raise UnknownPlanError(f"the driver would run '{args[0]}'")
-    if sort == "linker-wrapper" and any(_SPLIT_DWARF in arg for arg in args):
+    if kind == "linker-wrapper" and any(_SPLIT_DWARF in arg for arg in args):
         raise UnknownPlanError("debug information of device code would be beside temporary files")
-    if sort == "linker-wrapper" and (arg := unknown_arg(_of_links(args))):
+    if kind == "linker-wrapper" and (arg := unknown_arg(_linker_args(args))):
         raise UnknownPlanError(f"'{arg}' is not known of a link of device code")
     for arg in values(args, FOR_LLVM):
         if _FILES_OF_LLVM.fullmatch(arg):
             raise UnknownPlanError(f"'{arg}' lets LLVM write or say more in each pass")
-    outputs = [*_outputs(args)]
+    outputs = [arg for before, arg in itertools.pairwise(args) if before in _OUTPUTS]
+    outputs += (arg.partition("=")[2] for arg in args if arg.startswith(_ATTACHED))
     if len(outputs) != 1:
         raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
-    return DriverJob(args, sort, outputs[0])
+    return DriverJob(args, kind, outputs[0])
 
 
-def _of_links(args: Iterable[str]) -> Iterator[str]:
+def _linker_args(args: Iterable[str]) -> Iterator[str]:
     for arg in args:
         if arg.startswith(_TO_LINKERS):
             value = arg.removeprefix(_TO_LINKERS)
             yield value if value.startswith("-") else value.partition("=")[2]  # triple=value
-
-
-def _outputs(args: Sequence[str]) -> Iterator[str]:
-    for before, arg in itertools.pairwise(args):
-        if before in _OUTPUTS:
-            yield arg
-    yield from (w.partition("=")[2] for w in args if w.startswith(_ATTACHED))
 
 
 def unknown_arg(args: Iterable[str]) -> str:
@@ -280,9 +280,9 @@ def unknown_arg(args: Iterable[str]) -> str:
     """
     before = ""
     for arg in args:
-        is_option = arg.startswith("-") and arg != "-o" and before not in _BEFORE_VALUES
-        is_known = does(arg, DEVICE_LINK) and not any(w in arg for w in _FILES_OF_LINKS)
-        if is_option and not is_known:
+        is_flag = arg.startswith("-") and arg != "-o" and before not in _BEFORE_VALUES
+        is_known = does(arg, DEVICE_LINK) and not any(x in arg for x in _FILES_OF_LINKS)
+        if is_flag and not is_known:
             return arg
         before = arg
     return ""
@@ -296,7 +296,7 @@ def _related(jobs: list[DriverJob]) -> str:
 
 
 def _connect(jobs: list[DriverJob]) -> None:
-    """Set the dependencies of each job on earlier ones; reject two jobs that write one file."""
+    """Set the dependencies of jobs on earlier ones; reject two jobs that write one file."""
     written: set[str] = set()
     for number, job in enumerate(jobs):
         for name in (job.output, *job.side_files()):
@@ -312,11 +312,11 @@ def _connect(jobs: list[DriverJob]) -> None:
 
 def _name_targets(jobs: list[DriverJob]) -> None:
     for job in jobs:
-        if job.sort in ("cc1", "cc1as"):
+        if job.kind in ("cc1", "cc1as"):
             job.target = _target(job)
         else:
             before = {jobs[index].target for index in job.needs}
-            if len(before) == 1 and job.sort in ("lld", "ptxas"):
+            if len(before) == 1 and job.kind in ("lld", "ptxas"):
                 (job.target,) = before
 
 
@@ -342,8 +342,8 @@ def _check(jobs: list[DriverJob]) -> str:
     consumed = {index for job in jobs for index in job.needs}
     if consumed != set(range(len(jobs) - 1)):
         raise UnknownPlanError("the driver would write several results")
-    made = {job.output for job in jobs}
-    first = [job for job in jobs if job.sort == "cc1" and job.source not in made]
+    outputs = {job.output for job in jobs}
+    first = [job for job in jobs if job.kind == "cc1" and job.source not in outputs]
     sources = {job.source for job in first}
     if len(sources) != 1:
         raise UnknownPlanError(f"the driver would compile {len(sources)} sources")
@@ -356,10 +356,10 @@ def _is_temporary(name: str, folder: str) -> bool:
     return os.path.dirname(name) == folder and bool(_TEMPORARY.fullmatch(os.path.basename(name)))
 
 
-def _renamed(arg: str, names: Mapping[str, str]) -> str:
+def renamed(arg: str, names: Mapping[str, str]) -> str:
+    """Return an argument in which the names of files are replaced by others."""
     for before, after in names.items():
-        if before in arg:
-            arg = arg.replace(before, after)
+        arg = arg.replace(before, after)
     return arg
 
 
@@ -375,7 +375,7 @@ def keeps_temporaries(args: Iterable[str]) -> bool:
 def side_files(
     command: Sequence[str], environment: Mapping[str, str], output: str
 ) -> dict[str, bool]:
-    """Return the files besides `output` that a compile has written, as it spells them.
+    """Return the files other than `output` that a compile has written, as it spells them.
 
     These are split DWARF, traces, reports and temporaries; the driver's plan names them. The value
     is True if the file is named after the output, so that no other compile writes it.
@@ -386,18 +386,12 @@ def side_files(
         jobs = jobs_of(query_plan(command, environment))
     except CompilerError:
         return {}
-    found: dict[str, bool] = {}
-    for job in jobs:
-        found.update(_written(job, output))
-    return {name: own for name, own in found.items() if os.path.isfile(name)}
-
-
-def _written(args: list[str], output: str) -> dict[str, bool]:
     stem = posixpath.splitext(output)[0]
-    found = {}
-    for name in values(args, WRITES):
-        local = posixpath.relpath(name) if name.startswith("/") else name
-        found[local] = local.startswith(stem)
-    for written in option_values(args, "-o"):  # temporaries that are not kept are gone
-        found |= dict.fromkeys({written, f"{written}{_OF_LLD}"} - {output}, False)
-    return found
+    found: dict[str, bool] = {}
+    for args in jobs:
+        for name in values(args, WRITES):
+            local = posixpath.relpath(name) if name.startswith("/") else name
+            found[local] = local.startswith(stem)
+        for written in option_values(args, "-o"):  # temporaries that are not kept are gone
+            found |= dict.fromkeys({written, f"{written}{_RESOLUTION_SUFFIX}"} - {output}, False)
+    return {name: own for name, own in found.items() if os.path.isfile(name)}

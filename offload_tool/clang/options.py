@@ -3,7 +3,7 @@
 A name stands for all arguments that begin with it, so that it covers all spellings with a value;
 with WHOLE, for that argument alone. Queries err on the safe side: an argument wrongly taken for an
 option costs a rebuild, or a local compile. Source: clang 22.1.8 and 19.1.7, and lld. A test checks
-each row with them: the program completes the name (``--autocomplete``) or accepts it, and shows
+each name with them: the program completes the name (``--autocomplete``) or accepts it, and shows
 which options take a next argument.
 """
 
@@ -12,18 +12,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-BESIDE, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, TALK, OTHER_JOB, SIDE, DEVICE_ALONE = (
+SIBLING, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, REPORTS, OTHER_JOB, SIDE, DEVICE_ALONE = (
     1 << bit for bit in range(10)
 )
 """The effect of an option:
 
-- BESIDE: the compile writes files next to its output, named after it
-- ELSEWHERE: it writes a file that the option names, or that other runs write to as well
+- SIBLING: the compile writes files next to its output, named after it
+- ELSEWHERE: it writes a file that the option names, or to which other runs write as well
 - LINKER: the linker writes one
 - READS: the compile reads a file that no depfile lists
 - HEADERS: headers are found under other names than theirs, or by maps that name further files
 - DRIVER: the driver itself uses it, or it names files by rules of the driver
-- TALK: the driver prints or records more about the compile as a whole, or makes another result
+- REPORTS: the driver prints or records more about the compile as a whole, or has another result
 - OTHER_JOB: the compile makes something else than an object, or nothing
 - SIDE: it selects host code, device code or both; DEVICE_ALONE: device code
 """
@@ -35,7 +35,7 @@ TARGETS, DEPFILE, CONFIGURATION, LIBRARY, FOLDER, INSTALLED, NO_LIBRARIES, NO_HE
 - TARGETS: the processors of device code
 - DEPFILE: whether and how a depfile is written
 - CONFIGURATION: configuration files
-- LIBRARY: libraries that a linker looks for
+- LIBRARY: libraries that a linker searches for
 - FOLDER: the header search path
 - INSTALLED: required installations, or their paths; NO_LIBRARIES and NO_HEADERS: the device's
   are not required
@@ -56,7 +56,7 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 - LINKED: the link of the objects needs it, too
 - TRIPLE: it may set the target triple of host code
 """
-LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, FILE_BEHIND, DEVICE_LINK = (
+LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
 CONFIGURATION_FOLDER = 1 << 47
@@ -69,7 +69,7 @@ CONFIGURATION_FOLDER = 1 << 47
 - NATIVE: the processor of this machine
 - COMPILE_FOLDER: the working directory of the compile
 - NO_FILE: no file that is read
-- FILE_BEHIND: a file that is read, in the same argument
+- ATTACHED_FILE: a file that is read, in the same argument
 - DEVICE_LINK: how device code is linked, and no other file
 """
 FOR_LINKER, FOR_OTHERS, FOR_LLVM, FRONT_END, JOB_DEPFILE, EMBEDS, OF_LLD = (
@@ -77,262 +77,143 @@ FOR_LINKER, FOR_OTHERS, FOR_LLVM, FRONT_END, JOB_DEPFILE, EMBEDS, OF_LLD = (
 )
 """Its consumer, if not the driver. Its value is an argument for a linker (FOR_LINKER), for linker,
 assembler or preprocessor (FOR_OTHERS), or for LLVM (FOR_LLVM). FRONT_END: only the front end's job
-has it, not the backend's. There, JOB_DEPFILE asks for a depfile, and EMBEDS names a file that is
+has it, not the backend's. There, JOB_DEPFILE requests a depfile, and EMBEDS names a file that is
 embedded unchanged. OF_LLD: an option of lld."""
 WRITES, NEXT, BEGINS, WHOLE = (1 << bit for bit in range(43, 47))
 """WRITES: a job of the driver's plan writes the file that it names. NEXT: it takes the next
 argument; with BEGINS, so does each argument that begins with it. WHOLE: the name is the whole
 argument."""
 
-_BOTH_SIDES = SIDE | WHOLE
-_ONE_WORD = OTHER_JOB | WHOLE
-_OPTIONS: dict[str, int] = {
-    # -- files ---------------------------------------------------------------------------
-    "--coverage": BESIDE | LINKED,
-    "--load-pass-plugin": READS,
-    "--save-temps": BESIDE | DRIVER | TEMPORARIES,
-    "--serialize-diagnostics": ELSEWHERE | DRIVER | NEXT | REMOVED,
-    "--vfsoverlay": HEADERS | NEXT,
-    "-MJ": ELSEWHERE | DRIVER | TALK | NEXT | REMOVED,
-    "-coverage-notes-file=": WRITES,
-    "-dependency-dot": WRITES | NEXT,
-    "-diagnostic-log-file": WRITES | NEXT,
-    "-dumpdir": ELSEWHERE | DRIVER | TALK | NEXT,
-    "-emit-pch": ELSEWHERE | OTHER_JOB,
-    "-fauto-profile": READS,
-    "-fbasic-block-sections=list": READS,
-    "-fbuild-session": READS | HEADERS,
-    "-fcrash-diagnostics-dir": ELSEWHERE | TALK,
-    "-fcuda-include-gpubinary": EMBEDS | NEXT,
-    "-fembed-offload-object=": EMBEDS,
-    "-fmodule": READS | HEADERS,
-    "-fmodule-output": ELSEWHERE | TALK,
-    "-fmodules": ELSEWHERE,
-    "-foptimization-record-file": BESIDE | NO_FILE,
-    "-fpass-plugin": READS,
-    "-fplugin": READS,
-    "-fprebuilt-module": READS | HEADERS,
-    "-fproc-stat-report": ELSEWHERE | DRIVER | TALK,
-    "-fprofile-instr-use": READS,
-    "-fprofile-sample-use": READS,
-    "-fprofile-use": READS,
-    "-fsanitize-blacklist": READS,
-    "-fsanitize-ignorelist": READS,
-    "-fsave-optimization-record": BESIDE,
-    "-fstack-usage": BESIDE,
-    "-ftest-coverage": BESIDE,
-    "-fthin-link-bitcode=": WRITES,
-    "-fthinlto-index": READS,
-    "-ftime-trace": BESIDE,
-    "-ftime-trace=": WRITES | NO_FILE,
-    "-gen-cdb-fragment-path": ELSEWHERE | DRIVER | TALK | NEXT,
-    "-gsplit-dwarf": BESIDE,
-    "-header-include-file": WRITES | NEXT,
-    "-include-pch": READS | NEXT | FRONT_END,
-    "-load": READS,
-    "-mlink-builtin-bitcode": READS | FRONT_END | NEXT,
-    "-opt-record-file": WRITES | NEXT,
-    "-save-stats": TALK,
-    "--save-stats": TALK,
-    "-save-temps": BESIDE | DRIVER | TEMPORARIES,
-    "-serialize-diagnostic": ELSEWHERE,
-    "-serialize-diagnostic-file": WRITES | NEXT,
-    "-serialize-diagnostics": ELSEWHERE | DRIVER | NEXT | REMOVED,
-    "-split-dwarf-output": WRITES | NEXT,
-    "-stack-usage-file": WRITES | NEXT,
-    "-stats-file=": WRITES,
-    "@": READS | DRIVER | TRIPLE,
-    # -- headers -------------------------------------------------------------------------
-    "--embed-dir=": FOLDER,
-    "-F": HEADERS | NEXT,
-    "-I": FOLDER | NEXT | NO_FILE,
-    "-c-isystem": FOLDER,
-    "-cxx-isystem": FOLDER | NEXT,
-    "-idirafter": FOLDER | NEXT,
-    "-iframework": HEADERS | NEXT,
-    "-internal-externc-isystem": FOLDER,
-    "-internal-iframework": FOLDER,
-    "-internal-isystem": FOLDER,
-    "-iquote": FOLDER | NEXT,
-    "-isystem": FOLDER | NEXT,
-    "-ivfsoverlay": HEADERS | NEXT,
-    "-vfsoverlay": HEADERS | DRIVER | NEXT,
-    # -- depfiles ------------------------------------------------------------------------
-    "--print-missing-file-dependencies": DEPFILE | WHOLE,
-    "--write-dependencies": DEPFILE | WHOLE | DEPFILE_ON,
-    "--write-user-dependencies": DEPFILE | WHOLE | DEPFILE_ON,
-    "-MD": DEPFILE | WHOLE | DEPFILE_ON,
-    "-MF": DEPFILE | NEXT,
-    "-MG": DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE,
-    "-MMD": DEPFILE | WHOLE | DEPFILE_ON,
-    "-MP": DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE,
-    "-MQ": DEPFILE | NEXT | FRONT_END | JOB_DEPFILE,
-    "-MT": DEPFILE | NEXT | FRONT_END | JOB_DEPFILE,
-    "-MV": DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE,
-    "-sys-header-deps": WHOLE | FRONT_END | JOB_DEPFILE,
-    # -- linkers -------------------------------------------------------------------------
-    "-Wl,": LINKER | FOR_LINKER | FOR_OTHERS,
-    "-dependency-file": LINKER | NEXT | FRONT_END | JOB_DEPFILE,
-    "-T": LINKER_SCRIPT | FILE_BEHIND | NEXT,
-    **dict.fromkeys(("-Xlinker", "-Xoffload-linker"), FOR_LINKER | NEXT | BEGINS),
-    **dict.fromkeys(("-Wa,", "-Wp,"), FOR_OTHERS),
-    "--default-script": LINKER_SCRIPT | OF_LLD,
-    "--dependency-file": LINKER | JOB_DEPFILE | OF_LLD,
-    "--library": LIBRARY | OF_LLD,
-    "--script": LINKER_SCRIPT | OF_LLD,
-    "-dT": LINKER_SCRIPT | OF_LLD,
-    "-l": LIBRARY | NEXT,
-    **dict.fromkeys(
-        (
-            *("--Map", "-Map", "--lto-obj-path=", "-lto-obj-path=", "--opt-remarks-filename"),
-            *("-opt-remarks-filename", "--print-archive-stats=", "--print-symbol-order"),
-            *("-print-symbol-order", "--reproduce", "--time-trace", "--why-extract="),
-        ),
-        LINKER | OF_LLD,
-    ),
-    **dict.fromkeys(
-        ("-plugin-opt=opt-remarks-filename=", "-plugin-opt=stats-file="), LINKER | WRITES | OF_LLD
-    ),
-    **dict.fromkeys(
-        (
-            *("--no-undefined", "-shared", "--lto-", "--whole-archive", "--strip-"),
-            *("--no-whole-archive", "--gc-sections", "--no-gc-sections", "--build-id"),
-            *("--hash-style=", "--icf=", "--threads=", "--error-limit="),
-        ),
-        DEVICE_LINK | OF_LLD,
-    ),
-    **dict.fromkeys(("--mllvm", "--plugin-opt="), FOR_LLVM | OF_LLD),
-    "-plugin-opt=": FOR_LLVM | DEVICE_LINK | OF_LLD,
-    "-mllvm": FOR_LLVM | DEVICE_LINK | NEXT,
-    "-z": DEVICE_LINK | NEXT,
-    # -- targets and what is installed for them ------------------------------------------
-    "--cuda-compile-host-device": _BOTH_SIDES,
-    "--cuda-device-only": _BOTH_SIDES | DEVICE_ALONE,
-    "--cuda-gpu-arch": TARGETS,
-    "--cuda-host-only": _BOTH_SIDES,
-    "--cuda-path": INSTALLED,
-    "--gcc-install-dir": INSTALLED | ROOT,
-    "--gcc-toolchain": INSTALLED | ROOT,
-    "--gcc-triple": INSTALLED,
-    "--hip-": INSTALLED,
-    "--no-cuda-gpu-arch": TARGETS,
-    "--no-gpu-": INSTALLED,
-    "--no-offload-arch": TARGETS,
-    "--no-offload-inc": INSTALLED | NO_HEADERS,
-    "--no-offloadlib": INSTALLED | NO_LIBRARIES,
-    "--offload-arch": TARGETS | NO_FILE,
-    "--offload-device-only": _BOTH_SIDES | DEVICE_ALONE,
-    "--offload-host-device": _BOTH_SIDES,
-    "--offload-host-only": _BOTH_SIDES,
-    "--offload-inc": INSTALLED,
-    "--offloadlib": INSTALLED,
-    "--rocm-": INSTALLED,
-    "--sysroot": INSTALLED | NEXT | ROOT,
-    "-fgpu-sanitize": INSTALLED,
-    "-fno-gpu-sanitize": INSTALLED,
-    "-fsanitize=": INSTALLED | LINKED,
-    "-isysroot": INSTALLED | NEXT,
-    "-mcode-object-version": INSTALLED,
-    "-mno-wavefrontsize64": INSTALLED,
-    "-mwavefrontsize64": INSTALLED,
-    "-nobuiltininc": INSTALLED,
-    "-nocudainc": INSTALLED | NO_HEADERS,
-    "-nocudalib": INSTALLED | NO_LIBRARIES,
-    "-nogpuinc": INSTALLED | NO_HEADERS,
-    "-nogpulib": INSTALLED | NO_LIBRARIES,
-    "-nohipwrapperinc": INSTALLED,
-    "-nostdinc": INSTALLED,
-    "-nostdlibinc": INSTALLED,
-    "-resource-dir": INSTALLED | NEXT,
-    "-stdlib=": INSTALLED | LINKED,
-    # -- the driver ----------------------------------------------------------------------
-    "-Xarch_": DRIVER | NEXT | BEGINS,
-    "-Xopenmp-target=": NEXT | BEGINS,
-    "-B": PROGRAMS | FILE_BEHIND | NEXT,
-    "--prefix": PROGRAMS | NEXT,
-    **dict.fromkeys(("-march=native", "-mcpu=native", "-mtune=native"), NATIVE | WHOLE),
-    **dict.fromkeys(("-fdebug-compilation-dir=", "-fcoverage-compilation-dir="), COMPILE_FOLDER),
-    **dict.fromkeys(("-dD", "-dM", "-verify"), TALK | WHOLE),
-    **dict.fromkeys(("-emit-", "--emit-"), TALK),
-    **dict.fromkeys(("-c", "--compile", "-emit-llvm"), STAGE | WHOLE),
-    "--config": READS | DRIVER | CONFIGURATION | TALK | NEXT | TRIPLE,
-    **dict.fromkeys(("--config-system-dir=", "--config-user-dir="), CONFIGURATION_FOLDER),
-    "--driver-mode": DRIVER | TALK,
-    "--verbose": DRIVER | TALK,
-    "-ccc-": TALK,
-    "-fcrash-": DRIVER,
-    "-fno-crash-diagnostics": TALK,
-    "-frecord-": SHOWN | TALK,
-    "-ftime-": DRIVER,
-    "-gen-reproducer": DRIVER | TALK,
-    "-grecord-": SHOWN | TALK,
-    "-time": DRIVER | TALK,
-    "-v": DRIVER | TALK | WHOLE,
-    "-working-directory": DRIVER | TALK | NEXT,
-    # -- other jobs than objects ---------------------------------------------------------
-    "--analyze": _ONE_WORD,
-    "--assemble": _ONE_WORD | STAGE,
-    "--autocomplete": OTHER_JOB,
-    "--dependencies": _ONE_WORD | DEPFILE,
-    "--help": OTHER_JOB,
-    "--precompile": _ONE_WORD,
-    "--preprocess": _ONE_WORD,
-    "--print-": OTHER_JOB,
-    "--user-dependencies": _ONE_WORD | DEPFILE,
-    "--version": _ONE_WORD,
-    "-###": _ONE_WORD,
-    "-E": _ONE_WORD,
-    "-M": _ONE_WORD | DEPFILE,
-    "-MM": _ONE_WORD | DEPFILE,
-    "-S": _ONE_WORD | STAGE,
-    "-V": _ONE_WORD | NEXT,
-    "-cc1": OTHER_JOB,
-    "-dumpmachine": _ONE_WORD,
-    "-dumpversion": _ONE_WORD,
-    "-fdriver-only": OTHER_JOB | DRIVER,
-    "-fsyntax-only": _ONE_WORD,
-    "-help": _ONE_WORD,
-    "-print-": OTHER_JOB,
-    # -- what is compiled ----------------------------------------------------------------
-    **dict.fromkeys(("-W", "-std="), NO_FILE),
-    **dict.fromkeys(("-D", "-U"), NO_FILE | NEXT),
-    "-O": NO_FILE | DEVICE_LINK,
-    "-cuid=": CUID | NO_FILE,
-    "-fuse-cuid=": CUID,
-    **dict.fromkeys(("-include", "-imacros"), FILE_BEHIND | FRONT_END | NEXT),
-    **dict.fromkeys(("-ffast-math", "-ffp-contract=fast"), FAST_MATH | WHOLE),
-    "-funsafe-math-optimizations": FAST_MATH | WHOLE,
-    "-fopenmp": OPENMP | TALK | LINKED,
-    "-fopenacc": OPENMP | TALK,
-    **dict.fromkeys(
-        (
-            *("-fprofile-generate", "-fprofile-instr-generate", "-fprofile-arcs"),
-            *("-flto", "-pthread", "-pg"),
-        ),
-        LINKED,
-    ),
-    **dict.fromkeys(("-m16", "-m32", "-m64", "-mx32"), LINKED),
-    "--target": LINKED | TRIPLE,
-    "-target": TRIPLE | NEXT,
-    **dict.fromkeys(("-m", "-EB", "-EL"), TRIPLE),
-    # -- others that take the next argument --------------------------------------------------
-    **dict.fromkeys(
-        (
-            *("-A", "--analyzer-output", "-arch", "-b", "-ccc-gcc-name", "-ccc-install-dir"),
-            *("-darwin-target-variant", "-darwin-target-variant-triple", "-dsym-dir", "-e"),
-            *("-fdebug-compilation-dir", "-fexperimental-openacc-macro-override", "-filelist"),
-            *("-fmodules-user-build-path", "-framework", "-ftrapv-handler", "-G", "-hlsl-entry"),
-            *("-iapinotes-modules", "-iframeworkwithsysroot", "--imacros"),
-            *("-imultilib", "--include", "-iprefix", "-isystem-after", "-iwithprefix"),
-            *("-iwithprefixbefore", "-iwithsysroot", "-L", "-meabi", "-mmlir"),
-            *("-module-dependency-dir", "-mthread-model", "-o", "--param", "-rpath"),
-            *("-stdlib++-isystem", "-u", "-undefined", "-validator-version", "-x", "-Xanalyzer"),
-            *("-Xassembler", "-Xclang", "-Xclangas", "-Xcuda-fatbinary", "-Xcuda-ptxas"),
-            *("-Xopenmp-target", "-Xpreprocessor"),
-        ),
-        NEXT,
-    ),
-}
+_BY_EFFECT: tuple[tuple[int, str], ...] = (
+    # -- files -----------------------------------------------------------------------------
+    (SIBLING | LINKED, "--coverage"),
+    (READS, "--load-pass-plugin -fauto-profile -fbasic-block-sections=list -fpass-plugin -fplugin"),
+    (READS, "-fprofile-instr-use -fprofile-sample-use -fprofile-use -fsanitize-blacklist"),
+    (READS, "-fsanitize-ignorelist -fthinlto-index -load"),
+    (SIBLING | DRIVER | TEMPORARIES, "--save-temps -save-temps"),
+    (ELSEWHERE | DRIVER | NEXT | REMOVED, "--serialize-diagnostics -serialize-diagnostics"),
+    (HEADERS | NEXT, "--vfsoverlay"),
+    (ELSEWHERE | DRIVER | REPORTS | NEXT | REMOVED, "-MJ"),
+    (WRITES, "-coverage-notes-file= -fthin-link-bitcode= -stats-file="),
+    (WRITES | NEXT, "-dependency-dot -diagnostic-log-file -header-include-file -opt-record-file"),
+    (WRITES | NEXT, "-serialize-diagnostic-file -split-dwarf-output -stack-usage-file"),
+    (ELSEWHERE | DRIVER | REPORTS | NEXT, "-dumpdir -gen-cdb-fragment-path"),
+    (ELSEWHERE | OTHER_JOB, "-emit-pch"),
+    (READS | HEADERS, "-fbuild-session -fmodule -fprebuilt-module"),
+    (ELSEWHERE | REPORTS, "-fcrash-diagnostics-dir -fmodule-output"),
+    (EMBEDS | NEXT, "-fcuda-include-gpubinary"),
+    (EMBEDS, "-fembed-offload-object="),
+    (ELSEWHERE, "-fmodules -serialize-diagnostic"),
+    (SIBLING | NO_FILE, "-foptimization-record-file"),
+    (ELSEWHERE | DRIVER | REPORTS, "-fproc-stat-report"),
+    (SIBLING, "-fsave-optimization-record -fstack-usage -ftest-coverage -ftime-trace"),
+    (SIBLING, "-gsplit-dwarf"),
+    (WRITES | NO_FILE, "-ftime-trace="),
+    (READS | FRONT_END | NEXT, "-include-pch -mlink-builtin-bitcode"),
+    (REPORTS, "-save-stats --save-stats"),
+    (READS | DRIVER | TRIPLE, "@"),
+    # -- headers ---------------------------------------------------------------------------
+    (FOLDER, "--embed-dir= -c-isystem -internal-externc-isystem -internal-iframework"),
+    (FOLDER, "-internal-isystem"),
+    (HEADERS | NEXT, "-F -iframework -ivfsoverlay"),
+    (FOLDER | NEXT | NO_FILE, "-I"),
+    (FOLDER | NEXT, "-cxx-isystem -idirafter -iquote -isystem"),
+    (HEADERS | DRIVER | NEXT, "-vfsoverlay"),
+    # -- depfiles --------------------------------------------------------------------------
+    (DEPFILE | WHOLE, "--print-missing-file-dependencies"),
+    (DEPFILE | WHOLE | DEPFILE_ON, "--write-dependencies --write-user-dependencies -MD -MMD"),
+    (DEPFILE | NEXT, "-MF"),
+    (DEPFILE | WHOLE | FRONT_END | JOB_DEPFILE, "-MG -MP -MV"),
+    (DEPFILE | NEXT | FRONT_END | JOB_DEPFILE, "-MQ -MT"),
+    (WHOLE | FRONT_END | JOB_DEPFILE, "-sys-header-deps"),
+    # -- linkers ---------------------------------------------------------------------------
+    (LINKER | FOR_LINKER | FOR_OTHERS, "-Wl,"),
+    (LINKER | NEXT | FRONT_END | JOB_DEPFILE, "-dependency-file"),
+    (LINKER_SCRIPT | ATTACHED_FILE | NEXT, "-T"),
+    (FOR_LINKER | NEXT | BEGINS, "-Xlinker -Xoffload-linker"),
+    (FOR_OTHERS, "-Wa, -Wp,"),
+    (LINKER_SCRIPT | OF_LLD, "--default-script --script -dT"),
+    (LINKER | JOB_DEPFILE | OF_LLD, "--dependency-file"),
+    (LIBRARY | OF_LLD, "--library"),
+    (LIBRARY | NEXT, "-l"),
+    (LINKER | OF_LLD, "--Map -Map --lto-obj-path= -lto-obj-path= --opt-remarks-filename"),
+    (LINKER | OF_LLD, "-opt-remarks-filename --print-archive-stats= --print-symbol-order"),
+    (LINKER | OF_LLD, "-print-symbol-order --reproduce --time-trace --why-extract="),
+    (LINKER | WRITES | OF_LLD, "-plugin-opt=opt-remarks-filename= -plugin-opt=stats-file="),
+    (DEVICE_LINK | OF_LLD, "--no-undefined -shared --lto- --whole-archive --strip-"),
+    (DEVICE_LINK | OF_LLD, "--no-whole-archive --gc-sections --no-gc-sections --build-id"),
+    (DEVICE_LINK | OF_LLD, "--hash-style= --icf= --threads= --error-limit="),
+    (FOR_LLVM | OF_LLD, "--mllvm --plugin-opt="),
+    (FOR_LLVM | DEVICE_LINK | OF_LLD, "-plugin-opt="),
+    (FOR_LLVM | DEVICE_LINK | NEXT, "-mllvm"),
+    (DEVICE_LINK | NEXT, "-z"),
+    # -- targets and what is installed for them --------------------------------------------
+    (SIDE | WHOLE, "--cuda-compile-host-device --cuda-host-only --offload-host-device"),
+    (SIDE | WHOLE, "--offload-host-only"),
+    (SIDE | WHOLE | DEVICE_ALONE, "--cuda-device-only --offload-device-only"),
+    (TARGETS, "--cuda-gpu-arch --no-cuda-gpu-arch --no-offload-arch"),
+    (INSTALLED, "--cuda-path --gcc-triple --hip- --no-gpu- --offload-inc --offloadlib --rocm-"),
+    (INSTALLED, "-fgpu-sanitize -fno-gpu-sanitize -mcode-object-version -mno-wavefrontsize64"),
+    (INSTALLED, "-mwavefrontsize64 -nobuiltininc -nohipwrapperinc -nostdinc -nostdlibinc"),
+    (INSTALLED | ROOT, "--gcc-install-dir --gcc-toolchain"),
+    (INSTALLED | NO_HEADERS, "--no-offload-inc -nocudainc -nogpuinc"),
+    (INSTALLED | NO_LIBRARIES, "--no-offloadlib -nocudalib -nogpulib"),
+    (TARGETS | NO_FILE, "--offload-arch"),
+    (INSTALLED | NEXT | ROOT, "--sysroot"),
+    (INSTALLED | LINKED, "-fsanitize= -stdlib="),
+    (INSTALLED | NEXT, "-isysroot -resource-dir"),
+    # -- the driver ------------------------------------------------------------------------
+    (DRIVER | NEXT | BEGINS, "-Xarch_"),
+    (NEXT | BEGINS, "-Xopenmp-target="),
+    (PROGRAMS | ATTACHED_FILE | NEXT, "-B"),
+    (PROGRAMS | NEXT, "--prefix"),
+    (NATIVE | WHOLE, "-march=native -mcpu=native -mtune=native"),
+    (COMPILE_FOLDER, "-fdebug-compilation-dir= -fcoverage-compilation-dir="),
+    (REPORTS | WHOLE, "-dD -dM -verify"),
+    (REPORTS, "-emit- --emit- -ccc- -fno-crash-diagnostics"),
+    (STAGE | WHOLE, "-c --compile -emit-llvm"),
+    (READS | DRIVER | CONFIGURATION | REPORTS | NEXT | TRIPLE, "--config"),
+    (CONFIGURATION_FOLDER, "--config-system-dir= --config-user-dir="),
+    (DRIVER | REPORTS, "--driver-mode --verbose -gen-reproducer -time"),
+    (DRIVER, "-fcrash- -ftime-"),
+    (SHOWN | REPORTS, "-frecord- -grecord-"),
+    (DRIVER | REPORTS | WHOLE, "-v"),
+    (DRIVER | REPORTS | NEXT, "-working-directory"),
+    # -- other jobs than objects -----------------------------------------------------------
+    (OTHER_JOB | WHOLE, "--analyze --precompile --preprocess --version -### -E -dumpmachine"),
+    (OTHER_JOB | WHOLE, "-dumpversion -fsyntax-only -help"),
+    (OTHER_JOB | WHOLE | STAGE, "--assemble -S"),
+    (OTHER_JOB, "--autocomplete --help --print- -cc1 -print-"),
+    (OTHER_JOB | WHOLE | DEPFILE, "--dependencies --user-dependencies -M -MM"),
+    (OTHER_JOB | WHOLE | NEXT, "-V"),
+    (OTHER_JOB | DRIVER, "-fdriver-only"),
+    # -- what is compiled ------------------------------------------------------------------
+    (NO_FILE, "-W -std="),
+    (NO_FILE | NEXT, "-D -U"),
+    (NO_FILE | DEVICE_LINK, "-O"),
+    (CUID | NO_FILE, "-cuid="),
+    (CUID, "-fuse-cuid="),
+    (ATTACHED_FILE | FRONT_END | NEXT, "-include -imacros"),
+    (FAST_MATH | WHOLE, "-ffast-math -ffp-contract=fast -funsafe-math-optimizations"),
+    (OPENMP | REPORTS | LINKED, "-fopenmp"),
+    (OPENMP | REPORTS, "-fopenacc"),
+    (LINKED, "-fprofile-generate -fprofile-instr-generate -fprofile-arcs -flto -pthread -pg -m16"),
+    (LINKED, "-m32 -m64 -mx32"),
+    (LINKED | TRIPLE, "--target"),
+    (TRIPLE | NEXT, "-target"),
+    (TRIPLE, "-m -EB -EL"),
+    # -- others that take the next argument ------------------------------------------------
+    (NEXT, "-A --analyzer-output -arch -b -ccc-gcc-name -ccc-install-dir -darwin-target-variant"),
+    (NEXT, "-darwin-target-variant-triple -dsym-dir -e -fdebug-compilation-dir"),
+    (NEXT, "-fexperimental-openacc-macro-override -filelist -fmodules-user-build-path -framework"),
+    (NEXT, "-ftrapv-handler -G -hlsl-entry -iapinotes-modules -iframeworkwithsysroot --imacros"),
+    (NEXT, "-imultilib --include -iprefix -isystem-after -iwithprefix -iwithprefixbefore"),
+    (NEXT, "-iwithsysroot -L -meabi -mmlir -module-dependency-dir -mthread-model -o --param"),
+    (NEXT, "-rpath -stdlib++-isystem -u -undefined -validator-version -x -Xanalyzer -Xassembler"),
+    (NEXT, "-Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xopenmp-target -Xpreprocessor"),
+)
+"""The bits of options, and their names; a long row is split."""
+_OPTIONS = {name: bits for bits, names in _BY_EFFECT for name in names.split()}
 WITHOUT_PCH: dict[str, tuple[str, ...]] = {
     "debug information (-g)": ("-debug-info-kind=",),
     "relocatable device code (-fgpu-rdc)": ("-fgpu-rdc",),
@@ -345,11 +226,7 @@ WITHOUT_PCH: dict[str, tuple[str, ...]] = {
     "other names of files (-fmacro-prefix-map)": ("-fmacro-prefix-map",),
     "other names of files (-ffile-reproducible)": ("-ffile-reproducible",),
     "a precompiled header in its flags (-include-pch)": (
-        "-include-pch",
-        "-emit-pch",
-        "-fpch-",
-        "-fno-validate-pch",
-        "-fallow-pch-",
+        *("-include-pch", "-emit-pch", "-fpch-", "-fno-validate-pch", "-fallow-pch-"),
         "-preamble-bytes",
     ),
     "virtual files (-ivfsoverlay, -working-directory)": ("-ivfsoverlay", "-working-directory"),
@@ -382,29 +259,29 @@ _SPELLINGS: dict[int, tuple[frozenset[str], tuple[str, ...]]] = {}
 """Cached names for bits: whole arguments, prefixes. (Importing `functools` takes as long.)"""
 
 
-def _spellings(what: int) -> tuple[frozenset[str], tuple[str, ...]]:
-    if what not in _SPELLINGS:
-        names = [(name, bits & WHOLE) for name, bits in _OPTIONS.items() if bits & what]
+def _spellings(bits: int) -> tuple[frozenset[str], tuple[str, ...]]:
+    if bits not in _SPELLINGS:
+        names = [(name, has & WHOLE) for name, has in _OPTIONS.items() if has & bits]
         whole = frozenset(name for name, is_whole in names if is_whole)
-        _SPELLINGS[what] = whole, tuple(name for name, is_whole in names if not is_whole)
-    return _SPELLINGS[what]
+        _SPELLINGS[bits] = whole, tuple(name for name, is_whole in names if not is_whole)
+    return _SPELLINGS[bits]
 
 
-def beginnings(what: int) -> tuple[str, ...]:
-    """Return the names of all options that have one of the bits, except whole arguments."""
-    return _spellings(what)[1]
+def prefixes(bits: int) -> tuple[str, ...]:
+    """Return the names of all options that have one of the bits, except those with WHOLE."""
+    return _spellings(bits)[1]
 
 
-def does(arg: str, what: int) -> bool:
+def does(arg: str, bits: int) -> bool:
     """Return whether an argument is an option with one of the bits."""
-    whole, begins = _spellings(what)
+    whole, begins = _spellings(bits)
     return arg in whole or arg.startswith(begins)
 
 
-def is_one_of(arg: str, what: int) -> bool:
+def is_one_of(arg: str, bits: int) -> bool:
     """Return whether an argument is an option with the bit, alone or with ``=`` and a value."""
     name, is_given, _ = arg.partition("=")
-    return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & what)
+    return bool((_OPTIONS.get(name, 0) | _OPTIONS.get(f"{name}{is_given}", 0)) & bits)
 
 
 def takes_next(arg: str) -> bool:
@@ -412,12 +289,12 @@ def takes_next(arg: str) -> bool:
     return bool(_OPTIONS.get(arg, 0) & NEXT) or does(arg, BEGINS)
 
 
-def values(args: Sequence[str], what: int) -> Iterator[str]:
+def values(args: Sequence[str], bits: int) -> Iterator[str]:
     """Yield the values of options with a bit: the next argument, or the rest of the same one."""
-    for arg, behind in itertools.pairwise((*args, "")):
-        for name in beginnings(what):
-            if arg == name and behind and not name.endswith("="):
-                yield behind
+    for arg, following in itertools.pairwise((*args, "")):
+        for name in prefixes(bits):
+            if arg == name and following and not name.endswith("="):
+                yield following
             elif arg != name and arg.startswith(name):
                 value = arg.removeprefix(name)
                 # Otherwise this is an option with a longer name.
@@ -425,34 +302,34 @@ def values(args: Sequence[str], what: int) -> Iterator[str]:
                     yield value.removeprefix("=")
 
 
-def without_values(args: Iterable[str], what: int) -> Iterator[str]:
+def without_values(args: Iterable[str], bits: int) -> Iterator[str]:
     """Yield the arguments except options with a bit and their values."""
     rest = iter(args)
     for arg in rest:
-        if not does(arg, what):
+        if not does(arg, bits):
             yield arg
         elif takes_next(arg):
             next(rest, "")
 
 
-def with_values(args: Iterable[str], what: int) -> Iterator[str]:
-    """Yield the options with a bit, and their values, also behind options such as -Xarch_host."""
+def with_values(args: Iterable[str], bits: int) -> Iterator[str]:
+    """Yield the options with a bit, and their values, also after options such as -Xarch_host."""
     rest = iter(args)
     for arg in rest:
-        if does(arg, what):
+        if does(arg, bits):
             yield from (arg, *itertools.islice(rest, takes_next(arg)))
 
 
 def relevant_flags(args: Iterable[str]) -> tuple[str, ...]:
-    """Return the flags of a compile that decide what must be installed."""
+    """Return the flags of a compile that determine the required installations."""
     return tuple(with_values(args, INSTALLED))
 
 
 def trial_flags(args: Iterable[str]) -> tuple[str, ...]:
     """Return all flags of a compile for a trial of the compiler; none if they write files."""
-    given, what = tuple(args), BESIDE | ELSEWHERE | DEPFILE | OTHER_JOB
-    writes = any(arg.startswith(("-o", "-Xclang=-dep")) or does(arg, what) for arg in given)
-    return () if writes else given
+    flags, output = tuple(args), SIBLING | ELSEWHERE | DEPFILE | OTHER_JOB
+    writes = any(arg.startswith(("-o", "-Xclang=-dep")) or does(arg, output) for arg in flags)
+    return () if writes else flags
 
 
 def reason_against_pch(job: Sequence[str]) -> str:

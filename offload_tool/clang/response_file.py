@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.limits import current
-from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     import re
@@ -52,13 +51,6 @@ class Expansion(NamedTuple):
     """The response files that it was expanded from."""
 
 
-@frozen
-class _Level:
-    args: Iterator[str]
-    name: str = ""
-    identity: _Identity | None = None
-
-
 def expand_response_files(arguments: Iterable[str]) -> list[str]:
     """Replace each ``@FILE`` by the arguments in FILE, which is read once.
 
@@ -74,12 +66,12 @@ def expand_command(args: Iterable[str]) -> Expansion:
 
     :raises UsageError: a file cannot be read a second time, or not as the compiler reads it.
     """
-    given = tuple(args)
-    if not any(arg.startswith("@") for arg in given):
-        return Expansion(given)
-    check_quoting(given)
+    arguments = tuple(args)
+    if not any(arg.startswith("@") for arg in arguments):
+        return Expansion(arguments)
+    check_quoting(arguments)
     files: list[str] = []
-    return Expansion(tuple(_expand(given, _read_known, files)), tuple(dict.fromkeys(files)))
+    return Expansion(tuple(_expand(arguments, _read_cached, files)), tuple(dict.fromkeys(files)))
 
 
 def check_quoting(args: Sequence[str]) -> None:
@@ -110,11 +102,11 @@ def _expand(
     arguments: Iterable[str], read: Callable[[str], _Found | None], files: list[str]
 ) -> Iterator[str]:
     # An explicit stack, as a long chain of files must not hit the recursion limit.
-    stack: list[_Level] = [_Level(iter(arguments))]
+    stack: list[tuple[Iterator[str], str, _Identity | None]] = [(iter(arguments), "", None)]
     limits = current()
     seen: set[_Identity] = set()
     while stack:
-        arg = next(stack[-1].args, None)
+        arg = next(stack[-1][0], None)
         if arg is None:
             stack.pop()
             continue
@@ -127,11 +119,11 @@ def _expand(
         if identity in seen:  # only the first read of a file is free of the limit
             limits.look(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
         seen.add(identity)
-        for outer in stack:
-            if identity == outer.identity:
-                raise UsageError(f"recursive expansion of: '{_absolute(outer.name)}'")
+        for _, name, open_identity in stack:
+            if identity == open_identity:
+                raise UsageError(f"recursive expansion of: '{_absolute(name)}'")
         files.append(arg[1:])
-        stack.append(_Level(iter(inner), arg[1:], identity))
+        stack.append((iter(inner), arg[1:], identity))
 
 
 def _size_of(name: str) -> int:
@@ -161,11 +153,11 @@ def _read_once(name: str) -> _Found | None:
     return _split(_decoded(content)), (status.st_dev, status.st_ino)
 
 
-_known: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
+_cache: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
 """The arguments in files that have not changed since they were read."""
 
 
-def _read_known(name: str) -> _Found | None:
+def _read_cached(name: str) -> _Found | None:
     """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
     from offload_tool.io.file_digests import file_stat, file_stat_from, has_settled
 
@@ -173,10 +165,10 @@ def _read_known(name: str) -> _Found | None:
         status = os.stat(name or ".")
     except OSError:
         return _read_once(name)
-    look, identity = file_stat_from(status), (status.st_dev, status.st_ino)
-    known = _known.get(name)
-    if known is not None and known[:2] == (look, identity):
-        return known[2], identity
+    state, identity = file_stat_from(status), (status.st_dev, status.st_ino)
+    cached = _cache.get(name)
+    if cached is not None and cached[:2] == (state, identity):
+        return cached[2], identity
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode) and name != os.devnull:
         from offload_tool.io.input_file import describe_file
 
@@ -185,8 +177,8 @@ def _read_known(name: str) -> _Found | None:
     if found is None:
         return None
     args = list(found[0])
-    if file_stat(name) == look and has_settled(look):
-        _known[name] = (look, identity, args)
+    if file_stat(name) == state and has_settled(state):
+        _cache[name] = (state, identity, args)
     return args, found[1]
 
 

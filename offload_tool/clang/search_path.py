@@ -9,12 +9,12 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
 from offload_tool.clang.driver import front_end_jobs, option_values
-from offload_tool.clang.environment import Surroundings, tells_folder
-from offload_tool.clang.options import FOLDER, beginnings
+from offload_tool.clang.environment import Surroundings, embeds_folder
+from offload_tool.clang.options import FOLDER, prefixes
 from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints, digest_of
 
-_FOLDER_OPTIONS = frozenset(beginnings(FOLDER))
+_FOLDER_OPTIONS = frozenset(prefixes(FOLDER))
 """In the front end's job the directory is the next argument."""
 _ATTACHED = ("-I", "--embed-dir=")
 """Directories of ``CPATH`` share one argument with their option."""
@@ -36,10 +36,10 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surr
     """
     language = () if "-x" in command else ("-x", "c++")
     jobs = front_end_jobs([*command, *language], environment)
-    here = (os.getcwd(), environment.get("PWD", ""))
+    directory = (os.getcwd(), environment.get("PWD", ""))
     return Surroundings(
         tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),
-        not jobs or any(tells_folder(job, here) for job in jobs),
+        not jobs or any(embeds_folder(job, directory) for job in jobs),
     )
 
 
@@ -96,7 +96,7 @@ def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def origins_digest(folders: tuple[str, ...], prints: Fingerprints) -> str:
-    """Return a digest of the entries of `origins`: a change invalidates the compiler's answers."""
+    """Return a digest of the entries of `origins`: a change invalidates results of the compiler."""
     return _digest_of_names(tuple(prints.names(folder) for folder in origins(folders)))
 
 

@@ -41,7 +41,7 @@ def guarded(run: Callable[[], int]) -> int:
         with stopping():
             return _limited(run)
     except Stopped as stopped:
-        _say(f"ended by {stopped}; outputs are whole, or what they were")
+        _print_line(f"ended by {stopped}; outputs are whole, or what they were")
         return _ENDED_BY_SIGNAL + stopped.number
 
 
@@ -56,22 +56,22 @@ def _limited(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         abandon(sys.stdout)
     except (StreamError, OffloadError) as error:
-        _say(f"error: {error}")
+        _print_line(f"error: {error}")
     except RecursionError:
-        _say("error: something is nested too deep")
+        _print_line("error: something is nested too deep")
     except Exception as error:
         check_stopped()  # before 3.12, Python wraps exceptions raised while a class is created
         if lacking := shortage(error):
-            _say(f"error: {lacking}")
+            _print_line(f"error: {lacking}")
             return 1
         if os.environ.get("OFFLOAD_TRACEBACK"):
             raise
-        _say(
+        _print_line(
             f"error: {type(error).__name__}: {error}; unexpected error: please report it, with "
             "the output of OFFLOAD_TRACEBACK=1"
         )
     return 1
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print_lines([f"offload-tool: {text}"])

@@ -20,7 +20,7 @@ CHOICE = (
     "generic code for the AMD processor; else SPIR-V for HIP. NVIDIA GPUs load the nearest cubin, "
     "else PTX."
 )
-"""What a device loads, for descriptions of commands."""
+"""The code that a device loads, for descriptions of commands."""
 _OUTSIDE = (
     ("thin_outside", "allow thin archives to name files outside of their folder"),
     ("kpack_outside", "allow kpack markers to name archives that are not beside their program"),

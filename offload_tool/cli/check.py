@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
@@ -144,55 +145,49 @@ def read_rules(path: StrPath) -> list[Rule]:
     if list(tables) != ["rule"] or not isinstance(rules, list) or not rules:
         found = ", ".join(tables) or "nothing"
         raise UsageError(f"'{path}': expected tables [[rule]] and nothing else, found {found}")
-    named = ((f"'{path}', rule {number}", table) for number, table in enumerate(rules, 1))
-    return [_RuleTable(label, table).read() for label, table in named]
-
-
-class _RuleTable:
-    """One table ``[[rule]]``; `label` names it in messages."""
-
-    def __init__(self, label: str, table: object) -> None:
-        self.label = label
-        if not isinstance(table, dict):
-            self.refuse(f"expected a table, found {table!r:.40}")
-        self.table: dict[str, object] = table
-        if unknown := sorted(table.keys() - set(_KEYS)):
-            self.refuse(f"expected the keys {', '.join(_KEYS)}, found {', '.join(unknown)}")
-
-    def read(self) -> Rule:
-        """Return the rule."""
-        from offload_tool.operations.check import Rule
-        from offload_tool.operations.match import Device
-
-        paths = self._texts("paths")
-        if not paths:
-            self.refuse("expected paths, a list of patterns for the names of libraries")
+    read = []
+    for number, table in enumerate(rules, 1):
         try:
-            targets = tuple(map(Device.parse, self._texts("targets")))
-            size = self.table.get("max-size")
-            if isinstance(size, str):
-                size = read_size(size, "max-size")
+            read.append(_rule(table))
         except OffloadError as error:
-            self.refuse(str(error), error)
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-            self.refuse(f"expected a number of bytes, or '50M', for max-size, found {size!r:.40}")
-        return Rule(paths, targets, self._flag("same-kernels"), self._flag("no-spills"), size)
+            raise UsageError(f"'{path}', rule {number}: {error}") from error
+    return read
 
-    def _texts(self, key: str) -> tuple[str, ...]:
-        found = self.table.get(key, [])
-        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-            self.refuse(f"expected a list of strings for {key}, found {found!r:.40}")
-        return tuple(found)
 
-    def _flag(self, key: str) -> bool:
-        found = self.table.get(key, False)
-        if not isinstance(found, bool):
-            self.refuse(f"expected true or false for {key}, found {found!r:.40}")
-        return found
+def _rule(table: object) -> Rule:
+    """Return the rule of one table ``[[rule]]``.
 
-    def refuse(self, message: str, cause: OffloadError | None = None) -> NoReturn:
-        """Raise an error about this table.
+    :raises UsageError: a key or value is invalid.
+    :raises TargetIDError: a target is invalid.
+    """
+    from offload_tool.operations.check import Rule
+    from offload_tool.operations.match import Device
 
-        :raises UsageError: always.
-        """
-        raise UsageError(f"{self.label}: {message}") from cause
+    if not isinstance(table, dict):
+        raise UsageError(f"expected a table, found {table!r:.40}")
+    if unknown := sorted(table.keys() - set(_KEYS)):
+        raise UsageError(f"expected the keys {', '.join(_KEYS)}, found {', '.join(unknown)}")
+    paths = _texts(table, "paths")
+    if not paths:
+        raise UsageError("expected paths, a list of patterns for the names of libraries")
+    targets = tuple(map(Device.parse, _texts(table, "targets")))
+    size = table.get("max-size")
+    if isinstance(size, str):
+        size = read_size(size, "max-size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+        raise UsageError(f"expected a number of bytes, or '50M', for max-size, found {size!r:.40}")
+    return Rule(paths, targets, _flag(table, "same-kernels"), _flag(table, "no-spills"), size)
+
+
+def _texts(table: Mapping[str, object], key: str) -> tuple[str, ...]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise UsageError(f"expected a list of strings for {key}, found {found!r:.40}")
+    return tuple(found)
+
+
+def _flag(table: Mapping[str, object], key: str) -> bool:
+    found = table.get(key, False)
+    if not isinstance(found, bool):
+        raise UsageError(f"expected true or false for {key}, found {found!r:.40}")
+    return found

@@ -11,14 +11,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from offload_tool.cli.printing import pass_on, print_lines
+from offload_tool.cli.printing import print_bytes, print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
 if TYPE_CHECKING:
     from offload_tool.passes.compile_pass import Stage
     from offload_tool.run.pass_command import WantedPass
-    from offload_tool.run.run_pass import Accelerator, Outputs, Runner
+    from offload_tool.run.run_pass import Accelerator, Runner
     from offload_tool.sccache_dist.fallback import Finished
 
 _WRONG_USAGE = 2
@@ -51,10 +51,8 @@ def run_compile(tool: str, args: Sequence[str], environ: Mapping[str, str]) -> i
             return _link(options, args[split + 1 :], environ)
         return _compile(options, args[split + 1 :], environ)
     except OffloadError as error:
-        status = _WRONG_USAGE if isinstance(error, UsageError) else 1
-        message = str(error)
-    print_lines([f"{tool}: error: {message}"])
-    return status
+        print_lines([f"{tool}: error: {error}"])
+        return _WRONG_USAGE if isinstance(error, UsageError) else 1
 
 
 def compile_parser(tool: str) -> argparse.ArgumentParser:
@@ -154,7 +152,10 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
     wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
     outputs = Outputs(options.output, options.depfile, options.stamp)
     if options.emit_pch:
-        return _emit_pch(options, wanted, outputs, flags, environ)
+        from offload_tool.pch.compile_command import emit_pch
+
+        _refuse(options, ("pch", "host_ir"), "--emit-pch")
+        return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_print_message)
     return run_pass(
         wanted,
         source,
@@ -168,29 +169,16 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
 
 
 def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Accelerator | None:
+    """Return the function that makes a pass use ``--pch``; call `_choose_runner` first."""
     if options.pch is None:
         return None
     from offload_tool.pch.compile_command import PassWithPch
 
-    return functools.partial(PassWithPch, options.pch, _say, _engine(environ)[0])
+    return functools.partial(PassWithPch, options.pch, _print_message, _engine(environ)[0])
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     print_lines([f"offload-tool compile: {text}"])
-
-
-def _emit_pch(
-    options: argparse.Namespace,
-    wanted: WantedPass,
-    outputs: Outputs,
-    flags: Sequence[str],
-    environ: Mapping[str, str],
-) -> int:
-    from offload_tool.pch.compile_command import emit_pch
-
-    _refuse(options, ("pch", "host_ir"), "--emit-pch")
-    (source,) = options.sources
-    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> None:
@@ -255,7 +243,7 @@ def _choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | N
     :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
     :raises CompilerError: the folder is for another compiler, or its engine does not start.
     """
-    launcher, folder = _engine(environ, "OFFLOAD_DIST")
+    launcher, folder = _engine(environ)
     if launcher:
         return _with_launcher(launcher, environ, is_device=wanted.stage == "device")
     if folder and wanted.stage == "device" and wanted.kind == "hip":
@@ -304,17 +292,17 @@ def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:
 
 
 def _finish(finished: Finished, message: str) -> int:
-    pass_on(finished.output)
+    print_bytes(finished.output)
     if message:
         print_lines([message])
     return finished.status
 
 
-def _engine(environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
-    """Return the launcher, and the value of the variable `folder`: see `launcher_args`."""
-    given = [environ.get(name, "") for name in ("OFFLOAD_LAUNCHER", folder)]
-    if not any(given):  # the usual case
+def _engine(environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the launcher, and the folder for distribution: see `launcher_args`."""
+    launcher, folder = environ.get("OFFLOAD_LAUNCHER", ""), environ.get("OFFLOAD_DIST", "")
+    if not launcher and not folder:  # the usual case
         return [], ""
     from offload_tool.sccache_dist.fallback import launcher_args
 
-    return launcher_args(*given), given[1]
+    return launcher_args(launcher, folder), folder

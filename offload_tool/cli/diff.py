@@ -120,8 +120,9 @@ def _kernel_table(rows: Sequence[KernelChange]) -> Sheet:
 
 
 def _sheet(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Sheet:
-    first = 0 if any(row[0] for row in rows) else 1  # two files are compared without a library name
-    return Sheet(title, columns[first:], [row[first:] for row in rows], _NUMBERS, _LESS_NEEDED)
+    named = any(row[0] for row in rows)  # two files are compared without a library name
+    sheet = Sheet(title, columns, rows, _NUMBERS, _LESS_NEEDED)
+    return sheet.showing(named or name != "library" for name in columns)
 
 
 def _needs(row: KernelChange) -> str:

@@ -91,15 +91,15 @@ def _status(options: argparse.Namespace) -> int:
     else:
         _print(f"cluster: {distribution.scheduler}: {query_scheduler(distribution.scheduler)}")
     engine = Engine(distribution)
-    if not engine.is_running():
+    if engine.is_running():
+        counted = engine.counters()
+        _print(
+            f"local sccache server: {'' if engine.is_connected() else 'not '}connected; since its "
+            f"start: {counted.requests} compiles, {counted.distributed} sent to servers, "
+            f"{counted.cache_hits} from the cache, {counted.dist_errors} again locally"
+        )
+    else:
         _print("local sccache server: not running; a build starts it")
-        return int(bool(problem))
-    counted = engine.counters()
-    _print(
-        f"local sccache server: {'' if engine.is_connected() else 'not '}connected; since its "
-        f"start: {counted.requests} compiles, {counted.distributed} sent to servers, "
-        f"{counted.cache_hits} from the cache, {counted.dist_errors} again locally"
-    )
     return int(bool(problem))
 
 

@@ -72,4 +72,4 @@ def _lines() -> Iterator[str]:
     named = ("OFFLOAD_CLANG", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST", *INSTALLATIONS)
     given = [f"{name}={os.environ[name]}" for name in dict.fromkeys(named) if name in os.environ]
     yield f"environment: {', '.join(given) or 'no variable of ours is set'}"
-    yield f"kept answers: {cache_folder()}"
+    yield f"cached results: {cache_folder()}"

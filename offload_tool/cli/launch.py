@@ -1,4 +1,4 @@
-"""``offload-tool launch COMPILER ARGS...``: a compiler launcher that runs a compile's passes apart.
+"""``offload-tool launch COMPILER ARGS...``: a compiler launcher that runs each pass of a compile.
 
 Most commands of a build have nothing to split: `passthrough` detects these before other modules
 are imported, and the compiler replaces this process.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
 _VERBOSE = "OFFLOAD_LAUNCH_VERBOSE"
-_GONE = "OFFLOAD_LAUNCH_CACHE"
+_CACHE = "OFFLOAD_LAUNCH_CACHE"
 _TOOL = "offload-tool launch"
 _USAGE = f"usage: {_TOOL} COMPILER ARGS..."
 _WRONG_USAGE = 2
@@ -31,10 +31,12 @@ def launch(args: Sequence[str], environ: Mapping[str, str]) -> int:
         print_text(launch_parser(_TOOL).format_help(), sys.stdout)
         return 0
     if not args or args[0].startswith("-"):
-        _print_line(_USAGE)
+        from offload_tool.cli.printing import print_lines
+
+        print_lines([_USAGE])
         return _WRONG_USAGE
-    if environ.get(_GONE):
-        _print(f"error: {_GONE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
+    if environ.get(_CACHE):
+        _print(f"error: {_CACHE}: launch keeps no results itself; set OFFLOAD_LAUNCHER=ccache")
         return _WRONG_USAGE
     return _run(args, environ)
 
@@ -50,11 +52,13 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
     def run() -> int:
         nonlocal passed
-        from offload_tool.cli.printing import pass_on
+        from offload_tool.cli.printing import print_bytes
         from offload_tool.errors import OffloadError
 
         try:
-            status, printed, said = run_split(args, environ, lambda text: _say(environ, text))
+            status, stdout, stderr = run_split(
+                args, environ, lambda text: _print_decision(environ, text)
+            )
         except OffloadError:
             raise
         except PassedThroughError as error:
@@ -66,9 +70,9 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
             _print(f"warning: {type(error).__name__}: {error}; please report it")
             passed = "of a mistake in here"
             return 0
-        if printed:
-            pass_on(printed, sys.stdout)
-        pass_on(said)
+        if stdout:
+            print_bytes(stdout, sys.stdout)
+        print_bytes(stderr)
         return status
 
     status = guarded(run)
@@ -88,7 +92,7 @@ def launch_as_hipcc(invoked: str, args: Sequence[str], environ: Mapping[str, str
 
 def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) -> int:
     """Replace this process by the compiler; return only if it cannot be started."""
-    _say(environ, f"passed through: {reason}")
+    _print_decision(environ, f"passed through: {reason}")
     sys.stdout.flush()
     try:
         os.execvpe(args[0], list(args), environ)  # noqa: S606 - no shell is wanted
@@ -97,19 +101,15 @@ def _pass_through(args: Sequence[str], environ: Mapping[str, str], reason: str) 
         return 1
 
 
-def _say(environ: Mapping[str, str], text: str) -> None:
+def _print_decision(environ: Mapping[str, str], text: str) -> None:
     if environ.get(_VERBOSE, "") not in ("", "0"):
         _print(text)
 
 
 def _print(text: str) -> None:
-    _print_line(f"{_TOOL}: {text}")
-
-
-def _print_line(text: str) -> None:
     from offload_tool.cli.printing import print_lines
 
-    print_lines([text])
+    print_lines([f"{_TOOL}: {text}"])
 
 
 def launch_parser(tool: str) -> argparse.ArgumentParser:

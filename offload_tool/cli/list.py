@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from offload_tool.cli.printing import (
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
-from offload_tool.operations.kernel_table import COLUMNS, KEYS_OF_PLACE, WAVES, demangled_names
+from offload_tool.operations.kernel_table import COLUMNS, LOCATION_KEYS, WAVES, demangled_names
 
 if TYPE_CHECKING:
     from offload_tool.operations.list_images import DeviceImage, ImageKernels
@@ -160,10 +159,10 @@ def _print_images(
 
 def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
     several = len({(image.file, image.index) for image in images}) > 1
-    places = [_place(file, image) for image in images]
-    total = sum(image.stored_size for image in _device(images))
+    locations = [_location(file, image) for image in images]
+    total = sum(image.stored_size for image in images if not image.is_host)
     columns = {
-        "in": any(places),
+        "in": any(locations),
         "#": several,
         "target ID": True,
         "covers": any(image.covers for image in images),
@@ -177,9 +176,9 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
         "loaded by": any(image.loads for image in images),
     }
     rows = []
-    for place, image in zip(places, images, strict=True):
+    for location, image in zip(locations, images, strict=True):
         cells = (
-            place,
+            location,
             str(image.index),
             image.target_id or "-",
             " ".join(image.covers),
@@ -189,16 +188,15 @@ def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:
             "-" if image.offset is None else f"{image.offset:#x}",
             f"{image.size:,}",
             f"{image.stored_size:,}",
-            "" if image.kind == "host" else _share(image.stored_size, total),
+            "" if image.is_host else _share(image.stored_size, total),
             "; ".join(f"{device}: {load.rule}, {load.reason}" for device, load in image.loads),
         )
-        rows.append(tuple(itertools.compress(cells, columns.values())))
-    names = tuple(itertools.compress(columns, columns.values()))
-    return Sheet(file, names, rows, _NUMBERS, _LESS_NEEDED)
+        rows.append(cells)
+    sheet = Sheet(file, tuple(columns), rows, _NUMBERS, _LESS_NEEDED)
+    return sheet.showing(columns.values())
 
 
 def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
-    packed = _has_compressed(images)
     groups: dict[str, list[DeviceImage]] = {}
     for image in _counted(images):
         groups.setdefault(image.target_id or "-", []).append(image)
@@ -209,13 +207,14 @@ def _totals_table(images: Sequence[DeviceImage]) -> Sheet:
             name,
             f"{len(groups[name]):,}",
             f"{sum(image.size for image in groups[name]):,}",
-            *([f"{stored[name]:,}"] if packed else []),
+            f"{stored[name]:,}",
             _share(stored[name], total),
         )
         for name in sorted(groups, key=lambda name: (-stored[name], name))
     ]
-    names = ["target ID", "images", "size (bytes)", *(["compressed"] if packed else []), "share"]
-    return Sheet("per target ID", tuple(names), rows, _NUMBERS, _LESS_NEEDED)
+    names = ("target ID", "images", "size (bytes)", "compressed", "share")
+    sheet = Sheet("per target ID", names, rows, _NUMBERS, _LESS_NEEDED)
+    return sheet.showing(name != "compressed" or _has_compressed(images) for name in names)
 
 
 def _summary(images: Sequence[DeviceImage]) -> str:
@@ -227,14 +226,10 @@ def _summary(images: Sequence[DeviceImage]) -> str:
     return text
 
 
-def _device(images: Sequence[DeviceImage]) -> list[DeviceImage]:
-    return [image for image in images if image.kind != "host"]
-
-
 def _counted(images: Sequence[DeviceImage]) -> list[DeviceImage]:
     from offload_tool.operations.list_images import counted
 
-    return _device(counted(images))
+    return [image for image in counted(images) if not image.is_host]
 
 
 def _has_compressed(images: Sequence[DeviceImage]) -> bool:
@@ -268,11 +263,11 @@ def _kernel_rows(
     images: Iterable[ImageKernels], names: Mapping[str, str] | None
 ) -> Iterator[dict[str, object]]:
     for found in images:
-        place = {key: getattr(found.image, key) for key in KEYS_OF_PLACE}
+        location = {key: getattr(found.image, key) for key in LOCATION_KEYS}
         for kernel in found.kernels:
             name, *needs = kernel
             yield {
-                **place,
+                **location,
                 "kernel": name,
                 "demangled": None if names is None else names[name],
                 **dict(zip(kernel._fields[1:], needs, strict=True)),
@@ -285,21 +280,18 @@ def _kernel_table(
     rows = []
     for found in images:
         image = found.image
-        place = (_place(file, image), str(image.index), image.target_id or "-")
+        location = (_location(file, image), str(image.index), image.target_id or "-")
         for kernel in found.kernels:
             needs = [getattr(kernel, field) for field in COLUMNS.values()]
             cells = (*needs, waves_per_simd(kernel, image.target_id))
             name = kernel.name if names is None else names[kernel.name]
-            rows.append((*place, *("" if n is None else f"{n:,}" for n in cells), name))
+            rows.append((*location, *("" if n is None else f"{n:,}" for n in cells), name))
     columns = ("in", "#", "target ID", *COLUMNS, WAVES, "kernel")
     # Leave out columns without values, and location columns with one value.
     is_shown = [len({row[at] for row in rows} | {""}) > 1 for at in range(len(columns))]
     is_shown[1] = len({(found.image.file, found.image.index) for found in images}) > 1
-    shown = [tuple(itertools.compress(row, is_shown)) for row in rows]
     numbers = frozenset(("#", *COLUMNS, WAVES))
-    return Sheet(
-        file, tuple(itertools.compress(columns, is_shown)), shown, numbers, KERNELS_LESS_NEEDED
-    )
+    return Sheet(file, columns, rows, numbers, KERNELS_LESS_NEEDED).showing(is_shown)
 
 
 def _kernel_summary(images: Sequence[ImageKernels]) -> str:
@@ -313,7 +305,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
-def _place(file: str, image: DeviceImage) -> str:
+def _location(file: str, image: DeviceImage) -> str:
     """Return the location of the image in `file`: a file of a folder, a member."""
     inner = [] if image.file == file else [os.path.relpath(image.file, file)]
     inner += [image.member] if image.member else []

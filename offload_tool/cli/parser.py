@@ -150,7 +150,6 @@ def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLin
     for command_line in command_lines:
         for option in command_line.options:
             options.setdefault(option.name, option)
-    del options["h"]  # argparse adds it
     for option in options.values():
         _add_option(parser, option)
     parser.add_argument("-help", "--help", action="help", help="display available options")

@@ -39,10 +39,11 @@ class StreamError(Exception):
         super().__init__(f"standard output: {error.strerror or error}; the result is incomplete")
 
 
-class _Lost:
-    """Whether a write to standard error failed."""
+class _StandardError:
+    """State of the stream."""
 
-    anything = False
+    has_failed = False
+    """Whether a write failed."""
 
 
 def reserve_streams() -> None:
@@ -65,7 +66,7 @@ def reserve_streams() -> None:
             if number:
                 stream = open(number, "w", closefd=False)  # noqa: SIM115 - stays open
                 setattr(sys, name, stream)
-    _Lost.anything = False
+    _StandardError.has_failed = False
 
 
 def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
@@ -73,22 +74,22 @@ def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
     :raises StreamError: standard output is closed or full.
     """
-    room: list[str] = []
+    batch: list[str] = []
     for line in lines:
-        room.append(one_line(line))
-        if len(room) == _ENCODED_AT_ONCE:
-            print_text("\n".join([*room, ""]), stream)
-            room.clear()
-    if room:
-        print_text("\n".join([*room, ""]), stream)
+        batch.append(one_line(line))
+        if len(batch) == _ENCODED_AT_ONCE:
+            print_text("\n".join([*batch, ""]), stream)
+            batch.clear()
+    if batch:
+        print_text("\n".join([*batch, ""]), stream)
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:
     """Print text with our own line ends and styles; the caller escaped the rest by `printable`."""
-    pass_on(text.encode("utf-8", "surrogateescape"), stream)
+    print_bytes(text.encode("utf-8", "surrogateescape"), stream)
 
 
-def pass_on(data: bytes, stream: TextIO | None = None) -> None:
+def print_bytes(data: bytes, stream: TextIO | None = None) -> None:
     """Print another program's output (a compiler's) unchanged."""
     out = sys.stderr if stream is None else stream
     try:
@@ -106,7 +107,7 @@ def pass_on(data: bytes, stream: TextIO | None = None) -> None:
         abandon(out)
         if out is not sys.stderr:
             raise StreamError(error) from error
-        _Lost.anything = True
+        _StandardError.has_failed = True
 
 
 def print_json_list(rows: Iterable[Mapping[str, object]], *, indent: int | None = None) -> None:
@@ -164,7 +165,7 @@ def finish(status: int) -> int:
     except OSError as error:
         abandon(sys.stdout)
         raise StreamError(error) from error
-    return status or int(_Lost.anything)
+    return status or int(_StandardError.has_failed)
 
 
 def abandon(stream: TextIO) -> None:

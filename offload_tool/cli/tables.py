@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.cli.printing import print_lines, print_text
@@ -34,11 +34,18 @@ class Sheet(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     numbers: frozenset[str] = frozenset()
     """Columns aligned right."""
     less_needed: tuple[str, ...] = ()
     """Columns that a narrow terminal may leave out, the least important first."""
+
+    def showing(self, is_shown: Iterable[bool]) -> Sheet:
+        """Return the table with only the columns for which `is_shown` is true, in order."""
+        shown = list(is_shown)
+        columns = tuple(itertools.compress(self.columns, shown))
+        rows = [tuple(itertools.compress(row, shown)) for row in self.rows]
+        return self._replace(columns=columns, rows=rows)
 
 
 def print_sheet(table: Sheet) -> None:
@@ -55,51 +62,48 @@ def print_sheet(table: Sheet) -> None:
     is_terminal = sys.stdout.isatty()
     width = None if is_terminal else _WIDE
     # rich must not write to the stream: `printing` does.
-    kept = io.StringIO()
-    console = Console(file=kept, force_terminal=is_terminal, width=width, highlight=False)
-    rows = [table.columns, *(tuple(map(printable, row)) for row in table.rows)]
-    most = console.width
-    widths, left_out = _widths(table, rows, most)
-    shown = [name in widths for name in table.columns]
-    rows = [tuple(itertools.compress(row, shown)) for row in rows]
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=is_terminal, width=width, highlight=False)
+    table = table._replace(rows=[tuple(map(printable, row)) for row in table.rows])
+    terminal_width = console.width
+    widths, left_out = _widths(table, terminal_width)
+    table = table.showing(name in widths for name in table.columns)
     if len(table.rows) > _MOST_RULED:
-        _print_plain(table, rows)
+        _print_plain(table)
     else:
         # Rows wider than the terminal overflow it: rich would cut them.
-        console.width = max(most, sum(widths.values()) + _ruled_width(len(widths)))
-        console.print(_ruled(table, rows, widths))
+        console.width = max(terminal_width, sum(widths.values()) + _ruled_width(len(widths)))
+        console.print(_ruled(table, widths))
     if left_out:
-        console.width = max(most, _LEAST_NAME)
+        console.width = max(terminal_width, _LEAST_NAME)
         console.print(
-            f"  left out, as {most} columns have no room: {', '.join(left_out)} "
+            f"  left out, as {terminal_width} columns have no room: {', '.join(left_out)} "
             "(a wider terminal, a pipe or --json has all)",
             markup=False,
         )
-    lines = (line.rstrip() for line in kept.getvalue().splitlines())
+    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
     print_text("".join(f"{line}\n" for line in lines), sys.stdout)
 
 
-def _widths(
-    table: Sheet, rows: Sequence[tuple[str, ...]], most: int
-) -> tuple[dict[str, int], list[str]]:
+def _widths(table: Sheet, terminal_width: int) -> tuple[dict[str, int], list[str]]:
     """Return the widths of the shown columns, and the columns that are left out."""
     from rich.cells import cell_len
 
-    columns = dict(zip(table.columns, zip(*rows, strict=True), strict=True))
+    columns = dict(zip(table.columns, zip(table.columns, *table.rows, strict=True), strict=True))
     widest = {name: max(map(cell_len, cells)) for name, cells in columns.items()}
     widths = dict(widest)
     for name in _NAMES & widths.keys():
         widths[name] = min(widest[name], _LEAST_NAME)
     for name in _TEXTS & widths.keys():
-        widths[name] = max(cell_len(word) for cell in columns[name] for word in cell.split())
+        widths[name] = max(cell_len(part) for cell in columns[name] for part in cell.split())
     left_out = []
     for name in table.less_needed:
-        if sum(widths.values()) + _ruled_width(len(widths)) <= most:
+        if sum(widths.values()) + _ruled_width(len(widths)) <= terminal_width:
             break
         if name in widths:
             left_out.append(name)
             del widths[name]
-    room = most - sum(widths.values()) - _ruled_width(len(widths))
+    room = terminal_width - sum(widths.values()) - _ruled_width(len(widths))
     folded = sorted(widths, key=lambda name: widest[name] - widths[name])
     for count, name in zip(range(len(folded), 0, -1), folded, strict=True):
         more = max(0, min(widest[name] - widths[name], room // count))
@@ -113,28 +117,29 @@ def _ruled_width(columns: int) -> int:
     return 3 * columns + 1
 
 
-def _ruled(table: Sheet, rows: Sequence[tuple[str, ...]], widths: dict[str, int]) -> Table:
+def _ruled(table: Sheet, widths: dict[str, int]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     title = Text(printable(table.title))  # rich would parse a string as markup
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    ruled = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name, width in widths.items():
-        made.add_column(
+        ruled.add_column(
             name,
             justify="right" if name in table.numbers else "left",
             style="cyan" if name == "target ID" else None,
             width=width,
             overflow="fold",
         )
-    for row in rows[1:]:
-        made.add_row(*map(Text, row))
-    return made
+    for row in table.rows:
+        ruled.add_row(*map(Text, row))
+    return ruled
 
 
-def _print_plain(table: Sheet, rows: Sequence[tuple[str, ...]]) -> None:
+def _print_plain(table: Sheet) -> None:
     """Print unruled columns, each as wide as its widest cell."""
+    rows = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [">" if name in table.numbers else "<" for name in rows[0]]
     form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))

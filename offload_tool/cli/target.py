@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the explanation; return 1 if the device does not load the code."""
     is_entry = options.id.count("-") > 2
-    text = BundleEntryID.asked(options.id).target_id if is_entry else options.id
+    text = BundleEntryID.parse_any_kind(options.id).target_id if is_entry else options.id
     target = TargetID.parse(text)
     if options.device is None:
         print_lines(_description(target), sys.stdout)
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     kind = OffloadKind.HIPV4 if target.triple.startswith("amdgcn") else "cuda"
     code = BundleEntryID(kind, target.triple, str(target))
-    device = Device.parse(options.device).asks(code)
+    device = Device.parse(options.device).entry_id_for(code)
     fit = find_fit(code, device)
     if fit is None:
         line = f"{options.device} does not load code for {target}: {why_not(code, device)}"

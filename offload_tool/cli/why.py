@@ -59,15 +59,15 @@ def _explanation(name: str, path: Path) -> Iterator[str]:
     from offload_tool.manifest import manifest_path
     from offload_tool.manifest.manifest import State, judge, read_record
 
-    prints = Fingerprints()
-    record = read_record(manifest_path(str(path)), prints, str(path))
+    fingerprints = Fingerprints()
+    record = read_record(manifest_path(str(path)), fingerprints, str(path))
     if record is None:
         raise UsageError(
             f"'{name}': no manifest ({manifest_path(name)}) of this version is there; name an "
             "output that SCons or 'offload-tool compile' has compiled for a target or the host"
         )
     os.chdir(_folder_of(record, path))
-    judgement = judge(record, _key_now(record, prints), prints, str(path))
+    judgement = judge(record, _key_now(record, fingerprints), fingerprints, str(path))
     if judgement.state is State.UNSURE:
         yield f"{name}: not sure: {judgement.reason}; the next build asks the preprocessor"
     elif judgement.state is State.CURRENT:
@@ -75,7 +75,7 @@ def _explanation(name: str, path: Path) -> Iterator[str]:
     else:
         yield f"{name}: stale: {judgement.reason}"
     yield f"  compiled because: {record.why or 'it was not recorded'}"
-    yield from _made_of(record)
+    yield from _named_inputs(record)
 
 
 def _folder_of(record: PassRecord, path: Path) -> Path:
@@ -86,15 +86,15 @@ def _folder_of(record: PassRecord, path: Path) -> Path:
     return max(folders, key=lambda folder: found[folder])
 
 
-def _key_now(record: PassRecord, prints: Fingerprints) -> dict[str, str]:
+def _key_now(record: PassRecord, fingerprints: Fingerprints) -> dict[str, str]:
     """Return the record's key with the current digests of its files."""
     return {
-        part: prints.digest(part[1:-1]) if part.startswith("'") else value
+        part: fingerprints.digest(part[1:-1]) if part.startswith("'") else value
         for part, value in record.key.items()
     }
 
 
-def _made_of(record: PassRecord) -> Iterator[str]:
+def _named_inputs(record: PassRecord) -> Iterator[str]:
     from offload_tool.manifest.include_search import is_outside
 
     own = [name for name in record.inputs if not is_outside(name)]

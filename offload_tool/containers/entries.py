@@ -1,7 +1,7 @@
 """The entries of bundles and other containers, and access to their content.
 
-Modules for object files and for compression are imported lazily: most runs do not need them, and
-start twice as fast without them.
+Here and in `open_bundle`, modules for object files and for compression are imported lazily: most
+runs do not need them, and start twice as fast without them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from offload_tool.formats.bundle.binary import Bundle, read_begun_bundle, read_bundle
+from offload_tool.formats.bundle.binary import Bundle
 from offload_tool.formats.bundle.text import read_text_bundle
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import running
@@ -18,7 +18,8 @@ from offload_tool.util.frozen import frozen
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
     from offload_tool.formats.cuda.fatbin import CudaImage, Packed
-    from offload_tool.formats.kpack.archive import KpackArchive, KpackImage
+    from offload_tool.formats.kpack.archive import KpackImage
+    from offload_tool.io.write_plan import FilePlan
 
 
 @frozen
@@ -26,7 +27,7 @@ class CudaContent:
     """One image of a CUDA fat binary, with the payload that it may share with others."""
 
     image: CudaImage
-    payloads: LastPayload
+    payloads: PayloadCache
 
     def view(self, source: InputFile) -> memoryview:
         """Return the decompressed image without padding.
@@ -42,7 +43,6 @@ class CudaContent:
 class PackedFrame:
     """A code object of a kpack archive that is a compressed frame of its own."""
 
-    archive: KpackArchive
     image: KpackImage
     label: str
     """Name of the archive for messages."""
@@ -56,9 +56,7 @@ class PackedFrame:
 
         end = self.image.offset + self.image.stored_size
         stream = ZstdStream(source.data[:end], self.image.offset, None, self.label)
-        for chunk in stream:
-            return memoryview(bytes(chunk[:size]))
-        return memoryview(b"")
+        return memoryview(bytes(next(iter(stream), b"")[:size]))
 
     def view(self, source: InputFile) -> memoryview:
         """Return the code object.
@@ -67,11 +65,11 @@ class PackedFrame:
         """
         from offload_tool.formats.kpack.archive import unpacked_kpack_image
 
-        return unpacked_kpack_image(source.data, self.archive, self.image, path=self.label)
+        return unpacked_kpack_image(source.data, self.image, path=self.label)
 
 
-class LastPayload:
-    """Caches the last decompressed payload of a file, for images that are compressed together."""
+class PayloadCache:
+    """Holds the last decompressed payload of a file, for images that are compressed together."""
 
     def __init__(self, source: InputFile, label: str) -> None:
         self._source = source
@@ -95,7 +93,7 @@ class LastPayload:
 
 @frozen
 class StoredEntry:
-    """An entry of a container, and the place of its content."""
+    """An entry of a container, and the location of its content."""
 
     id: str
     """Bundle entry ID as stored."""
@@ -138,10 +136,7 @@ class StoredEntry:
             return unpacker.view(self.source)
         if not self.is_host_object:
             return self.range.data
-        from offload_tool.formats.bundle.object_file import plan_host
-
-        plan = plan_host(self.source.data, path=self.source.path).bound(self.source)
-        return memoryview(b"".join(plan.chunks()))
+        return memoryview(b"".join(self._host_plan().chunks()))
 
     def write_to(self, out: OutputFile) -> None:
         """Append the content to `out`.
@@ -157,41 +152,24 @@ class StoredEntry:
             else:
                 out.write(content)
         elif self.is_host_object:
-            from offload_tool.formats.bundle.object_file import plan_host
-
-            plan_host(self.source.data, path=self.source.path).bound(self.source).write_to(out)
+            self._host_plan().write_to(out)
         else:
             out.reserve(self.size)
             out.copy(*self.range)
 
+    def _host_plan(self) -> FilePlan:
+        from offload_tool.formats.bundle.object_file import plan_host
 
-def binary_bundle(
-    source: InputFile, position: int = 0, end: int | None = None, *, path: StrPath
-) -> tuple[Bundle, list[StoredEntry]]:
-    """Read the bundle at `position` of `source`, which ends before `end`.
+        return plan_host(self.source.data, path=self.source.path).bound(self.source)
 
-    :raises FormatError: the bundle is broken.
+
+def bundle_entries(bundle: Bundle, source: InputFile) -> list[StoredEntry]:
+    """Return the entries of a bundle of `source`.
+
+    If IDs repeat, LLVM takes the last entry, at the position of the first.
     """
-    return _with_entries(read_bundle(source.data[:end], position, path=path), source)
-
-
-def begun_bundle(
-    source: InputFile, begin: memoryview, *, path: StrPath
-) -> list[StoredEntry] | None:
-    """Read the bundle that fills `source` from its first bytes `begin`.
-
-    Returns None if `begin` does not contain the whole table.
-
-    :raises FormatError: the bundle is broken.
-    """
-    bundle = read_begun_bundle(begin, len(source), path=path)
-    return None if bundle is None else _with_entries(bundle, source)[1]
-
-
-def _with_entries(bundle: Bundle, source: InputFile) -> tuple[Bundle, list[StoredEntry]]:
-    # If IDs repeat, LLVM takes the last entry, at the position of the first.
     rows = {entry.id: entry for entry in bundle.entries}
-    return bundle, [
+    return [
         StoredEntry(row.id, source, bundle.offset + row.offset, row.size) for row in rows.values()
     ]
 
@@ -221,11 +199,11 @@ def object_entries(
 
     :raises ContentError: the object file is broken, or, for `unbundling`, was linked by `ld -r`.
     """
-    from offload_tool.formats.bundle.object_file import read_object_bundle, refuse_merged
+    from offload_tool.formats.bundle.object_file import check_not_merged, read_object_bundle
 
     found = read_object_bundle(source.data, path=path)
     if unbundling:
-        refuse_merged(found, path=path)
+        check_not_merged(found, path=path)
     return [
         StoredEntry(entry.id, source, entry.offset, entry.size, entry.is_host_marker)
         for entry in found
@@ -233,16 +211,15 @@ def object_entries(
 
 
 def decompressed(
-    source: InputFile, position: int = 0, end: int | None = None, *, path: StrPath
+    data: memoryview, position: int, *, path: StrPath
 ) -> tuple[InputFile, CompressionReport]:
-    """Decompress the compressed bundle at `position` of `source`, which ends before `end`.
+    """Decompress the compressed bundle at `position` of `data`.
 
     :raises FormatError: the bundle is damaged.
     :raises UnsupportedError: its version or method is not supported.
     """
     from offload_tool.formats.bundle.compressed import decompress, read_compressed_header
 
-    data = source.data[:end]
     header = read_compressed_header(data, position, path=path)
     content, report = decompress(data, header, path=path)
     return InputFile.from_data(path, content), report

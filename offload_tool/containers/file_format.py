@@ -1,7 +1,7 @@
 """Recognise files that contain device images, or files that do, by their first bytes.
 
 `find_strays` searches for containers that no table refers to. Programs that read or write
-containers have the magics as constants, so a magic alone is weak evidence: the header behind it
+containers have the magics as constants, so a magic alone is weak evidence: the header after it
 must be plausible as well.
 """
 
@@ -59,7 +59,6 @@ _TEXT_START = re.compile(
     + b"|".join(sorted({mark.encode() for mark in COMMENT_MARKS.values()}))
     + b") __CLANG_OFFLOAD_BUNDLE____START__ "
 )
-_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def recognise(data: memoryview, *, anywhere: bool = False) -> FileFormat | None:
@@ -80,12 +79,6 @@ def text_comment(data: memoryview) -> str:
     return marker[1].decode() if marker else ""
 
 
-def next_content(data: memoryview, start: int) -> int | None:
-    """Return the offset of the first byte from `start` on that is not zero."""
-    found = _NOT_ZERO.search(data, start)
-    return None if found is None else found.start()
-
-
 _CHUNK = 1 << 20
 """Bytes searched for all magics in turn, while they are in the cache."""
 _STRAYS = (
@@ -95,12 +88,12 @@ _STRAYS = (
     (magic.CUDA_FATBIN, FileFormat.CUDA_FATBIN),
     (magic.ELF, FileFormat.CODE_OBJECT),
 )
-_LAYOUTS = {  # of the first fields behind a magic; see the formats' modules
+_LAYOUTS = {  # of the first fields after a magic; see the formats' modules
     FileFormat.BUNDLE: struct.Struct("<24xQQQQ"),
     FileFormat.OFFLOAD_BINARY: struct.Struct("<4xIQ"),
     FileFormat.CUDA_FATBIN: struct.Struct("<4xHHQH2xI"),
 }
-_MANY = 1 << 16
+_MAX_COUNT = 1 << 16
 _NEWEST_BINARY, _FATBIN_HEADER = 3, 16
 _PATTERNS = tuple((re.compile(re.escape(magic)), found) for magic, found in _STRAYS)
 _LONGEST_STRAY = max(len(magic) for magic, _ in _STRAYS)
@@ -114,18 +107,18 @@ def find_strays(
     They come in file order; each ends before `end`.
     """
     for position in range(start, stop, _CHUNK):
-        behind = min(position + _CHUNK, stop)
+        chunk_end = min(position + _CHUNK, stop)
         found = [
             (match.start(), file_format)
             for pattern, file_format in _PATTERNS
-            for match in pattern.finditer(data, position, min(behind + _LONGEST_STRAY - 1, end))
-            if match.start() < behind and _can_be_true(data, match.start(), end, file_format)
+            for match in pattern.finditer(data, position, min(chunk_end + _LONGEST_STRAY - 1, end))
+            if match.start() < chunk_end and _can_be_true(data, match.start(), end, file_format)
         ]
         yield from sorted(found, key=lambda pair: pair[0])
 
 
 def _can_be_true(data: memoryview, at: int, end: int, file_format: FileFormat) -> bool:
-    """Check that the few fields behind a magic are plausible, at constant cost."""
+    """Check that the few fields after a magic are plausible, at constant cost."""
     room = end - at
     if file_format is FileFormat.CODE_OBJECT:
         from offload_tool.formats.objects.device_elf import is_code_object
@@ -145,7 +138,7 @@ def _can_be_true(data: memoryview, at: int, end: int, file_format: FileFormat) -
     numbers = layout.unpack_from(data, at)
     if file_format is FileFormat.BUNDLE:
         count, offset, size, name = numbers
-        return bool(0 < count < _MANY and 0 < name < _MANY and offset + size <= room)
+        return bool(0 < count < _MAX_COUNT and 0 < name < _MAX_COUNT and offset + size <= room)
     if file_format is FileFormat.OFFLOAD_BINARY:
         version, size = numbers
         return bool(0 < version <= _NEWEST_BINARY and layout.size < size <= room)

@@ -29,20 +29,21 @@ from pathlib import Path
 
 from offload_tool.containers.entries import (
     CudaContent,
-    LastPayload,
+    PayloadCache,
     StoredEntry,
-    binary_bundle,
+    bundle_entries,
     decompressed,
     object_entries,
     text_entries,
 )
-from offload_tool.containers.file_format import FileFormat, next_content, recognise, text_comment
+from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.walk import (
+    FORGET_AFTER,
     OBJECT_BUNDLE_SECTIONS,
     OFFLOADING_SECTION,
-    Place,
+    Location,
     Policy,
-    Spot,
+    Region,
     Walk,
 )
 from offload_tool.errors import (
@@ -52,10 +53,8 @@ from offload_tool.errors import (
     OffloadError,
     UnsupportedError,
 )
-from offload_tool.formats.bundle.binary import is_bundle
-from offload_tool.formats.bundle.compressed import is_compressed_bundle
+from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.bundle.object_file import is_object_file
-from offload_tool.formats.cuda.fatbin import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.cuda.fatbin import (
     CudaFatbin,
     cuda_fatbin_size,
@@ -63,8 +62,16 @@ from offload_tool.formats.cuda.fatbin import (
     read_cuda_fatbin,
 )
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
+from offload_tool.formats.cuda.object_section import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
+from offload_tool.formats.magic import (
+    BUNDLE,
+    COMPRESSED_BUNDLE,
+    OFFLOAD_BINARY,
+    begins,
+    next_content,
+)
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
@@ -75,11 +82,7 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf_header,
     read_elf_tables,
 )
-from offload_tool.formats.offload_binary import (
-    inflated,
-    is_offload_binary,
-    iter_offload_binaries,
-)
+from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
 from offload_tool.formats.target import triple
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.io import InputFile, StrPath
@@ -90,9 +93,11 @@ _COFF_NAME = 8
 """Bytes; longer section names are cut in a linked PE image."""
 CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
 """Sections that hold only fat binaries, in ELF and PE files."""
+_FULL_NAMES = {
+    name[:_COFF_NAME].encode(): name.encode()
+    for name in (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
+}
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
-_SCANNED = 32 << 20
-"""Bytes to search before mapped pages are released."""
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
 _RELOCATABLE = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
@@ -117,7 +122,7 @@ class FoundImage:
     triple: str
     target_id: str
     content: StoredEntry
-    """The place of its bytes."""
+    """The location of its bytes."""
     image_kind: str | None = None
     """Kind of the content in the container: ``object``, ``bitcode``, ``ptx``, ..."""
     unpacked_size: int | None = None
@@ -147,11 +152,11 @@ class FoundImage:
 class FoundContainer:
     """A container; its images are readable until the next container is requested."""
 
-    place: Place
+    location: Location
     container: FileFormat
     """Its format, regardless of compression."""
     offset: int
-    """Bytes from the beginning of the place; so are the images' offsets."""
+    """Offset in the bytes at `location`; so are the images' offsets."""
     size: int
     """Bytes in the file."""
     images: tuple[FoundImage, ...]
@@ -165,24 +170,24 @@ class FoundContainer:
     @property
     def path(self) -> str:
         """The file; in a folder, the file of the folder."""
-        return self.place.path
+        return self.location.path
 
     @property
     def member(self) -> str | None:
-        """Member of an archive or zip file, see `Place.member`."""
-        return self.place.member
+        """Member of an archive or zip file, see `Location.member`."""
+        return self.location.member
 
     @property
     def label(self) -> str:
         """File and member, for messages."""
-        return self.place.label
+        return self.location.label
 
     def in_file(self, offset: int) -> int | None:
-        """Return the offset in the file for one in the place; None if it is not in the file."""
-        return None if self.place.base is None else self.place.base + offset
+        """Return the offset in the file for one at `location`; None if it is not in the file."""
+        return None if self.location.base is None else self.location.base + offset
 
 
-class _Everything(Policy):
+class _FindPolicy(Policy):
     """Searches for every known container."""
 
     code_objects = True
@@ -202,7 +207,7 @@ class _Everything(Policy):
 
             if is_marked(tables, number):
                 return FileFormat.KPACK_MARKER
-        kind = _by_name(tables.data, tables.names[number], row.sh_offset)
+        kind = _section_format(tables.data, tables.names[number], row.sh_offset)
         if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
             return None  # a host object of this package, which gets its fat binary later
         is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
@@ -211,22 +216,20 @@ class _Everything(Policy):
     def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:
         if not section.size:
             return None
-        whole = (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
-        names = {name[:_COFF_NAME].encode(): name.encode() for name in whole}
-        name = names.get(section.name, section.name)
-        return _by_name(data, name, section.offset) or FileFormat.CUDA_FATBIN
+        name = _FULL_NAMES.get(section.name, section.name)
+        return _section_format(data, name, section.offset) or FileFormat.CUDA_FATBIN
 
     def holds_only(self, name: bytes, file_format: FileFormat) -> bool:
-        known = {section.encode() for section in CUDA_SECTION_NAMES}
-        return file_format is not FileFormat.CUDA_FATBIN or name in known
+        section = name.decode("utf-8", "backslashreplace")
+        return file_format is not FileFormat.CUDA_FATBIN or section in CUDA_SECTION_NAMES
 
 
-def _by_name(data: memoryview, name: bytes, start: int) -> FileFormat | None:
+def _section_format(data: memoryview, name: bytes, start: int) -> FileFormat | None:
     section = name.decode("utf-8", "backslashreplace")
     if section == HIP_SECTION:
         return FileFormat.BUNDLE
     # In a linked program the section has an ordinary type, and may hold bare images.
-    if section.startswith(OFFLOADING_SECTION) and is_offload_binary(data, start):
+    if section.startswith(OFFLOADING_SECTION) and begins(data, OFFLOAD_BINARY, start):
         return FileFormat.OFFLOAD_BINARY
     return FileFormat.CUDA_FATBIN if section in CUDA_SECTION_NAMES else None
 
@@ -259,7 +262,7 @@ def find_containers(
     if markers is None:
         markers = not Path(path).is_dir()
     walk = Walk(
-        _Everything(markers=markers),
+        _FindPolicy(markers=markers),
         _containers,
         skipped,
         strays=strays,
@@ -279,7 +282,7 @@ def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]
         return
     with InputFile(path) as source:
         empty = True
-        for found in walk.look(Place.of(source, str(path)), named=True):
+        for found in walk.search(Location.of(source, str(path)), named=True):
             empty = False
             yield found
         is_silent = walk.has_skipped or recognise(source.data) is FileFormat.ZIP
@@ -295,14 +298,13 @@ def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
     :raises FormatError: the file is broken.
     :raises UnsupportedError: the file is of a variant that is not supported.
     """
-    yield from Walk(_Everything(), _containers).look(Place.of(source, label), named=True)
+    yield from Walk(_FindPolicy(), _containers).search(Location.of(source, label), named=True)
 
 
 def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
     if is_elf_header(data):
-        sections = f"{HIP_SECTION}, {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)}"
         message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
-        message += f"(nor {sections.partition(', ')[2]})"
+        message += f"(nor {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)})"
         return NoContainerError(message, path=path)
     name = _EMPTY.get(recognise(data)) or ("an object file" if is_object_file(data) else None)
     if name:
@@ -350,34 +352,38 @@ def _is_linked(found: FoundContainer) -> bool:
 
     Linked files of nvcc keep the section of the inputs.
     """
-    data = found.place.source.data
+    data = found.location.source.data
     return is_elf(data) and read_elf_tables(data, path=found.label).header.e_type != ET_REL
 
 
-# -- what is at a spot -----------------------------------------------------------------
+# -- the containers of a region -----------------------------------------------------------------
 
 
-def _containers(spot: Spot) -> Iterator[FoundContainer]:
-    place = spot.place
-    if spot.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
-        yield from _bundles(spot)
-    elif spot.file_format is FileFormat.CODE_OBJECT:
-        yield _code_object(spot)
-    elif spot.file_format is FileFormat.KPACK:
-        yield from _kpack_codes(spot)
-    elif spot.file_format is FileFormat.KPACK_MARKER:
-        yield from _marked_codes(spot)
-    elif spot.file_format is FileFormat.OFFLOAD_BINARY:
-        yield from _offload_binaries(spot)
-    elif spot.file_format is FileFormat.CUDA_FATBIN:
-        yield from _cuda_fatbins(spot)
-    elif spot.file_format is FileFormat.TEXT_BUNDLE:
-        entries = text_entries(place.source, text_comment(place.source.data), path=place.label)
-        yield FoundContainer(place, FileFormat.BUNDLE, 0, spot.end, _images(entries))
-    elif entries := object_entries(place.source, path=place.label):
+def _containers(region: Region) -> Iterator[FoundContainer]:
+    location = region.location
+    if region.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
+        yield from _bundles(region)
+    elif region.file_format is FileFormat.CODE_OBJECT:
+        yield _code_object(region)
+    elif region.file_format is FileFormat.KPACK:
+        yield from _kpack_images(region)
+    elif region.file_format is FileFormat.KPACK_MARKER:
+        yield from _marked_images(region)
+    elif region.file_format is FileFormat.OFFLOAD_BINARY:
+        yield from _offload_binaries(region)
+    elif region.file_format is FileFormat.CUDA_FATBIN:
+        yield from _cuda_fatbins(region)
+    elif region.file_format is FileFormat.TEXT_BUNDLE:
+        entries = text_entries(
+            location.source, text_comment(location.source.data), path=location.label
+        )
+        yield FoundContainer(location, FileFormat.BUNDLE, 0, region.end, _images(entries))
+    elif entries := object_entries(location.source, path=location.label):
         start = min(entry.offset for entry in entries)
         size = sum(entry.size for entry in entries)
-        yield FoundContainer(place, FileFormat.BUNDLE, start, size, _images(entries), spot.section)
+        yield FoundContainer(
+            location, FileFormat.BUNDLE, start, size, _images(entries), region.section
+        )
 
 
 def _images(entries: Iterable[StoredEntry]) -> tuple[FoundImage, ...]:
@@ -390,30 +396,31 @@ def _image(
     return FoundImage(entry.id, parts.kind, parts.triple, parts.target_id, entry, image_kind, size)
 
 
-def _bundles(spot: Spot) -> Iterator[FoundContainer]:
-    """Yield the bundles at a spot, with zeros between them."""
-    place = spot.place
-    data = place.source.data[: spot.end]
+def _bundles(region: Region) -> Iterator[FoundContainer]:
+    """Yield the bundles in a region, with zeros between them."""
+    location = region.location
+    data = location.source.data[: region.end]
     last: FileFormat | None = None
-    position = next_content(data, spot.start)
+    position = next_content(data, region.start)
     while position is not None:
-        if is_bundle(data, position):
+        if begins(data, BUNDLE, position):
             last = FileFormat.BUNDLE
-            bundle, entries = binary_bundle(place.source, position, spot.end, path=place.label)
+            bundle = read_bundle(data, position, path=location.label)
+            entries = bundle_entries(bundle, location.source)
             size = bundle.size
-        elif is_compressed_bundle(data, position):
+        elif begins(data, COMPRESSED_BUNDLE, position):
             last = FileFormat.COMPRESSED_BUNDLE
-            content, report = decompressed(place.source, position, spot.end, path=place.label)
+            content, report = decompressed(data, position, path=location.label)
             entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
             size = report.end - position
         elif last is FileFormat.BUNDLE:
-            return  # LLVM accepts anything behind an uncompressed bundle
+            return  # LLVM accepts anything after an uncompressed bundle
         else:
             what = "zeros or another bundle after a compressed one" if last else "a bundle"
             message = f"expected {what}, found {bytes(data[position : position + 8])!r}"
-            raise FormatError(message, path=place.label, offset=position)
-        yield FoundContainer(place, last, position, size, _images(entries), spot.section)
-        if spot.is_stray:
+            raise FormatError(message, path=location.label, offset=position)
+        yield FoundContainer(location, last, position, size, _images(entries), region.section)
+        if region.is_stray:
             return
         position = next_content(data, position + size)
 
@@ -421,77 +428,75 @@ def _bundles(spot: Spot) -> Iterator[FoundContainer]:
 def _packed_entries(content: InputFile) -> list[StoredEntry]:
     """Return the entries of decompressed data: a bundle of any layout."""
     path = content.path
-    if is_bundle(content.data):
-        return binary_bundle(content, path=path)[1]
+    if begins(content.data, BUNDLE):
+        return bundle_entries(read_bundle(content.data, path=path), content)
     file_format = recognise(content.data, anywhere=True)
     if file_format is FileFormat.TEXT_BUNDLE:
         return text_entries(content, text_comment(content.data), path=path)
-    return (
-        object_entries(content, path=path)
-        if file_format in (FileFormat.ELF, FileFormat.COFF)
-        else []
-    )
+    if file_format in (FileFormat.ELF, FileFormat.COFF):
+        return object_entries(content, path=path)
+    return []
 
 
-def _offload_binaries(spot: Spot) -> Iterator[FoundContainer]:
-    place = spot.place
-    data = place.source.data
-    for binary in iter_offload_binaries(data, spot.start, spot.end, path=place.label):
+def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
+    location = region.location
+    data = location.source.data
+    for binary in iter_offload_binaries(data, region.start, region.end, path=location.label):
         images = []
-        source, rows, is_packed = place.source, binary.images, binary.packed is not None
+        source, rows, is_packed = location.source, binary.images, binary.packed is not None
         if is_packed:
-            content = inflated(data, binary, path=place.label)
-            source = InputFile.from_data(f"{place.label} (decompressed)", content)
+            content = inflated(data, binary, path=location.label)
+            source = InputFile.from_data(f"{location.label} (decompressed)", content)
             rows = next(iter_offload_binaries(content, path=source.path)).images
         for row in rows:
             name = f"{row.offload_kind_name}-{_four_fields(row.triple)}-{row.arch}"
             parts = BundleEntryID.read(name)
             entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)
             images.append(_image(parts, entry, row.image_kind_name))
-        rest = (binary.offset, binary.size, tuple(images), spot.section)
-        yield FoundContainer(place, FileFormat.OFFLOAD_BINARY, *rest)
-        if spot.is_stray:
+        rest = (binary.offset, binary.size, tuple(images), region.section)
+        yield FoundContainer(location, FileFormat.OFFLOAD_BINARY, *rest)
+        if region.is_stray:
             return
 
 
-def _kpack_codes(spot: Spot) -> Iterator[FoundContainer]:
-    from offload_tool.containers.kpack import codes_of_archive
+def _kpack_images(region: Region) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack import archive_code_objects
 
-    place = spot.place
-    for key, entries in codes_of_archive(place.source, place.label):
-        member = place._replace(label=f"{place.label}({key})", names=(*place.names, key))
+    location = region.location
+    for key, entries in archive_code_objects(location.source, location.label):
+        member = location._replace(label=f"{location.label}({key})", names=(*location.names, key))
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
         offset = min(entry.offset for _, entry, _ in entries)
         size = sum(entry.size for _, entry, _ in entries)
         yield FoundContainer(member, FileFormat.KPACK, offset, size, images)
 
 
-def _marked_codes(spot: Spot) -> Iterator[FoundContainer]:
-    from offload_tool.containers.kpack import code_of_wrappers
+def _marked_images(region: Region) -> Iterator[FoundContainer]:
+    from offload_tool.containers.kpack import wrapper_code_objects
 
-    place = spot.place
-    tables = read_elf_tables(place.source.data, path=place.label)
-    for wrapper, entries, faults in code_of_wrappers(tables, place):
-        at = spot.start + WRAPPER_SIZE * wrapper.position
+    location = region.location
+    tables = read_elf_tables(location.source.data, path=location.label)
+    for wrapper, entries, faults in wrapper_code_objects(tables, location):
+        at = region.start + WRAPPER_SIZE * wrapper.position
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
-        rest = (at, WRAPPER_SIZE, images, spot.section)
-        yield FoundContainer(place, FileFormat.KPACK_MARKER, *rest, faults=faults)
+        rest = (at, WRAPPER_SIZE, images, region.section)
+        yield FoundContainer(location, FileFormat.KPACK_MARKER, *rest, faults=faults)
 
 
-def _code_object(spot: Spot) -> FoundContainer:
-    """Return a code object, which is a file or at a spot, as a container of one image."""
-    place, data = spot.place, spot.place.source.data[spot.start : spot.end]
-    if spot.is_stray:
-        tables = read_elf_tables(data, path=place.label)
-        data = data[: _end_of(tables)]
-    facts = read_code_object(data, path=place.label)
+def _code_object(region: Region) -> FoundContainer:
+    """Return a code object, which is a file or in a region, as a container of one image."""
+    location, data = region.location, region.location.source.data[region.start : region.end]
+    if region.is_stray:
+        tables = read_elf_tables(data, path=location.label)
+        data = data[: _elf_end(tables)]
+    facts = read_code_object(data, path=location.label)
     parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
-    entry = StoredEntry(str(parts), place.source, spot.start, len(data))
+    entry = StoredEntry(str(parts), location.source, region.start, len(data))
     images = (_image(parts, entry, facts.image_kind),)
-    return FoundContainer(place, FileFormat.CODE_OBJECT, spot.start, len(data), images)
+    return FoundContainer(location, FileFormat.CODE_OBJECT, region.start, len(data), images)
 
 
-def _end_of(tables: ElfTables) -> int:
+def _elf_end(tables: ElfTables) -> int:
     """Return the end of an ELF file that is followed by other data."""
     header, classes = tables.header, tables.elf_class
     ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
@@ -505,44 +510,44 @@ def _four_fields(text: str) -> str:
     return triple.emitted(text) if text.isprintable() and text else "---"
 
 
-def _cuda_fatbins(spot: Spot) -> Iterator[FoundContainer]:
-    place = spot.place
-    data = place.source.data[: spot.end]
-    forgotten = spot.start
-    for position in _cuda_begins(spot, data):
-        fatbin = read_cuda_fatbin(data, position, path=place.label)
-        images = tuple(_cuda_images(place, fatbin))
-        rest = (position, fatbin.size, images, spot.section)
-        yield FoundContainer(place, FileFormat.CUDA_FATBIN, *rest)
-        if position + fatbin.size - forgotten > _SCANNED:
+def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
+    location = region.location
+    data = location.source.data[: region.end]
+    forgotten = region.start
+    for position in _cuda_offsets(region, data):
+        fatbin = read_cuda_fatbin(data, position, path=location.label)
+        images = tuple(_cuda_images(location, fatbin))
+        rest = (position, fatbin.size, images, region.section)
+        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest)
+        if position + fatbin.size - forgotten > FORGET_AFTER:
             forgotten = position + fatbin.size
-            place.source.forget()
-        if spot.is_stray:
+            location.source.forget()
+        if region.is_stray:
             return
 
 
-def _cuda_begins(spot: Spot, data: memoryview) -> Iterator[int]:
+def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:
     """Yield the offsets of fat binaries: consecutive, or scattered over other data."""
-    if spot.section is None or spot.section in CUDA_SECTION_NAMES:
-        position = next_content(data, spot.start)
+    if region.section is None or region.section in CUDA_SECTION_NAMES:
+        position = next_content(data, region.start)
         while position is not None:
             yield position
             position = next_content(data, position + cuda_fatbin_size(data, position))
         return
-    start = spot.start
-    while start < spot.end:
-        stop = min(start + _SCANNED, spot.end)
-        at = find_cuda_fatbin(data, start, stop, spot.end)
+    start = region.start
+    while start < region.end:
+        stop = min(start + FORGET_AFTER, region.end)
+        at = find_cuda_fatbin(data, start, stop, region.end)
         if at is None:
-            spot.place.source.forget()
+            region.location.source.forget()
             start = stop
         else:
             yield at
             start = at + cuda_fatbin_size(data, at)
 
 
-def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
-    payloads = LastPayload(place.source, place.label)
+def _cuda_images(location: Location, fatbin: CudaFatbin) -> Iterator[FoundImage]:
+    payloads = PayloadCache(location.source, location.label)
     for entry in fatbin.entries:
         total, before = sum(image.size for image in entry.images), 0
         for image in entry.images:
@@ -554,7 +559,7 @@ def _cuda_images(place: Place, fatbin: CudaFatbin) -> Iterator[FoundImage]:
                 before = after
             content = StoredEntry(
                 str(parts),
-                place.source,
+                location.source,
                 image.offset,
                 stored,
                 is_decompressed=len(entry.images) > 1,

@@ -34,7 +34,7 @@ from offload_tool.io.limits import allowed_outside, current
 from offload_tool.io.paths import is_within
 
 if TYPE_CHECKING:
-    from offload_tool.containers.walk import Neighbours, Place
+    from offload_tool.containers.walk import Location, Neighbours
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")
@@ -50,30 +50,26 @@ def entry_id_of(target_id: str) -> BundleEntryID:
     return BundleEntryID(OffloadKind.HIPV4, _TRIPLE, target_id)
 
 
-def codes_of_archive(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
+def archive_code_objects(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
     """Yield each key of an archive with its code objects.
 
     :raises FormatError: the archive is broken.
     :raises UnsupportedError: its version or scheme is unknown.
     """
-    archive = read_kpack(source.data, path=label)
-    for key, group in images_by_key(archive).items():
-        yield key, [_entry(source, archive, image, label) for image in group]
+    for key, group in images_by_key(read_kpack(source.data, path=label)).items():
+        yield key, [_entry(source, image, label) for image in group]
 
 
-def _entry(source: InputFile, archive: KpackArchive, image: KpackImage, label: str) -> KpackEntry:
+def _entry(source: InputFile, image: KpackImage, label: str) -> KpackEntry:
     name = entry_id_of(image.target_id)
-    frame = PackedFrame(archive, image, label) if archive.is_compressed else None
-    entry = StoredEntry(
-        *(str(name), source, image.offset, image.stored_size),
-        is_decompressed=frame is not None,
-        frame=frame,
-    )
+    frame = PackedFrame(image, label) if image.is_compressed else None
+    stored = image.offset, image.stored_size
+    entry = StoredEntry(str(name), source, *stored, is_decompressed=bool(frame), frame=frame)
     return name, entry, image.size
 
 
-def code_of_wrappers(
-    tables: ElfTables, place: Place
+def wrapper_code_objects(
+    tables: ElfTables, location: Location
 ) -> Iterator[tuple[MarkedWrapper, list[KpackEntry], tuple[str, ...]]]:
     """Yield each wrapper of a host program with its code objects in the existing archives.
 
@@ -83,19 +79,21 @@ def code_of_wrappers(
     :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
     """
     with ExitStack() as stack:
-        around = place.beside or (_Folder(place.files[-1], stack) if place.files else None)
-        if around is None:
+        neighbours = location.neighbours or (
+            _Folder(location.files[-1], stack) if location.files else None
+        )
+        if neighbours is None:
             return
-        archives = _Archives(around)
+        archives = _Archives(neighbours)
         seen = set()
         for wrapper in marked_wrappers(tables):
             code = wrapper.key, wrapper.marker
             if code not in seen:  # in relocatable code, all wrappers share one
                 seen.add(code)
-                yield (wrapper, *_wrapped(wrapper, archives))
+                yield (wrapper, *_wrapper_images(wrapper, archives))
 
 
-def archives_beside(tables: ElfTables, path: str) -> list[str]:
+def neighbouring_archives(tables: ElfTables, path: str) -> list[str]:
     """Return the archives in folders that the loader would find for the host program at `path`.
 
     :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
@@ -103,15 +101,15 @@ def archives_beside(tables: ElfTables, path: str) -> list[str]:
     with ExitStack() as stack:
         archives = _Archives(_Folder(path, stack))
         wrappers = marked_wrappers(tables)
-        return list(dict.fromkeys(p for one in wrappers for p in archives.there(one.marker)))
+        return list(dict.fromkeys(p for one in wrappers for p in archives.existing(one.marker)))
 
 
-def _wrapped(
+def _wrapper_images(
     wrapper: MarkedWrapper, archives: _Archives
 ) -> tuple[list[KpackEntry], tuple[str, ...]]:
     entries: dict[str, KpackEntry] = {}
     faults = []
-    paths = archives.there(wrapper.marker)
+    paths = archives.existing(wrapper.marker)
     for path in paths:
         try:
             source, archive, images = archives.open(path)
@@ -122,12 +120,12 @@ def _wrapped(
             if image.target_id in entries:
                 continue
             if image.target_id in archive.target_ids:
-                entries[image.target_id] = _entry(source, archive, image, str(source.path))
+                entries[image.target_id] = _entry(source, image, str(source.path))
             else:
                 faults.append(f"'{path}' has code for {image.target_id} that it does not list")
     if not paths:
         names = ", ".join(wrapper.marker.search_paths)
-        faults.append(f"there is no kpack archive {names} {archives.around.where}")
+        faults.append(f"there is no kpack archive {names} {archives.neighbours.where}")
     elif not entries and not faults:
         count = "the kpack archive has" if len(paths) == 1 else f"none of {len(paths)} archives has"
         faults.append(f"{count} code for '{wrapper.key}': is it of another build? ({paths[0]})")
@@ -149,19 +147,19 @@ class _Folder:
     def has(self, path: str) -> bool:
         if not os.path.isfile(path):
             return False
-        if not self._is_beside(path) and (how := allowed_outside("kpack_outside")):
+        if not self._is_allowed(path) and (how := allowed_outside("kpack_outside")):
             message = f"names the kpack archive '{path}', which is neither in '{self.folder}', its "
             message += f"folder, nor in a folder {FOLDER} above; if that is meant, {how}"
             raise FormatError(message, path=self.path)
         return True
 
-    def _is_beside(self, path: str) -> bool:
-        place, name = os.path.split(os.path.dirname(os.path.realpath(path)))
-        return is_within(path, self.folder) or (name == FOLDER and is_within(self.folder, place))
+    def _is_allowed(self, path: str) -> bool:
+        parent, name = os.path.split(os.path.dirname(os.path.realpath(path)))
+        return is_within(path, self.folder) or (name == FOLDER and is_within(self.folder, parent))
 
-    def like(self, before: str, behind: str) -> list[str]:
-        folder, begin = posixpath.split(before)
-        end, slash, inner = behind.partition("/")
+    def matching(self, prefix: str, suffix: str) -> list[str]:
+        folder, begin = posixpath.split(prefix)
+        end, slash, inner = suffix.partition("/")
         if folder in self._names:
             current().member(folder, len(self._names[folder]))
         else:
@@ -185,36 +183,36 @@ _OpenArchive: TypeAlias = "tuple[InputFile, KpackArchive, dict[str, list[KpackIm
 class _Archives:
     """The archives of one program; each is found and read once."""
 
-    def __init__(self, around: Neighbours) -> None:
-        self.around = around
-        self._there: dict[tuple[str, ...], list[str]] = {}
+    def __init__(self, neighbours: Neighbours) -> None:
+        self.neighbours = neighbours
+        self._existing: dict[tuple[str, ...], list[str]] = {}
         self._open: dict[str, _OpenArchive] = {}
 
-    def there(self, marker: KpackMarker) -> list[str]:
+    def existing(self, marker: KpackMarker) -> list[str]:
         """Return the archives that the loader would find for some device.
 
         :raises FormatError: an archive is in another folder than those allowed.
         """
         paths = marker.search_paths
-        if paths not in self._there:
+        if paths not in self._existing:
             found = (path for name in dict.fromkeys(paths) for path in self._named(name))
-            self._there[paths] = list(dict.fromkeys(found))
-        return self._there[paths]
+            self._existing[paths] = list(dict.fromkeys(found))
+        return self._existing[paths]
 
     def _named(self, name: str) -> Iterator[str]:
-        whole = posixpath.normpath(posixpath.join(self.around.folder, name))
-        before, placeholder, behind = whole.partition(PLACEHOLDER)
+        whole = posixpath.normpath(posixpath.join(self.neighbours.folder, name))
+        prefix, placeholder, suffix = whole.partition(PLACEHOLDER)
         if not placeholder:
-            yield from [whole] if self.around.has(whole) else []
+            yield from [whole] if self.neighbours.has(whole) else []
             return
-        for found in self.around.like(before, behind):
-            target = found[len(before) : len(found) - len(behind)]
-            if target.startswith(_TARGETS) and self.around.has(found):
+        for found in self.neighbours.matching(prefix, suffix):
+            target = found[len(prefix) : len(found) - len(suffix)]
+            if target.startswith(_TARGETS) and self.neighbours.has(found):
                 yield found
 
     def open(self, path: str) -> _OpenArchive:
         if path not in self._open:
-            source = self.around.open(path)
+            source = self.neighbours.open(path)
             archive = read_kpack(source.data, path=str(source.path))
             self._open[path] = source, archive, images_by_key(archive)
         return self._open[path]

@@ -3,7 +3,7 @@
 The format of the file decides where to look (as in llvm-offload-binary 22.1.8):
 
 ======================  ===============================================================
-offload binary          the file itself, and binaries directly behind it
+offload binary          the file itself, and binaries directly after it
 ELF object, program,    in sections of the type SHT_LLVM_OFFLOADING, whatever their name
 library
 COFF object             in sections whose name begins with ``.llvm.offloading``
@@ -16,14 +16,14 @@ anything else           none
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
-from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, Spot, Walk
+from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, Region, Walk
 from offload_tool.errors import ContentError
-from offload_tool.formats.magic import DOS
+from offload_tool.formats.magic import DOS, begins
 from offload_tool.formats.offload_binary import OffloadBinary, inflated, iter_offload_binaries
 from offload_tool.io import InputFile
 from offload_tool.io.spool import Spool
@@ -52,14 +52,9 @@ class FoundBinary:
     reopen: Callable[[], InputFile] | None = None
     """None if `source` is the input itself."""
 
-    @contextmanager
-    def opened(self) -> Iterator[InputFile]:
-        """Yield `source`, reopened if the search has moved on."""
-        if self.reopen is None:
-            yield self.source
-            return
-        with self.reopen() as source:
-            yield source
+    def opened(self) -> AbstractContextManager[InputFile]:
+        """Return `source` for a block, reopened because the search may have moved on."""
+        return nullcontext(self.source) if self.reopen is None else self.reopen()
 
 
 def found_binary(
@@ -96,39 +91,39 @@ def find_offload_binaries(
     :raises FileError: a member of a thin archive cannot be read.
     """
     with ExitStack() as stack:
-        reader = _SpotReader(stack, padding=padding)
+        reader = _RegionReader(stack, padding=padding)
         walk = Walk(_PackagerPolicy(), reader.read, spool=lambda: nullcontext(reader.spool))
-        yield walk.look(Place.of(source, str(source.path)))
+        yield walk.search(Location.of(source, str(source.path)))
 
 
 class _PackagerPolicy(Policy):
     """Searches the files that llvm-offload-binary searches; offsets in messages are the file's."""
 
     confined = False  # as in LLVM's program: the user named the archive for its members
-    believes_coff = True
+    trusts_coff_magic = True
     object_bundles = False
 
-    def label(self, place: Place, name: str) -> str:
-        return f"{place.label}({name})"
+    def label(self, location: Location, name: str) -> str:
+        return f"{location.label}({name})"
 
-    def opens(self, place: Place, file_format: FileFormat) -> bool:
-        begin = place.source.data[:_ELF_HEADER]
+    def opens(self, location: Location, file_format: FileFormat) -> bool:
+        begin = location.source.data[:_ELF_HEADER]
         if file_format is FileFormat.ELF:
             from offload_tool.formats.objects.elf.reader import is_elf_header
 
             return is_elf_header(begin)
         if file_format is FileFormat.COFF:
-            return begin[: len(DOS)] != DOS
+            return not begins(begin, DOS)
         return file_format in (FileFormat.OFFLOAD_BINARY, FileFormat.BITCODE, FileFormat.ARCHIVE)
 
-    def members(self, place: Place) -> Iterable[ArchiveMember]:
+    def members(self, location: Location) -> Iterable[ArchiveMember]:
         try:
-            return list(super().members(place))
+            return list(super().members(location))
         except ContentError as error:
-            _, start, _ = place.source.range(0, 0)
+            _, start, _ = location.source.range(0, 0)
             at = None if error.offset is None else start + error.offset
             raise type(error)(
-                error.message, path=place.label, offset=at, field=error.field
+                error.message, path=location.label, offset=at, field=error.field
             ) from error
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
@@ -144,8 +139,8 @@ class _PackagerPolicy(Policy):
         return FileFormat.OFFLOAD_BINARY if is_wanted else None
 
 
-class _SpotReader:
-    """Reads the binaries at a spot; binaries in a spool are valid until the search ends."""
+class _RegionReader:
+    """Reads the binaries in a region; binaries in a spool are valid until the search ends."""
 
     def __init__(self, stack: ExitStack, *, padding: bool) -> None:
         self.stack = stack
@@ -155,17 +150,17 @@ class _SpotReader:
     def spool(self) -> Spool:
         return self.stack.enter_context(Spool())
 
-    def read(self, spot: Spot) -> Iterator[FoundBinary]:
-        place = spot.place
-        label, reopen = place.label, None
-        if not place.files:
+    def read(self, region: Region) -> Iterator[FoundBinary]:
+        location = region.location
+        label, reopen = location.label, None
+        if not location.files:
             label = f"{label} (embedded object)"
             reopen = partial(self.spool.read, label)
-        elif len(place.files) > 1:
-            reopen = partial(InputFile, place.files[-1])
-        source, start, _ = place.source.range(spot.start, 0)
-        end = start + spot.end - spot.start
-        member = place.names[-1] if place.names else None
+        elif len(location.files) > 1:
+            reopen = partial(InputFile, location.files[-1])
+        source, start, _ = location.source.range(region.start, 0)
+        end = start + region.end - region.start
+        member = location.names[-1] if location.names else None
         for binary in iter_offload_binaries(
             source.data, start, end, path=label, padding=self.padding
         ):

@@ -6,13 +6,10 @@ The file type decides what to read (as in clang-offload-bundler 22.1.8):
     bc, gch, ast        the binary layout; a file without its magic has no entries
     o                   sections of an object file, else the binary layout
 
-Modules for object files and for compression are imported lazily: most runs do not need them, and
-start twice as fast without them.
-
 Each layout may be compressed as a whole. A file may have several bundles in the binary layout, with
 zeros between them (a linker joins ``.hip_fatbin`` sections); their sizes delimit them.
 
-`open_passing` decompresses a single compressed bundle while it is copied, without storing it::
+`open_bundle_stream` decompresses a single compressed bundle while it is copied::
 
     compressed bundle --> begin: the table --> which entries are wanted?
                      \
@@ -29,25 +26,22 @@ from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import (
     StoredEntry,
-    begun_bundle,
-    binary_bundle,
+    bundle_entries,
     decompressed,
     object_entries,
     text_entries,
 )
-from offload_tool.containers.file_format import next_content
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.bundle.binary import is_bundle
+from offload_tool.formats.bundle.binary import read_bundle, read_partial_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS
-from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins, next_content
 from offload_tool.io import InputFile, OutputFile
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.bundle.compressed import CompressionReport, Passing
+    from offload_tool.formats.bundle.compressed import BundleStream, CompressionReport
 
-BINARY_TYPES = ("bc", "gch", "ast")
-FILE_TYPES = (*COMMENT_MARKS, *BINARY_TYPES, "o")
+FILE_TYPES = (*COMMENT_MARKS, "bc", "gch", "ast", "o")
 """The file types that can be bundled; ``a`` can only be unbundled."""
 DEFAULT_FILE_TYPE = "o"
 """clang's type for its fat binaries: an object bundle, or the binary layout."""
@@ -55,30 +49,23 @@ DEFAULT_FILE_TYPE = "o"
 _SMALLEST_COMPRESSED = 8  # bytes; LLVM takes no shorter file for a compressed bundle
 
 
-class _Parts:
-    """Writes ranges of a stream, (offset, size) in bytes, each to its own file."""
+def _range_writer(
+    rows: Sequence[tuple[StoredEntry, OutputFile]],
+) -> Callable[[bytes | memoryview], None]:
+    """Return a function that receives a stream and writes each entry's range to its own file."""
+    end = 0
 
-    def __init__(self, ranges: Sequence[tuple[int, int, OutputFile]]) -> None:
-        self._ranges = ranges
-        self._position = 0
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        start, end = self._position, self._position + len(data)
-        for offset, size, file in self._ranges:
+    def write(data: bytes | memoryview) -> None:
+        nonlocal end
+        start, end = end, end + len(data)
+        for entry, file in rows:
+            offset, size = entry.offset, entry.size
             if offset < end and start < offset + size:
                 if offset >= start:  # the budget now includes the data unpacked so far
                     file.reserve(size)
                 file.write(data[max(offset - start, 0) : offset + size - start])
-        self._position = end
 
-
-@frozen
-class Container:
-    """One bundle of a file: its entries in file order, and statistics of its decompression."""
-
-    entries: tuple[StoredEntry, ...]
-    report: CompressionReport | None = None
-    """None if the bundle is not compressed, or not decompressed yet."""
+    return write
 
 
 @frozen
@@ -87,14 +74,13 @@ class OpenedBundle:
 
     content: InputFile
     """The whole file, or the decompressed content of a single compressed bundle."""
-    containers: tuple[Container, ...]
-    passing: Passing | None = None
+    entries: list[StoredEntry]
+    """The entries of all bundles."""
+    reports: list[CompressionReport | None]
+    """For each bundle: statistics of its decompression; None if it is not compressed, or not
+    decompressed yet."""
+    stream: BundleStream | None = None
     """The compressed bundle that `check` or `write` will decompress and verify."""
-
-    @property
-    def entries(self) -> list[StoredEntry]:
-        """The entries of all bundles."""
-        return [entry for container in self.containers for entry in container.entries]
 
     def check(self) -> None:
         """Decompress a remaining compressed bundle only to verify its hash.
@@ -110,10 +96,10 @@ class OpenedBundle:
         :raises FileError: a file cannot be written.
         """
         # Direct output (standard output) cannot be undone if the hash is wrong.
-        if self.passing is not None and all(file.seekable for _, file in rows):
-            self.passing.to(_Parts([(entry.offset, entry.size, file) for entry, file in rows]))
+        if self.stream is not None and all(file.seekable for _, file in rows):
+            self.stream.to(_range_writer(rows))
             return
-        if self.passing is not None:
+        if self.stream is not None:
             _ = self.content.data  # access verifies it, even if the entries are empty
         for entry, file in rows:
             entry.write_to(file)
@@ -128,7 +114,7 @@ def check_file_type(file_type: str) -> None:
         raise UsageError(f"'{file_type}': invalid file type specified")
 
 
-def open_passing(
+def open_bundle_stream(
     source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
 ) -> OpenedBundle:
     """Open a bundle as `open_bundle` does, but do not yet decompress a single compressed one.
@@ -141,26 +127,27 @@ def open_passing(
     data, path = source.data, source.path
     if file_type not in COMMENT_MARKS and _is_compressed(data, 0):
         from offload_tool.formats.bundle.compressed import (
-            Passing,
+            BundleStream,
             decompress,
             read_compressed_header,
         )
 
         header = read_compressed_header(data, path=path)
-        passing = Passing(data, header, path=path)
-        is_all = passing.end is not None and next_content(data, passing.end) is None
-        if is_all and is_bundle(passing.begin):
+        stream = BundleStream(data, header, path=path)
+        is_all = stream.end is not None and next_content(data, stream.end) is None
+        if is_all and begins(stream.begin, BUNDLE):
             content = InputFile.made_later(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:
-                found = begun_bundle(content, passing.begin, path=path)
+                bundle = read_partial_bundle(stream.begin, len(content), path=path)
             except FormatError:
-                passing.to(_Parts([]))  # report damage first
+                stream.to(_range_writer([]))  # report damage first
                 raise
-            if found is not None:
-                entries = tuple(replaced(entry, is_decompressed=True) for entry in found)
-                return OpenedBundle(content, (Container(entries),), passing)
+            if bundle is not None:
+                entries = bundle_entries(bundle, content)
+                entries = [replaced(entry, is_decompressed=True) for entry in entries]
+                return OpenedBundle(content, entries, [None], stream)
     return open_bundle(source, file_type, wanted=wanted)
 
 
@@ -175,12 +162,13 @@ def open_bundle(
     :raises FormatError: the bundle is broken.
     :raises UnsupportedError: its version or variant is not supported.
     """
-    containers: list[Container] = []
+    found: list[StoredEntry] = []
+    reports: list[CompressionReport | None] = []
     contents: list[InputFile] = []
     position: int | None = 0
     while position is not None:
         if _is_compressed(source.data, position):
-            content, report = decompressed(source, position, path=source.path)
+            content, report = decompressed(source.data, position, path=source.path)
             entries, _ = _read_plain(content, 0, file_type, wanted)
             end = report.end
         else:
@@ -188,19 +176,19 @@ def open_bundle(
             entries, end = _read_plain(source, position, file_type, wanted)
             if end == position:  # not a bundle
                 # LLVM accepts bytes after uncompressed bundles.
-                if containers and containers[-1].report is not None:
-                    found = bytes(source.data[position : position + 8])
-                    message = (
-                        f"expected zeros or another bundle after a compressed one, found {found!r}"
-                    )
+                if reports and reports[-1] is not None:
+                    begin = bytes(source.data[position : position + 8])
+                    message = "expected zeros or another bundle after a compressed one, found "
+                    message += repr(begin)
                     raise FormatError(message, path=source.path, offset=position)
                 break
         if report is not None:
             entries = [replaced(entry, is_decompressed=True) for entry in entries]
-        containers.append(Container(tuple(entries), report))
+        found += entries
+        reports.append(report)
         contents.append(content)
         position = next_content(source.data, end)
-    return OpenedBundle(contents[0] if len(contents) == 1 else source, tuple(containers))
+    return OpenedBundle(contents[0] if len(contents) == 1 else source, found, reports)
 
 
 def _read_plain(
@@ -211,7 +199,7 @@ def _read_plain(
     if file_type in COMMENT_MARKS:
         comment = COMMENT_MARKS[file_type]
         return text_entries(source, comment, path=path, wanted=wanted), len(source)
-    if not is_bundle(source.data, position):
+    if not begins(source.data, BUNDLE, position):
         if file_type == "o" and position == 0:
             from offload_tool.formats.bundle.object_file import is_object_file
 
@@ -219,12 +207,10 @@ def _read_plain(
                 unbundling = wanted is not None
                 return object_entries(source, path=path, unbundling=unbundling), len(source)
         return [], position
-    bundle, found = binary_bundle(source, position, path=path)
-    return found, position + bundle.size
+    bundle = read_bundle(source.data, position, path=path)
+    return bundle_entries(bundle, source), position + bundle.size
 
 
 def _is_compressed(data: memoryview, position: int) -> bool:
-    found = data[position : position + _SMALLEST_COMPRESSED]
-    return (
-        len(found) == _SMALLEST_COMPRESSED and found[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE
-    )
+    is_long = len(data) - position >= _SMALLEST_COMPRESSED
+    return is_long and begins(data, COMPRESSED_BUNDLE, position)

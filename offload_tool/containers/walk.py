@@ -34,7 +34,7 @@ from offload_tool.errors import (
     UsageError,
     shortage,
 )
-from offload_tool.formats.magic import BUNDLE, DOS
+from offload_tool.formats.magic import BUNDLE, DOS, begins
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import allowed_outside, current, running
 from offload_tool.io.paths import is_within
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 OFFLOADING_SECTION = ".llvm.offloading"
 OBJECT_BUNDLE_SECTIONS = f"{BUNDLE.decode()}*"
-_FORGET_AFTER = 32 << 20
-"""Bytes of a file after which the walk releases mapped pages."""
+FORGET_AFTER = 32 << 20
+"""Bytes of a file to search before mapped pages are released."""
 
 
 class Neighbours(Protocol):
@@ -66,8 +66,8 @@ class Neighbours(Protocol):
     def has(self, path: str, /) -> bool:
         """Return whether a file exists at a path."""
 
-    def like(self, before: str, behind: str, /) -> Iterable[str]:
-        """Return the sorted paths without a slash between `before` and `behind`."""
+    def matching(self, prefix: str, suffix: str, /) -> Iterable[str]:
+        """Return the sorted paths without a slash between `prefix` and `suffix`."""
 
     def open(self, path: str, /) -> InputFile:
         """Open an existing file, which is valid while this one is.
@@ -77,7 +77,7 @@ class Neighbours(Protocol):
         """
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Bytes to search: a file, or a part of one."""
 
     path: str
@@ -93,12 +93,12 @@ class Place(NamedTuple):
     """Names of the enclosing members, outermost first."""
     base: int | None = 0
     """Offset of the bytes in the file at `path`; None if they are not in it."""
-    beside: Neighbours | None = None
+    neighbours: Neighbours | None = None
     """The files around a member of a zip file."""
 
     @classmethod
-    def of(cls, source: InputFile, label: str) -> Place:
-        """Return the place of a whole file."""
+    def of(cls, source: InputFile, label: str) -> Location:
+        """Return a whole file."""
         return cls(label, source, label, (label,))
 
     @property
@@ -113,13 +113,13 @@ def member_path(names: tuple[str, ...]) -> str:
     return first + "".join(f"({name})" for name in others)
 
 
-class Spot(NamedTuple):
+class Region(NamedTuple):
     """A range of bytes with containers of one format."""
 
-    place: Place
+    location: Location
     file_format: FileFormat
     start: int
-    """Bytes from the beginning of the place; so is `end`."""
+    """Offset in the bytes at `location`; so is `end`."""
     end: int
     section: str | None = None
     """Name of the section that contains them."""
@@ -134,7 +134,7 @@ class Policy:
     """
 
     contains_itself = "this archive contains itself"
-    believes_coff = False
+    trusts_coff_magic = False
     """Whether two bytes identify a COFF object, even a broken one that the user did not name."""
     object_bundles = True
     confined = True
@@ -142,24 +142,24 @@ class Policy:
     code_objects = False
     """Whether device code without a container is reported."""
 
-    def label(self, place: Place, name: str) -> str:
-        """Return the name of a member of the file at `place`, for messages."""
-        return f"{place.path}({member_path((*place.names, name))})"
+    def label(self, location: Location, name: str) -> str:
+        """Return the name of a member of the file at `location`, for messages."""
+        return f"{location.path}({member_path((*location.names, name))})"
 
-    def opens(self, place: Place, file_format: FileFormat) -> bool:  # noqa: ARG002
-        """Return whether to search the file at `place`, whose format is known."""
+    def opens(self, location: Location, file_format: FileFormat) -> bool:  # noqa: ARG002
+        """Return whether to search the file at `location`, whose format is known."""
         return True
 
-    def members(self, place: Place) -> Iterable[ArchiveMember]:
+    def members(self, location: Location) -> Iterable[ArchiveMember]:
         """Read an archive's members."""
-        return self.archive_reader(place)
+        return self.archive_reader(location)
 
-    def archive_reader(self, place: Place) -> ArchiveReader:
+    def archive_reader(self, location: Location) -> ArchiveReader:
         """Return the reader of an archive."""
         from offload_tool.formats.objects.ar import ArchiveReader
 
-        folder = Path(place.files[-1]).parent if place.files else None
-        return ArchiveReader(place.source.data, place.label, folder)
+        folder = Path(location.files[-1]).parent if location.files else None
+        return ArchiveReader(location.source.data, location.label, folder)
 
     def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:  # noqa: ARG002
         """Return the format of the containers in a section of an ELF file."""
@@ -173,11 +173,11 @@ class Policy:
         """Return whether a section holds only containers of that format."""
         return True
 
-    def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
+    def refusal(self, location: Location, member: ArchiveMember, message: str) -> FormatError:
         """Return the error that a thin archive's member is invalid."""
-        return FormatError(message, path=self.label(place, member.name))
+        return FormatError(message, path=self.label(location, member.name))
 
-    def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> OffloadError:  # noqa: ARG002
+    def unreadable(self, _: Location, __: ArchiveMember, error: FileError) -> OffloadError:
         """Return the error that a thin archive's member cannot be read."""
         return error
 
@@ -188,97 +188,101 @@ class CopyPolicy(Policy):
     def __init__(self, advice: str) -> None:
         self.advice = advice
 
-    def label(self, place: Place, name: str) -> str:
-        """Return the name of a member behind those around it."""
-        return f"{place.label}({name})"
+    def label(self, location: Location, name: str) -> str:
+        """Return the name of a member, preceded by those of the enclosing ones."""
+        return f"{location.label}({name})"
 
-    def members(self, place: Place) -> Iterator[ArchiveMember]:
+    def members(self, location: Location) -> Iterator[ArchiveMember]:
         """Read an archive's members.
 
         :raises UsageError: the archive is thin.
         """
-        for member in super().members(place):
+        for member in super().members(location):
             if member.path is not None:
-                raise UsageError(f"'{place.label}' is a thin archive: {self.advice}")
+                raise UsageError(f"'{location.label}' is a thin archive: {self.advice}")
             yield member
 
 
-def open_members(place: Place, policy: Policy) -> Iterator[tuple[ArchiveMember, Place]]:
+def open_members(location: Location, policy: Policy) -> Iterator[tuple[ArchiveMember, Location]]:
     """Yield an archive's members; the file of a thin archive's member is open until the next.
 
     :raises FormatError: the archive is broken, or a thin archive's member is invalid.
     :raises UnsupportedError: a thin archive is inside another file.
     :raises FileError: the file of a thin archive's member cannot be read.
     """
-    for member in policy.members(place):
-        with open_member(place, member, policy) as inner:
+    for member in policy.members(location):
+        with open_member(location, member, policy) as inner:
             yield member, inner
 
 
 @contextmanager
-def open_member(place: Place, member: ArchiveMember, policy: Policy) -> Iterator[Place]:
+def open_member(location: Location, member: ArchiveMember, policy: Policy) -> Iterator[Location]:
     """Open one archive member; raises the errors of `open_members`."""
-    if member.path is not None and not place.files:
+    if member.path is not None and not location.files:
         message = "expected an archive with its members in it, found a thin one"
-        raise UnsupportedError(message, path=place.label, offset=0)
-    label, names = _label(place, member.name, policy), (*place.names, member.name)
+        raise UnsupportedError(message, path=location.label, offset=0)
+    label, names = _label(location, member.name, policy), (*location.names, member.name)
     if member.path is None:
-        source = place.source.part(label, member.offset, member.size)
-        base = None if place.base is None else place.base + member.offset
-        yield Place(place.path, source, label, place.files, names, base, place.beside)
+        source = location.source.part(label, member.offset, member.size)
+        base = None if location.base is None else location.base + member.offset
+        yield Location(
+            location.path, source, label, location.files, names, base, location.neighbours
+        )
         return
-    with _open_member(place, member, member.path, policy) as source:
-        files = (*place.files, str(member.path))
-        yield Place(place.path, source, label, files, names, None)
+    with _open_member(location, member, member.path, policy) as source:
+        files = (*location.files, str(member.path))
+        yield Location(location.path, source, label, files, names, None)
 
 
-def open_file_or_members(path: StrPath) -> Iterator[Place]:
-    """Yield the place of a file, or of each member of an archive; each is open until the next.
+def open_file_or_members(path: StrPath) -> Iterator[Location]:
+    """Yield a file, or each member of an archive; each is open until the next.
 
     :raises FormatError: as `open_members`, like the other errors.
     :raises FileError: the file cannot be read.
     """
     with InputFile(path) as source:
-        whole = Place.of(source, str(path))
+        whole = Location.of(source, str(path))
         if recognise(source.data) is not FileFormat.ARCHIVE:
             yield whole
             return
-        for _, place in open_members(whole, Policy()):
-            yield place
+        for _, location in open_members(whole, Policy()):
+            yield location
 
 
-def _label(place: Place, name: str, policy: Policy) -> str:
-    label = policy.label(place, name)
+def _label(location: Location, name: str, policy: Policy) -> str:
+    label = policy.label(location, name)
     budget = current()
-    budget.enter(len(place.names) + 1, label)
+    budget.enter(len(location.names) + 1, label)
     budget.member(label)
-    budget.look(len(name), place.label)  # members can share the bytes of a name
+    budget.look(len(name), location.label)  # members can share the bytes of a name
     return label
 
 
-def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy) -> InputFile:
+def _open_member(
+    location: Location, member: ArchiveMember, path: Path, policy: Policy
+) -> InputFile:
     """Open the file of a thin archive's member."""
     try:
         status = path.stat()
-        if any(_is_file(other, status) for other in place.files):
-            raise policy.refusal(place, member, policy.contains_itself)
+        if any(_is_file(other, status) for other in location.files):
+            raise policy.refusal(location, member, policy.contains_itself)
         if not stat.S_ISREG(status.st_mode):
             message = f"'{path}' is not a regular file, as members must be"
-            raise policy.refusal(place, member, message)
-        folder = Path(place.files[0]).parent
+            raise policy.refusal(location, member, message)
+        folder = Path(location.files[0]).parent
         is_inside = not policy.confined or is_within(path, folder)
         if not is_inside and (how := allowed_outside("thin_outside")):
             message = f"names a file outside of '{folder}', the folder of the archive"
-            raise policy.refusal(place, member, f"{message}; if that is meant, {how}")
+            raise policy.refusal(location, member, f"{message}; if that is meant, {how}")
         return InputFile(path)
     except OSError as error:
-        raise policy.unreadable(place, member, FileError(path, error)) from error
+        raise policy.unreadable(location, member, FileError(path, error)) from error
     except FileError as error:
-        raise policy.unreadable(place, member, error) from error
+        raise policy.unreadable(location, member, error) from error
 
 
 class Walk(Generic[_T]):
-    """A search under a `policy`; it yields the results of `read` for each spot.
+    """A search under a `policy`; it yields the results of `read` for each region.
 
     Errors in a file of a folder, zip file or archive go to `skipped`, and the walk continues
     (default: an error ends it). `strays` receives a message for each container outside the known
@@ -290,7 +294,7 @@ class Walk(Generic[_T]):
     def __init__(
         self,
         policy: Policy,
-        read: Callable[[Spot], Iterable[_T]],
+        read: Callable[[Region], Iterable[_T]],
         skipped: Callable[[OffloadError], None] | None = None,
         spool: Callable[[], AbstractContextManager[Spool]] = Spool,
         *,
@@ -318,7 +322,7 @@ class Walk(Generic[_T]):
                 budget.next_file()
                 budget.file(path)
                 with InputFile(path) as source:
-                    yield from self.look(Place.of(source, path))
+                    yield from self.search(Location.of(source, path))
 
     @contextmanager
     def _isolated(self, label: str) -> Iterator[None]:
@@ -335,35 +339,37 @@ class Walk(Generic[_T]):
             else:
                 self._skip(UnexpectedError(label, error))
 
-    def look(self, place: Place, *, named: bool = False) -> Iterator[_T]:
+    def search(self, location: Location, *, named: bool = False) -> Iterator[_T]:
         """Yield the results for one file; if the user `named` it, text is searched."""
-        file_format = recognise(place.source.data, anywhere=named)
+        file_format = recognise(location.source.data, anywhere=named)
         if file_format is None:
             if self.scan:
-                yield from self._scanned(place, [], [])
+                yield from self._scanned(location, [], [])
             return
-        if not self.policy.opens(place, file_format):
+        if not self.policy.opens(location, file_format):
             return
         if file_format is FileFormat.ZIP:
-            yield from self._in_zip(place)
+            yield from self._in_zip(location)
             return
         if budget := running():
-            budget.look(len(place.source), place.label)
-        yield from self._in_known(place, file_format, named=named)
+            budget.look(len(location.source), location.label)
+        yield from self._in_known(location, file_format, named=named)
 
-    def _in_known(self, place: Place, file_format: FileFormat, *, named: bool) -> Iterator[_T]:
+    def _in_known(
+        self, location: Location, file_format: FileFormat, *, named: bool
+    ) -> Iterator[_T]:
         if file_format is FileFormat.ARCHIVE:
-            for _, inner in open_members(place, self.policy):
+            for _, inner in open_members(location, self.policy):
                 with self._isolated(inner.label):
-                    yield from self.look(inner)
+                    yield from self.search(inner)
         elif file_format is FileFormat.ELF:
-            yield from self._in_elf(place)
+            yield from self._in_elf(location)
         elif file_format is FileFormat.COFF:
-            yield from self._in_coff(place, named=named)
+            yield from self._in_coff(location, named=named)
         elif file_format is FileFormat.BITCODE:
-            yield from self._in_bitcode(place)
+            yield from self._in_bitcode(location)
         else:
-            yield from self.read(Spot(place, file_format, 0, len(place.source)))
+            yield from self.read(Region(location, file_format, 0, len(location.source)))
 
     def _skip(self, error: OffloadError) -> None:
         if self.skipped is None:
@@ -373,60 +379,66 @@ class Walk(Generic[_T]):
 
     # -- zip files -------------------------------------------------------------------
 
-    def _wheels_beside(self, place: Place) -> list[Path]:
+    def _other_wheels(self, location: Location) -> list[Path]:
         """Return the other wheels of the walked folder, which are installed together."""
         from offload_tool.formats.wheel import is_wheel
 
-        path = Path(place.path)
+        path = Path(location.path)
         if not self.in_folder or not is_wheel(path):
             return []
         return sorted(other for other in path.parent.iterdir() if is_wheel(other) and other != path)
 
-    def _in_zip(self, place: Place) -> Iterator[_T]:
+    def _in_zip(self, location: Location) -> Iterator[_T]:
         from offload_tool.containers.zip_members import ZipFolder, ZipOverlay, open_zip
 
-        others = () if place.names else (*self.overlay, *self._wheels_beside(place))
+        others = () if location.names else (*self.overlay, *self._other_wheels(location))
         with (
-            open_zip(place.source, place.label) as archive,
-            ZipOverlay(archive, place.source, place.label, others) as overlay,
+            open_zip(location.source, location.label) as archive,
+            ZipOverlay(archive, location.source, location.label, others) as overlay,
         ):
             for row in archive.infolist():
                 if not row.filename.endswith("/"):
-                    with self._isolated(f"{place.label}({row.filename})"):
-                        beside = ZipFolder(overlay, row.filename)
-                        yield from self._in_zip_member(place, archive, row, beside)
+                    with self._isolated(f"{location.label}({row.filename})"):
+                        neighbours = ZipFolder(overlay, row.filename)
+                        yield from self._in_zip_member(location, archive, row, neighbours)
 
     def _in_zip_member(
-        self, place: Place, archive: zipfile.ZipFile, row: zipfile.ZipInfo, beside: Neighbours
+        self,
+        location: Location,
+        archive: zipfile.ZipFile,
+        row: zipfile.ZipInfo,
+        neighbours: Neighbours,
     ) -> Iterator[_T]:
         from offload_tool.containers.zip_members import open_zip_member
 
-        label = f"{place.label}({row.filename})"
-        inner = _label(place, row.filename, self.policy)
+        label = f"{location.label}({row.filename})"
+        inner = _label(location, row.filename, self.policy)
 
         def wanted(begin: memoryview) -> bool:
             return self.scan is not None or recognise(begin) is not None
 
-        with open_zip_member(archive, row, place.source, label, wanted) as member:
+        with open_zip_member(archive, row, location.source, label, wanted) as member:
             if member is not None:
                 source, offset = member
-                base = None if place.base is None or offset is None else place.base + offset
-                names = (*place.names, row.filename)
-                yield from self.look(Place(place.path, source, inner, (), names, base, beside))
+                base = None if location.base is None or offset is None else location.base + offset
+                names = (*location.names, row.filename)
+                yield from self.search(
+                    Location(location.path, source, inner, (), names, base, neighbours)
+                )
 
     # -- object files ----------------------------------------------------------------
 
-    def _in_elf(self, place: Place) -> Iterator[_T]:
+    def _in_elf(self, location: Location) -> Iterator[_T]:
         from offload_tool.formats.objects.device_elf import is_code_object
         from offload_tool.formats.objects.elf.reader import read_elf_tables
 
-        if self.policy.code_objects and is_code_object(place.source.data):
-            yield from self.read(Spot(place, FileFormat.CODE_OBJECT, 0, len(place.source)))
+        if self.policy.code_objects and is_code_object(location.source.data):
+            yield from self.read(Region(location, FileFormat.CODE_OBJECT, 0, len(location.source)))
             return
-        tables = read_elf_tables(place.source.data, path=place.label)
+        tables = read_elf_tables(location.source.data, path=location.label)
         rows = zip(tables.names, tables.sections, strict=True)
         yield from self._in_sections(
-            place,
+            location,
             (
                 (name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
                 for number, (name, row) in enumerate(rows)
@@ -434,18 +446,18 @@ class Walk(Generic[_T]):
             ),
         )
 
-    def _in_coff(self, place: Place, *, named: bool) -> Iterator[_T]:
+    def _in_coff(self, location: Location, *, named: bool) -> Iterator[_T]:
         from offload_tool.formats.objects.coff import read_coff_sections
 
-        data = place.source.data
+        data = location.source.data
         try:
-            sections = read_coff_sections(data, path=place.label)
+            sections = read_coff_sections(data, path=location.label)
         except ContentError:
-            if named or self.policy.believes_coff or data[: len(DOS)] == DOS:
+            if named or self.policy.trusts_coff_magic or begins(data, DOS):
                 raise
             return  # a COFF magic has two bytes, with which other files can begin
         yield from self._in_sections(
-            place,
+            location,
             (
                 (row.name, row.offset, row.size, self.policy.coff_section(data, row))
                 for row in sections
@@ -453,7 +465,7 @@ class Walk(Generic[_T]):
         )
 
     def _in_sections(
-        self, place: Place, sections: Iterable[tuple[bytes, int, int, FileFormat | None]]
+        self, location: Location, sections: Iterable[tuple[bytes, int, int, FileFormat | None]]
     ) -> Iterator[_T]:
         """Search the sections that hold containers, and the bytes outside them.
 
@@ -467,50 +479,50 @@ class Walk(Generic[_T]):
                 whole = self.policy.holds_only(name, file_format)
                 (known if whole else searched).append((start, start + size))
                 section = name.decode("utf-8", "backslashreplace")
-                yield from self.read(Spot(place, file_format, start, start + size, section))
+                yield from self.read(Region(location, file_format, start, start + size, section))
             elif name.startswith(BUNDLE):
                 known.append((start, start + size))
         if self.policy.object_bundles:
-            rest = (0, len(place.source), OBJECT_BUNDLE_SECTIONS)
-            yield from self.read(Spot(place, FileFormat.OBJECT_BUNDLE, *rest))
+            rest = (0, len(location.source), OBJECT_BUNDLE_SECTIONS)
+            yield from self.read(Region(location, FileFormat.OBJECT_BUNDLE, *rest))
         if self.scan:
-            yield from self._scanned(place, known, searched)
+            yield from self._scanned(location, known, searched)
         elif self.strays is not None:
-            for at, file_format in _strays(place.source, known, searched):
+            for at, file_format in _strays(location.source, known, searched):
                 what = f"what looks like a {file_format.value} is at offset {at:#x}"
                 where = "outside of every known section; see it with --scan"
-                self.strays(f"'{place.label}': {what}, {where}")
+                self.strays(f"'{location.label}': {what}, {where}")
 
     def _scanned(
         self,
-        place: Place,
+        location: Location,
         known: Sequence[tuple[int, int]],
         searched: Sequence[tuple[int, int]],
     ) -> Iterator[_T]:
         """Yield containers outside the `known` ranges, but none inside another container."""
-        behind = 0
-        for at, file_format in _strays(place.source, known, searched):
-            if at >= behind:
-                end = len(place.source)
-                with self._isolated(place.label):
-                    for found in self.read(Spot(place, file_format, at, end, is_stray=True)):
-                        behind = at + self.scan(found) if self.scan is not None else end
+        last_end = 0
+        for at, file_format in _strays(location.source, known, searched):
+            if at >= last_end:
+                end = len(location.source)
+                with self._isolated(location.label):
+                    for found in self.read(Region(location, file_format, at, end, is_stray=True)):
+                        last_end = at + self.scan(found) if self.scan is not None else end
                         yield found
 
-    def _in_bitcode(self, place: Place) -> Iterator[_T]:
+    def _in_bitcode(self, location: Location) -> Iterator[_T]:
         from offload_tool.formats.bitcode.module import find_embedded_objects
 
-        source = place.source
+        source = location.source
         for embedded in find_embedded_objects(
-            source.data, OFFLOADING_SECTION, path=place.label, forget=source.forget
+            source.data, OFFLOADING_SECTION, path=location.label, forget=source.forget
         ):
             with self.spool() as spool:  # it can begin at any bit, so it is not a range
                 start, end = _unpack(embedded, spool, source)
-                with spool.read(place.label) as whole:
-                    part = whole.part(place.label, start, end - start)
-                    inner = Place(place.path, part, place.label, (), place.names, None)
+                with spool.read(location.label) as whole:
+                    part = whole.part(location.label, start, end - start)
+                    inner = Location(location.path, part, location.label, (), location.names, None)
                     rest = (0, len(part), OFFLOADING_SECTION)
-                    yield from self.read(Spot(inner, FileFormat.OFFLOAD_BINARY, *rest))
+                    yield from self.read(Region(inner, FileFormat.OFFLOAD_BINARY, *rest))
 
 
 class _Ranges:
@@ -536,14 +548,14 @@ def _strays(
     inside = _Ranges(searched)
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
-        for begin in range(position, start, _FORGET_AFTER):
-            stop = min(begin + _FORGET_AFTER, start)
+        for begin in range(position, start, FORGET_AFTER):
+            stop = min(begin + FORGET_AFTER, start)
             for at, file_format in find_strays(source.data, begin, stop, start):
                 found = file_format is FileFormat.CUDA_FATBIN and at in inside
                 if at and not found:  # offset 0 is the file itself
                     yield at, file_format
             done += stop - begin
-            if done >= _FORGET_AFTER:
+            if done >= FORGET_AFTER:
                 done = 0
                 source.forget()
         position = max(position, end)
@@ -554,7 +566,7 @@ def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[
     start = forgotten = spool.out.position
     for chunk in embedded.chunks():
         spool.out.write(chunk)
-        if spool.out.position - forgotten > _FORGET_AFTER:
+        if spool.out.position - forgotten > FORGET_AFTER:
             forgotten = spool.out.position
             source.forget()
     return start, spool.out.position

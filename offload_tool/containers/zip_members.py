@@ -197,10 +197,10 @@ class ZipOverlay:
                 source = self._stack.enter_context(InputFile(path))
                 if recognise(source.data) is FileFormat.ZIP:
                     archive = self._stack.enter_context(open_zip(source, str(path)))
-                    found.update(_placed(archive, source, str(path)))
+                    found.update(_tree_members(archive, source, str(path)))
             except (ContentError, FileError):
                 continue
-        found.update(_placed(*self._own))
+        found.update(_tree_members(*self._own))
         return found
 
     @cached_property
@@ -215,15 +215,15 @@ class ZipOverlay:
         """Return whether a file exists at a path."""
         return path in self._members
 
-    def like(self, before: str, behind: str) -> Iterator[str]:
-        """Yield the sorted paths without a slash between `before` and `behind`."""
-        shortest = len(before) + len(behind)
-        for at in range(bisect.bisect_left(self._names, before), len(self._names)):
+    def matching(self, prefix: str, suffix: str) -> Iterator[str]:
+        """Yield the sorted paths without a slash between `prefix` and `suffix`."""
+        shortest = len(prefix) + len(suffix)
+        for at in range(bisect.bisect_left(self._names, prefix), len(self._names)):
             name = self._names[at]
-            if not name.startswith(before):
+            if not name.startswith(prefix):
                 return
-            if len(name) >= shortest and name.endswith(behind):
-                middle = name[len(before) : len(name) - len(behind)]
+            if len(name) >= shortest and name.endswith(suffix):
+                middle = name[len(prefix) : len(name) - len(suffix)]
                 if "/" not in middle:
                     yield name
 
@@ -239,8 +239,8 @@ class ZipOverlay:
                 assert member is not None  # noqa: S101 - all are wanted
                 content, offset = member
                 if offset is None:
-                    kept = self._spool.added(lambda out: out.copy(content))
-                    content = kept.source.part(label, kept.offset, kept.size)
+                    copy = self._spool.added(lambda out: out.copy(content))
+                    content = copy.source.part(label, copy.offset, copy.size)
                 self._unpacked[path] = content
         return self._unpacked[path]
 
@@ -255,21 +255,21 @@ class ZipFolder:
     """The folder of a member in the tree; implements `Neighbours`."""
 
     def __init__(self, overlay: ZipOverlay, name: str) -> None:
-        self.folder = posixpath.dirname(_in_tree(name) or name)
+        self.folder = posixpath.dirname(_tree_path(name) or name)
         self.where = overlay.where
-        self.has, self.like, self.open = overlay.has, overlay.like, overlay.open
+        self.has, self.matching, self.open = overlay.has, overlay.matching, overlay.open
 
 
-def _placed(
+def _tree_members(
     archive: zipfile.ZipFile, source: InputFile, label: str
 ) -> Iterator[tuple[str, _Member]]:
     for row in archive.infolist():
-        path = _in_tree(row.filename)
+        path = _tree_path(row.filename)
         if path is not None and not row.filename.endswith("/"):
             yield path, _Member(archive, source, label, row)
 
 
-def _in_tree(name: str) -> str | None:
+def _tree_path(name: str) -> str | None:
     """Return the path of a member in the tree; None if it is not installed there."""
     path = installed_path(name)
     return None if path is None else posixpath.normpath(path)

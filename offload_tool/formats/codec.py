@@ -44,7 +44,7 @@ CHUNK = 4 << 20
 """Bytes that are compressed in one step."""
 UNHASHED = 3
 """Maximum number of chunks that wait to be hashed while the next one is decompressed."""
-_ROOM = 1 << 18
+_OUTPUT_SIZE = 1 << 18
 """Bytes that are decompressed in one step.
 
 Fresh memory would cost as much as decompression; writes of a megabyte cost the kernel up to three
@@ -200,8 +200,8 @@ class ZstdStream:
 
     Skippable frames may surround them; LLVM skips them too. Iteration decompresses in chunks. Each
     chunk is valid until `UNHASHED` + 1 more are requested, because buffers are reused. `end` is the
-    end of the last frame, `most` the maximum size of the content, and `exact` its size if the
-    frames record it.
+    end of the last frame, `max_size` the maximum size of the content, and `exact_size` its size if
+    the frames record it.
 
     :raises FormatError: there is no complete frame.
     :raises UnsupportedError: decompression needs too much memory.
@@ -211,8 +211,8 @@ class ZstdStream:
         self._start = start
         self._path = path
         self._data = data if end is None else data[:end]
-        self.most = 0
-        self.exact: int | None = 0
+        self.max_size = 0
+        self.exact_size: int | None = 0
         self.end = self._skip_frame(self._skip_skippable(start))
         if end is None:
             self.end = self._skip_skippable(self.end)
@@ -226,16 +226,18 @@ class ZstdStream:
 
         :raises FormatError: the payload is damaged.
         """
-        places = cycle([memoryview(bytearray(min(_ROOM, self.most))) for _ in range(UNHASHED + 1)])
+        buffers = cycle(
+            [memoryview(bytearray(min(_OUTPUT_SIZE, self.max_size))) for _ in range(UNHASHED + 1)]
+        )
         source = self._data[self._start : self.end]
-        machine = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        reader = machine.stream_reader(source, read_across_frames=True)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        reader = decompressor.stream_reader(source, read_across_frames=True)
         try:
-            for place in places:
-                size = reader.readinto(place)
+            for buffer in buffers:
+                size = reader.readinto(buffer)
                 if not size:
                     break
-                yield place[:size]
+                yield buffer[:size]
         except zstandard.ZstdError as error:
             if shortage(error):
                 raise MemoryError from error
@@ -271,10 +273,10 @@ class ZstdStream:
                 offset=start,
                 field="payload",
             )
-        if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN or self.exact is None:
-            self.exact = None
+        if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN or self.exact_size is None:
+            self.exact_size = None
         else:
-            self.exact += frame.content_size
+            self.exact_size += frame.content_size
         position = self._skip_blocks(position) + (4 if frame.has_checksum else 0)
         if position > len(self._data):
             raise self._cut_short()
@@ -289,7 +291,7 @@ class ZstdStream:
             header = int.from_bytes(field, "little")
             last, block_type, size = header & 1, header >> 1 & 3, header >> 3
             fullest = block_type == _COMPRESSED_BLOCK or size > zstandard.BLOCKSIZE_MAX
-            self.most += zstandard.BLOCKSIZE_MAX if fullest else size
+            self.max_size += zstandard.BLOCKSIZE_MAX if fullest else size
             position += 3 + (1 if block_type == _RLE_BLOCK else size)
         return position
 
@@ -304,17 +306,17 @@ class ZstdStream:
 class ZlibStream:
     """A zlib stream in `data` from `start`, at most up to `end`.
 
-    Iteration decompresses in chunks; after it, `end` is the end of the stream. `most` is the
+    Iteration decompresses in chunks; after it, `end` is the end of the stream. `max_size` is the
     maximum size of the content.
     """
 
-    exact = None  # a zlib stream does not record its content size
+    exact_size = None  # a zlib stream does not record its content size
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
         self._start = start
         self._path = path
         self._data = data if end is None else data[:end]
-        self.most = (len(self._data) - start) * _ZLIB_MAX_RATIO
+        self.max_size = (len(self._data) - start) * _ZLIB_MAX_RATIO
         self.end = len(self._data)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -333,11 +335,11 @@ class ZlibStream:
         raise self._error(len(self._data), message)
 
     def _inflate(self, engine: zlib._Decompress, piece: memoryview) -> Iterator[bytes]:
-        """Yield the decompressed data of `piece`, at most `_ROOM` bytes at a time."""
+        """Yield the decompressed data of `piece`, at most `_OUTPUT_SIZE` bytes at a time."""
         rest: bytes | memoryview = piece
         while rest and not engine.eof:  # at the end, unconsumed_tail keeps its old value
             try:
-                chunk = engine.decompress(rest, _ROOM)
+                chunk = engine.decompress(rest, _OUTPUT_SIZE)
             except zlib.error as error:
                 message = f"expected zlib data, found damage: {error}"
                 raise self._error(self._start, message) from error

@@ -48,8 +48,8 @@ ENTRY_SECTION = "llvm_offload_entries"
 REGISTER_LINKED = "__cudaRegisterLinkedBinary"
 """Prefix of the function that CUDA's host code calls; the module ID follows."""
 SHARED_MODULE_ID = "__nv_58a2749e7b33cb70"
-"""Of all sources: the first 8 bytes of MD5("__cuda_fatbin_wrapper"), read little-endian."""
-_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five words
+"""Module ID of all sources: first 8 bytes of MD5("__cuda_fatbin_wrapper"), little-endian."""
+_ENTRY = struct.Struct("<8xHH44x")  # reserved, version, kind, flags and five 64-bit fields
 _KINDS = {"cuda": 2, "hip": 4}
 _STUB = "__device_stub__"
 _ENTRY_SYMBOL = ".offloading.entry."
@@ -63,19 +63,19 @@ class HipHostCode:
 
     has_entries: bool = False
     """Whether it has entries of its offload kind, which the link must register."""
-    lost_kernels: frozenset[str] = frozenset()
+    unregistered: frozenset[str] = frozenset()
     """Kernels that neither this code registers, nor an entry names."""
     hashes: frozenset[str] = frozenset()
     """Hashes of the CUIDs whose bundle is undefined (see `fatbin_section.cuid_hash`)."""
-    asks_without_cuid: bool = False
+    needs_program_bundle: bool = False
     """Whether the one bundle of a program is undefined, as clang 18 and older refer to it."""
     cuids: frozenset[str] = frozenset()
     """Hashes of the CUIDs it was compiled with; unknown for older clangs."""
 
     @property
-    def asks(self) -> bool:
+    def needs_bundle(self) -> bool:
         """Return whether the code refers to any bundle."""
-        return bool(self.hashes) or self.asks_without_cuid
+        return bool(self.hashes) or self.needs_program_bundle
 
 
 @frozen
@@ -83,16 +83,16 @@ class CudaHostCode:
     """CUDA host code with relocatable device code, of one object, or of several together."""
 
     has_entries: bool = False
-    lost_kernels: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
+    unregistered: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
     """Module IDs whose registration function is called."""
-    served: frozenset[str] = frozenset()
+    defined: frozenset[str] = frozenset()
     """Module IDs whose registration function is defined: a device link was done already."""
 
     @property
-    def wanted(self) -> list[str]:
+    def unresolved(self) -> list[str]:
         """The module IDs that a device link must define, sorted."""
-        return sorted(self.asked - self.served)
+        return sorted(self.called - self.defined)
 
 
 def union(one: _Code, other: _Code) -> _Code:
@@ -108,13 +108,8 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
     undefined, defined = _symbols(tables)
     has_entries = _has_entries(tables, "hip")
     is_registered = has_entries or not _REGISTERS.isdisjoint(undefined)
-    return HipHostCode(
-        has_entries,
-        frozenset() if is_registered else _stubs(defined),
-        _behind(f"{FATBIN}_", undefined),
-        FATBIN in undefined,
-        _behind(CUID_PREFIX, defined),
-    )
+    unregistered = frozenset() if is_registered else _stubs(defined)
+    return _hip_host_code(undefined, defined, has_entries, unregistered)
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
@@ -129,13 +124,15 @@ def bitcode_host_code(data: memoryview) -> HipHostCode:
         set(names.decode("utf-8", "surrogateescape").split("\0"))
         for names in (bitcode_symbols(data, undefined=True), bitcode_symbols(data))
     )
-    return HipHostCode(
-        any(name.startswith(_ENTRY_SYMBOL) for name in defined),
-        frozenset(),
-        _behind(f"{FATBIN}_", undefined),
-        FATBIN in undefined,
-        _behind(CUID_PREFIX, defined),
-    )
+    has_entries = any(name.startswith(_ENTRY_SYMBOL) for name in defined)
+    return _hip_host_code(undefined, defined, has_entries, frozenset())
+
+
+def _hip_host_code(
+    undefined: set[str], defined: set[str], has_entries: bool, unregistered: frozenset[str]
+) -> HipHostCode:
+    hashes, cuids = _suffixes(f"{FATBIN}_", undefined), _suffixes(CUID_PREFIX, defined)
+    return HipHostCode(has_entries, unregistered, hashes, FATBIN in undefined, cuids)
 
 
 def cuda_host_code(tables: ElfTables) -> CudaHostCode:
@@ -144,10 +141,10 @@ def cuda_host_code(tables: ElfTables) -> CudaHostCode:
     :raises FormatError: its symbols contradict it.
     """
     undefined, defined = _symbols(tables)
-    asked, has_entries = _behind(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
-    is_registered = asked or has_entries or not _REGISTERS.isdisjoint(undefined | defined)
-    lost = frozenset() if is_registered else _stubs(defined)
-    return CudaHostCode(has_entries, lost, asked, _behind(REGISTER_LINKED, defined))
+    called, has_entries = _suffixes(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
+    is_registered = called or has_entries or not _REGISTERS.isdisjoint(undefined | defined)
+    unregistered = frozenset() if is_registered else _stubs(defined)
+    return CudaHostCode(has_entries, unregistered, called, _suffixes(REGISTER_LINKED, defined))
 
 
 def _symbols(tables: ElfTables) -> tuple[set[str], set[str]]:
@@ -161,7 +158,7 @@ def _stubs(defined: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in defined if _STUB in name)
 
 
-def _behind(prefix: str, names: Iterable[str]) -> frozenset[str]:
+def _suffixes(prefix: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 

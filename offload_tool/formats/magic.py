@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_BUNDLE = b"CCOB"
 OFFLOAD_BINARY = b"\x10\xff\x10\xad"
@@ -21,3 +23,17 @@ BITCODE_WRAPPER = b"\xde\xc0\x17\x0b"
 BITCODES = (BITCODE, BITCODE_WRAPPER)
 SPIRVS = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
 """Begin little-endian and big-endian SPIR-V."""
+
+
+def begins(data: memoryview, magic: bytes, offset: int = 0) -> bool:
+    """Return whether `data` has a magic at `offset`."""
+    return data[offset : offset + len(magic)] == magic
+
+
+_NOT_ZERO = re.compile(rb"[^\0]")
+
+
+def next_content(data: memoryview, start: int) -> int | None:
+    """Return the offset of the first byte from `start` on that is not zero."""
+    found = _NOT_ZERO.search(data, start)
+    return None if found is None else found.start()

@@ -1,8 +1,8 @@
 """Read untrusted MessagePack as a stream, without building objects for ignored values.
 
 Only maps, arrays, strings and integers are read; other values, at any depth, are skipped. The
-length of strings is bounded, and callers check numbers. Errors are made by the caller, which knows
-the file. Source: https://msgpack.org, "Specification".
+length of strings is bounded, and callers check numbers. The caller makes the errors, because it
+knows the file. Source: https://msgpack.org, "Specification".
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from types import ModuleType
 
 from offload_tool.errors import OffloadError, UsageError
 
-_MOST_AT_ONCE = 1 << 16
+_READ_SIZE = 1 << 16
 """Bytes per read."""
-_LONGEST = 1 << 20
+_MAX_STRING = 1 << 20
 """Bytes of a string; the longest known one, the name of a kernel, has 30,000."""
 _STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
 _INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
@@ -73,11 +73,11 @@ class MessagePackReader:
         """Makes the error for a message."""
         self._unpacker = messagepack().Unpacker(
             _Pieces(data),
-            read_size=_MOST_AT_ONCE,
-            max_buffer_size=max(len(data), _MOST_AT_ONCE),
+            read_size=_READ_SIZE,
+            max_buffer_size=max(len(data), _READ_SIZE),
             strict_map_key=True,
             unicode_errors="surrogateescape",
-            max_str_len=_LONGEST,
+            max_str_len=_MAX_STRING,
             max_array_len=len(data),
             max_map_len=len(data),
         )
@@ -111,12 +111,12 @@ class MessagePackReader:
         text: str = self._unpacker.unpack()
         return text
 
-    def number(self, what: str, most: int) -> int:
-        """Read an integer from 0 to `most`."""
+    def number(self, what: str, maximum: int) -> int:
+        """Read an integer from 0 to `maximum`."""
         self._expect(_INTEGERS, f"a number for {what}")
         value: int = self._unpacker.unpack()
-        if not 0 <= value <= most:
-            raise self.refuse(f"expected a number from 0 to {most} for {what}, found {value}")
+        if not 0 <= value <= maximum:
+            raise self.refuse(f"expected a number from 0 to {maximum} for {what}, found {value}")
         return value
 
     def skip(self) -> memoryview:

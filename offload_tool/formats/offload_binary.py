@@ -30,7 +30,7 @@ binaries. Version 2 is one binary of all images, which share the strings::
     header | entry   | pairs | string table | zeros to 8 | image  | zeros to 8
     header | entries | pairs | string table | zeros to 8 | images | zeros to 8
 
-In version 3 everything behind the header can be one zstd frame or zlib stream. The header then
+In version 3 everything after the header can be one zstd frame or zlib stream. The header then
 records the inflated size, which is the `size` without compression, and zeros follow up to a
 multiple of 8. `inflated` returns the uncompressed binary.
 
@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.key_order import in_table_order
-from offload_tool.formats.magic import BITCODES
+from offload_tool.formats.magic import BITCODES, begins, next_content
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
@@ -76,7 +76,6 @@ _ONE_ENTRY, _COMPRESSIBLE = 1, 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ALIGNMENT = 8
 _NO_IMAGE = 1
-_NOT_ZERO = re.compile(rb"[^\0]")
 _NUL = re.compile(rb"\0")
 _BUDGET = 16, 1 << 20
 """Multiple of the size of a binary, and bytes: pairs and strings can overlap, so a small broken
@@ -133,10 +132,10 @@ class OffloadBinaryVersionError(UnsupportedError):
 
 @frozen
 class OffloadImage:
-    """An entry: a device image, its place and its strings."""
+    """An entry: a device image, its range and its strings."""
 
     image_kind: int
-    """See `ImageKind`; unknown numbers are kept."""
+    """See `ImageKind`; unknown numbers are preserved."""
     offload_kind: int
     """As stored; its meaning depends on the writer, see `offload_kind_name`."""
     flags: int
@@ -194,7 +193,7 @@ class OffloadBinary:
 
 @frozen
 class PackedBody:
-    """The compressed part of a binary: everything behind its header."""
+    """The compressed part of a binary: everything after its header."""
 
     offset: int
     """Start in the data that the binary was read from, in bytes."""
@@ -218,11 +217,6 @@ class OffloadBinaryLayout:
 
         sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
         return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
-
-
-def is_offload_binary(data: memoryview, position: int = 0) -> bool:
-    """Return whether `data` has the magic at `position`."""
-    return data[position : position + len(MAGIC)] == MAGIC
 
 
 def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
@@ -272,10 +266,10 @@ def iter_offload_binaries(
     position = start
     while position < end:
         if padding:
-            found = _NOT_ZERO.search(data, position, end)
-            if found is None:
+            content_at = next_content(data[:end], position)
+            if content_at is None:
                 return
-            position = found.start()
+            position = content_at
         binary = _BinaryReader(data, position, end, path).read()
         yield binary
         position += binary.size
@@ -303,7 +297,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
     _SIZE.pack_into(head, 8, size)
     _SIZE.pack_into(head, _HEADER.size, 0)
 
-    def refused(expected: str) -> OffloadBinaryError:
+    def size_error(expected: str) -> OffloadBinaryError:
         message = f"expected {expected}, found {packed.inflated_size} behind the header"
         at = binary.offset + _HEADER.size
         return OffloadBinaryError(message, path=path, offset=at, field="inflated size")
@@ -316,7 +310,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
         packed.inflated_size,
         head=bytes(head),
         method="zstd" if _is_zstd(data, packed) else "zlib",
-        refused=refused,
+        size_error=size_error,
         path=path,
     )
 
@@ -339,7 +333,7 @@ def read_offload_binary(
 
 
 def _is_zstd(data: memoryview, packed: PackedBody) -> bool:
-    return data[packed.offset : packed.offset + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC
+    return begins(data, _ZSTD_MAGIC, packed.offset)
 
 
 class _BinaryReader:
@@ -414,50 +408,50 @@ class _BinaryReader:
         self._spend(at + 16, pairs * pair.size)
         strings: dict[str, str] = {}
         for index in range(pairs):
-            place = strings_at + index * pair.size
-            key_at, value_at, *sizes = pair.unpack_from(self.data, self.start + place)
-            key = self._read_string(place, "key offset", key_at)
+            pair_at = strings_at + index * pair.size
+            key_at, value_at, *sizes = pair.unpack_from(self.data, self.start + pair_at)
+            key = self._read_string(pair_at, "key offset", key_at)
             if sizes:
-                self._check(place + 8, "value offset", value_at, sizes[0], 1)
-                self._spend(place + 8, sizes[0])
+                self._check(pair_at + 8, "value offset", value_at, sizes[0], 1)
+                self._spend(pair_at + 8, sizes[0])
                 start = self.start + value_at
                 strings[key] = self._text(start, start + sizes[0])
             else:
-                strings[key] = self._read_string(place + 8, "value offset", value_at)
-        place = self.start + image_at
-        return OffloadImage(kind, offload_kind, flags, strings, place, image_size, has_image)
+                strings[key] = self._read_string(pair_at + 8, "value offset", value_at)
+        start = self.start + image_at
+        return OffloadImage(kind, offload_kind, flags, strings, start, image_size, has_image)
 
-    def _read_string(self, place: int, field: str, offset: int) -> str:
+    def _read_string(self, at: int, field: str, offset: int) -> str:
         found = None
         if offset < self.size:
             found = _NUL.search(self.data, self.start + offset, self.start + self.size)
         if found is None:
             message = f"expected a NUL-terminated string within {self.size} bytes, found {offset}"
-            raise self._error(place, field, message, cut_short=True)
-        self._spend(place, found.start() - self.start - offset)
+            raise self._error(at, field, message, cut_short=True)
+        self._spend(at, found.start() - self.start - offset)
         return self._text(self.start + offset, found.start())
 
     def _text(self, start: int, end: int) -> str:
         return bytes(self.data[start:end]).decode("utf-8", "surrogateescape")
 
-    def _check(self, place: int, field: str, offset: int, count: int, size: int) -> None:
+    def _check(self, at: int, field: str, offset: int, count: int, size: int) -> None:
         """Check that `count` items of `size` bytes fit at `offset`."""
         if offset > self.size or count > (self.size - offset) // size:
             message = f"expected {count} x {size} bytes within {self.size}, found offset {offset}"
-            raise self._error(place, field, message, cut_short=True)
+            raise self._error(at, field, message, cut_short=True)
 
-    def _spend(self, place: int, size: int) -> None:
+    def _spend(self, at: int, size: int) -> None:
         self.budget -= size
         if self.budget < 0:
             message = f"the strings, taken together, are far longer than the {self.size} bytes"
-            raise self._error(place, "strings", message)
+            raise self._error(at, "strings", message)
 
     def _error(
-        self, place: int, field: str, message: str, *, cut_short: bool = False
+        self, at: int, field: str, message: str, *, cut_short: bool = False
     ) -> OffloadBinaryError:
         if cut_short:
             message += "; the file may be cut short"
-        error = OffloadBinaryError(message, path=self.path, offset=self.start + place, field=field)
+        error = OffloadBinaryError(message, path=self.path, offset=self.start + at, field=field)
         error.cut_short = cut_short
         return error
 
@@ -479,8 +473,8 @@ def plan_offload_binary(
     :raises UsageError: a string contains a NUL, or a number does not fit.
     """
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
-    given = map(_encoded, keys or ("file", *strings, "kind"))
-    row = {key: raw[key] for key in in_table_order(given) if key in raw}
+    in_order = map(_encoded, keys or ("file", *strings, "kind"))
+    row = {key: raw[key] for key in in_table_order(in_order) if key in raw}
     table, offsets = build_string_table({*row, *row.values()})
     pairs_at = _HEADER.size + _ENTRY.size
     table_at = pairs_at + len(row) * _PAIR.size
@@ -500,7 +494,7 @@ def plan_shared_offload_binary(
     """Return the layout of one binary with all images, which follow `head` without gaps.
 
     The usual keys are in the order of LLVM 23, which differs from 22's. LLVM 23 writes version 2;
-    version 3 is for `write_compressed_offload_binary`. The images' current places do not matter.
+    version 3 is for `write_compressed_offload_binary`. The images' current offsets do not matter.
 
     :raises UsageError: a string contains a NUL, or a number does not fit.
     """
@@ -514,8 +508,8 @@ def plan_shared_offload_binary(
     entries = pairs = b""
     position = image_at
     for image, row in zip(images, rows, strict=True):
-        place = pairs_at + len(pairs), len(row), position, image.size
-        entries += _entry(image.image_kind, image.offload_kind, image.flags, *place)
+        ranges = pairs_at + len(pairs), len(row), position, image.size
+        entries += _entry(image.image_kind, image.offload_kind, image.flags, *ranges)
         for key, value in row.items():
             key_at, value_at = table_at + offsets[key], table_at + offsets[value]
             pairs += _SIZED_PAIR.pack(key_at, value_at, len(value))
@@ -570,9 +564,9 @@ def _ordered(strings: Mapping[str, str]) -> dict[bytes, bytes]:
     return {key: raw[key] for key in usual + sorted(raw.keys() - set(usual))}
 
 
-def _entry(image_kind: int, offload_kind: int, flags: int, *place: int) -> bytes:
+def _entry(image_kind: int, offload_kind: int, flags: int, *ranges: int) -> bytes:
     try:
-        return _ENTRY.pack(image_kind, offload_kind, flags, *place)
+        return _ENTRY.pack(image_kind, offload_kind, flags, *ranges)
     except struct.error as error:
         message = f"image kind {image_kind}, offload kind {offload_kind} or flags {flags:#x}"
         raise UsageError(f"{message} do not fit into an offload binary") from error

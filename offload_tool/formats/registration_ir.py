@@ -75,8 +75,6 @@ SECTION_MARK = "offload.image."
 _PLACEHOLDER = '[3 x i8] c"\\01\\02\\03"'
 """Not a string (no final NUL), and of a size without sections of mergeable constants."""
 
-_PAGE = 4096
-
 
 @frozen
 class RegisteredImage:
@@ -117,17 +115,6 @@ def _is_macho_23(registration: Registration) -> bool:
     return registration.generation == 23 and _object_format(registration) == "macho"
 
 
-def image_alignment(registration: Registration) -> int:
-    """Return the alignment of images in objects, in bytes.
-
-    HIP's modules specify none, but clang aligns the fat binaries that it embeds to 4096. The other
-    values are those of LLVM's code generator.
-    """
-    if registration.kind == "hip":
-        return _PAGE
-    return 8 if registration.kind == "openmp" and registration.generation != 15 else 16
-
-
 def bitcode_text(registration: Registration) -> str:
     """Return the module as LLVM IR; images are arrays of `PLACEHOLDER_SIZE` + N zeros."""
     section = image_section(registration)
@@ -155,7 +142,10 @@ def object_text(registration: Registration) -> str:
     object_format = _object_format(registration)
     default = ".rdata" if object_format == "coff" else ".rodata"
     section = image_section(registration) or default
-    alignment = image_alignment(registration)
+    # HIP's modules specify no alignment, but clang aligns the fat binaries that it embeds to 4096
+    # bytes. The other values are those of LLVM's code generator.
+    openmp = 16 if registration.generation == 15 else 8
+    alignment = {"hip": 4096, "cuda": 16, "openmp": openmp}[registration.kind]
     texts = [
         _ImageText(_PLACEHOLDER, f', section "{SECTION_MARK}{number}{section}", align {alignment}')
         for number in range(len(registration.images))
@@ -189,7 +179,7 @@ class _ImageText:
         return f"ptr getelementptr ({self.type}, ptr {name}, i64 0, i64 {offset})"
 
     def past(self, name: str) -> str:
-        """Return the address behind the global, as generation 15 writes it in bitcode."""
+        """Return the address after the global, as generation 15 writes it in bitcode."""
         if not self.size:
             return f"ptr {name}"
         return f"ptr getelementptr inbounds ({self.type}, ptr {name}, i64 1, i64 0)"
@@ -206,6 +196,7 @@ class _ModuleText:
         init_arrays: bool = False,
     ) -> None:
         self.registration = registration
+        self.is_15 = registration.generation == 15
         self.images = images
         self.init_arrays = init_arrays
         """Whether to write entries of init arrays instead of constructor tables."""
@@ -214,16 +205,15 @@ class _ModuleText:
 
     def text(self) -> str:
         registration = self.registration
-        is_15 = registration.generation == 15
-        self.lines = [f'source_filename = "offload.wrapper.{"object" if is_15 else "module"}"']
+        self.lines = [f'source_filename = "offload.wrapper.{"object" if self.is_15 else "module"}"']
         if registration.triple:
             self._add(f'target triple = "{_escaped(registration.triple)}"')
-        if is_15:
+        if self.is_15:
             self._entries_15()
         else:
             self._entries()
         if registration.kind == "openmp":
-            self._openmp(is_15=is_15)
+            self._openmp()
         else:
             self._fatbin()
         if self.init_arrays:
@@ -267,13 +257,13 @@ class _ModuleText:
             'section "omp_offloading_entries"'
         )
 
-    def _openmp(self, *, is_15: bool) -> None:
-        self._descriptor("omp_offloading_entries" if is_15 else "llvm_offload_entries")
+    def _openmp(self) -> None:
+        self._descriptor("omp_offloading_entries" if self.is_15 else "llvm_offload_entries")
         infos = self._image_infos()
         calls = [f"call void @__tgt_register_image_info(ptr {info})" for info in infos]
         descriptor = "@.omp_offloading.descriptor"
         calls_last = [f"call void @__tgt_register_lib(ptr {descriptor})"]
-        if is_15:
+        if self.is_15:
             self._constructor("llvm.global_ctors", 1, f"{descriptor}_reg")
             self._constructor("llvm.global_dtors", 1, f"{descriptor}_unreg")
         else:
@@ -282,10 +272,10 @@ class _ModuleText:
             calls_last.append(f"%0 = call i32 @atexit(ptr {descriptor}_unreg)")
         self._function(f"void {descriptor}_reg()", *calls, *calls_last, "ret void")
         if infos:
-            linkage = "" if is_15 else "extern_weak "
+            linkage = "" if self.is_15 else "extern_weak "
             self._add(f"declare {linkage}void @__tgt_register_image_info(ptr)")
         self._add("declare void @__tgt_register_lib(ptr)")
-        if not is_15:
+        if not self.is_15:
             self._add("declare i32 @atexit(ptr)")
         self._function(
             f"void {descriptor}_unreg()",
@@ -351,7 +341,8 @@ class _ModuleText:
         self._add("%__tgt_image_info = type { i32, i32, i32, ptr, ptr }")
         names = []
         for number, image in enumerate(images):
-            arch, info = self._name("@__offload_arch", number), self._name(_INFO, number)
+            arch = self._name("@__offload_arch", number)
+            info = self._name("@.offload_image_info", number)
             text = (image.target_id or "").encode("utf-8", "surrogateescape")
             # Alignment 1: no padding between the strings of the list.
             self._add(
@@ -359,7 +350,7 @@ class _ModuleText:
                 'section ".offload_arch_list", align 1'
             )
             self._add(
-                f"{info} = internal constant %__tgt_image_info {{ i32 {_INFO_VERSION}, "
+                f"{info} = internal constant %__tgt_image_info {{ i32 1, "  # the version
                 f"i32 {number}, i32 {len(images)}, ptr {arch}, ptr null }}"
             )
             names.append(info)
@@ -374,7 +365,7 @@ class _ModuleText:
             self._add(f"{name} = internal unnamed_addr constant {image.value}{image.suffix}")
             for start, stop in self.registration.images[number].ranges:
                 last = image.at(name, stop)
-                if self.registration.generation == 15 and image.size is not None:
+                if self.is_15 and image.size is not None:
                     last = image.past(name)
                 row = f"{image.at(name, start)}, {last}, {begin}, {end}"
                 rows.append(f"%__tgt_device_image {{ {row} }}")
@@ -432,10 +423,6 @@ def _if_known(calls: Sequence[str]) -> list[str]:
         "br label %images",
         "images:",
     ]
-
-
-_INFO = "@.offload_image_info"
-_INFO_VERSION = 1
 
 
 def _escaped(text: str | bytes) -> str:

@@ -38,7 +38,7 @@ _NAME = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-(?P<build>[0-9][^-]*))?"
     r"-(?P<tags>[^-]+-[^-]+-[^-]+)\.whl"
 )
-_RUNS = re.compile(r"[-_.]+")
+_SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r"^([^\s:]+):[ \t]*(.*)$", re.MULTILINE)
 _DATA = re.compile(r"[^/]+\.data/(?P<scheme>[^/]+)/(?P<rest>.*)", re.DOTALL)
 
@@ -81,7 +81,7 @@ class WheelName(NamedTuple):
 
 def in_file_name(name: str) -> str:
     """Return a distribution's name in the form of file names."""
-    return _RUNS.sub("_", name).lower()
+    return _SEPARATORS.sub("_", name).lower()
 
 
 def installed_path(name: str) -> str | None:
@@ -113,7 +113,7 @@ def digest(blocks: Iterable[bytes | memoryview]) -> Digest:
 def new_record(digests: Mapping[str, Digest], own: str) -> bytes:
     """Return a RECORD with the name `own`."""
     rows = [[name, found.text, str(found.size)] for name, found in digests.items()]
-    return _written([*rows, [own, "", ""]])
+    return _to_csv([*rows, [own, "", ""]])
 
 
 def edited_record(
@@ -158,10 +158,10 @@ def edited_record(
         at = len(found) - (1 if found and found[-1][0].endswith(f"/{RECORD}") else 0)
         relative = posixpath.relpath(name, root or ".")
         found.insert(at, [relative, new.text, str(new.size)])
-    return _written(found) if is_changed else None
+    return _to_csv(found) if is_changed else None
 
 
-def _written(rows: Sequence[Sequence[str]]) -> bytes:
+def _to_csv(rows: Sequence[Sequence[str]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

@@ -33,7 +33,7 @@ _LOCATOR = struct.Struct("<4sIQI")
 _FIELD = struct.Struct("<2H")
 _ZIP64_FIELD, _ZIP64_VERSION = 1, 45
 _DESCRIPTOR, _UTF8 = 8, 0x800
-_MOST_32, _MOST_16 = (1 << 32) - 1, (1 << 16) - 1
+_MAX_32, _MAX_16 = (1 << 32) - 1, (1 << 16) - 1
 _UNIX, _VERSION = 3, 20
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -58,7 +58,7 @@ def new_row(name: str, mode: int) -> zipfile.ZipInfo:
 def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label: str) -> int:
     """Return the offset of a member's `size` content bytes in the zip file `source`.
 
-    :raises FormatError: the row is wrong about their place.
+    :raises FormatError: the row has a wrong offset.
     """
     # Python's zipfile gives a negative offset if the beginning of the file is missing.
     rest = max(len(source) - row.header_offset, 0) if row.header_offset >= 0 else 0
@@ -75,13 +75,13 @@ def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label:
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
     """Return a member of the zip file `source` unchanged.
 
-    :raises FormatError: the row is wrong about its place.
+    :raises FormatError: the row has a wrong offset.
     """
     start = content_offset(source, row, row.compress_size, label=label)
     if not row.flag_bits & _DESCRIPTOR:
         size = start - row.header_offset + row.compress_size
         return PackedMember(row, (source.range(row.header_offset, size),), size)
-    # The sizes are behind the content, in one of four forms; the new header contains them.
+    # The sizes are after the content, in one of four forms; the new header contains them.
     row = copy.copy(row)
     row.flag_bits &= ~_DESCRIPTOR
     return packed_member(row, source.range(start, row.compress_size))
@@ -95,28 +95,28 @@ def pack_member(
     row.extra = b""
     row.flag_bits &= _UTF8
     row.CRC = row.file_size = 0
-    if row.compress_type != zipfile.ZIP_STORED:
+    is_stored = row.compress_type == zipfile.ZIP_STORED
+    if not is_stored:
         row.compress_type = zipfile.ZIP_DEFLATED
     engine = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     start = out.position
     for block in blocks:
         row.CRC = zlib.crc32(block, row.CRC)
         row.file_size += len(block)
-        stored = row.compress_type == zipfile.ZIP_STORED
-        out.write(block if stored else engine.compress(block))
-    if row.compress_type != zipfile.ZIP_STORED:
+        out.write(block if is_stored else engine.compress(block))
+    if not is_stored:
         out.write(engine.flush())
     row.compress_size = out.position - start
     return row
 
 
 def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
-    """Return a member with the compressed `content`, behind a new local header."""
+    """Return a member with the compressed `content`, after a new local header."""
     extra = b""
     size, stored = row.file_size, row.compress_size
-    if max(size, stored) >= _MOST_32:
+    if max(size, stored) >= _MAX_32:
         extra = _FIELD.pack(_ZIP64_FIELD, 16) + struct.pack("<2Q", size, stored)
-        size = stored = _MOST_32
+        size = stored = _MAX_32
     name, flags = _name(row)
     header = _LOCAL.pack(
         *(ZIP_MEMBER, _ZIP64_VERSION if extra else _VERSION, flags, row.compress_type),
@@ -142,12 +142,12 @@ def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
 def _central(row: zipfile.ZipInfo, position: int) -> bytes:
     numbers = []
     size, stored, start = row.file_size, row.compress_size, position
-    if max(size, stored) >= _MOST_32:
+    if max(size, stored) >= _MAX_32:
         numbers += [size, stored]
-        size = stored = _MOST_32
-    if start >= _MOST_32:
+        size = stored = _MAX_32
+    if start >= _MAX_32:
         numbers.append(start)
-        start = _MOST_32
+        start = _MAX_32
     extra = _without_zip64(row.extra)
     version = row.extract_version
     if numbers:
@@ -166,15 +166,12 @@ def _central(row: zipfile.ZipInfo, position: int) -> bytes:
 
 def _end(count: int, size: int, start: int) -> bytes:
     data = b""
-    if count >= _MOST_16 or max(size, start) >= _MOST_32:
-        end64 = start + size
-        version = _ZIP64_VERSION
-        data += _END64.pack(
-            b"PK\6\6", _END64.size - 12, version, version, 0, 0, count, count, size, start
-        )
-        data += _LOCATOR.pack(b"PK\6\7", 0, end64, 1)
-    few = min(count, _MOST_16)
-    return data + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MOST_32), min(start, _MOST_32), 0)
+    if count >= _MAX_16 or max(size, start) >= _MAX_32:
+        versions = _ZIP64_VERSION, _ZIP64_VERSION
+        data += _END64.pack(b"PK\6\6", _END64.size - 12, *versions, 0, 0, count, count, size, start)
+        data += _LOCATOR.pack(b"PK\6\7", 0, start + size, 1)
+    few = min(count, _MAX_16)
+    return data + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MAX_32), min(start, _MAX_32), 0)
 
 
 def _name(row: zipfile.ZipInfo) -> tuple[bytes, int]:
@@ -196,11 +193,11 @@ def _time(row: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 def _without_zip64(extra: bytes) -> bytes:
-    kept, at = b"", 0
+    others, at = b"", 0
     while at + _FIELD.size <= len(extra):
         number, size = _FIELD.unpack_from(extra, at)
         end = at + _FIELD.size + size
         if number != _ZIP64_FIELD:
-            kept += extra[at:end]
+            others += extra[at:end]
         at = end
-    return kept
+    return others

@@ -36,7 +36,7 @@ from pathlib import Path
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.driver import option_values
-from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.clang.environment import RESULT_VARIABLES
 from offload_tool.clang.job_plan import (
     EMBEDDING,
     EMBEDDING_ATTACHED,
@@ -148,7 +148,7 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
         for arg in job.args[1:]:
             searches = does(arg, LIBRARY | LINKER_SCRIPT)
             unseen = does(arg, READS | HEADERS) and arg != _LISTED_LIBRARY
-            if (job.sort == "lld" and searches) or unseen or arg.endswith(_HEADER_MAP):
+            if (job.kind == "lld" and searches) or unseen or arg.endswith(_HEADER_MAP):
                 return f"no depfile lists what it reads for '{arg}'"
             if _TIME_MACRO.search(arg):
                 return f"'{arg}' is of the time"
@@ -194,7 +194,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
     device = parse_target(first.target, allow_unknown=True)
     cuid = next((arg.partition("=")[2] for arg in first.args if arg.startswith("-cuid=")), "")
     try:
-        if last.sort == "lld" and device.target_id is not None:
+        if last.kind == "lld" and device.target_id is not None:
             check_code_object(last.output, device.target_id, cuid or None)
         elif "-emit-llvm-bc" in last.args and cuid:
             check_bitcode(last.output, device, cuid)
@@ -301,7 +301,7 @@ def _digest(
     if "CCACHE_NOHASHDIR" in environ:
         text = relative_to_build(text, environ)
     options = [arg for job in jobs for arg in _without_files(job.args[1:]) if arg not in outputs]
-    parts = [text, version, *(environ.get(name, "") for name in HEEDED_VARIABLES)]
+    parts = [text, version, *(environ.get(name, "") for name in RESULT_VARIABLES)]
     path = environ.get(LIBRARY_PATH, "")
     parts += [program_identity(job.args[0], path) for job in jobs]
     parts += [file_digest(name) for name in possible_files(options) if os.path.isfile(name)]

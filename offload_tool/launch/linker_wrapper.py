@@ -24,13 +24,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import PLAN, job_args, option_values
+from offload_tool.clang.driver import PLAN, option_values
 from offload_tool.clang.job_plan import (
     DriverJob,
     DriverPlan,
     UnknownPlanError,
     job_in,
-    read_lines,
+    read_jobs,
+    renamed,
     unknown_arg,
 )
 from offload_tool.launch.scheduler import Queries
@@ -62,19 +63,19 @@ def link_each_target(
 
     :raises UnknownPlanError: the jobs are not all recognised; the plan is unchanged.
     """
-    wrapper = next(job for job in plan.jobs if job.sort == _WRAPPER)
+    wrapper = next(job for job in plan.jobs if job.kind == _WRAPPER)
     before = [plan.jobs[number] for number in wrapper.needs]
-    if [job.sort for job in before] != ["packager"]:
+    if [job.kind for job in before] != ["packager"]:
         raise UnknownPlanError("the job also links the host's object")  # clang 21
     (packager,) = before
-    images = _images(packager, {job.output for job in plan.jobs if job.sort == "cc1"})
+    images = _images(packager, {job.output for job in plan.jobs if job.kind == "cc1"})
     queries = Queries(f"{folder}/queries", slots, environ)
     os.mkdir(queries.folder)
-    links, said = _links(wrapper, packager, images, queries)
+    links, messages = _links(wrapper, packager, images, queries)
     at = plan.jobs.index(wrapper)
     front = [job for job in plan.jobs[:at] if job is not packager]
     plan.replace_jobs([*front, *links, *plan.jobs[at + 1 :]])
-    plan.said += said
+    plan.messages += messages
 
 
 def _query(queries: Queries, commands: Sequence[Sequence[str]]) -> list[str]:
@@ -113,7 +114,7 @@ def _links(
         names[job.output] = f"{os.path.dirname(queries.folder)}/{os.path.basename(job.output)}"
     jobs.append(bundler)
     for job in jobs:
-        job.args = [_renamed(arg, names) for arg in job.args]
+        job.args = [renamed(arg, names) for arg in job.args]
         job.output = names[job.output]
     if any(queries.folder in arg for job in jobs for arg in job.args):
         raise UnknownPlanError("it would read files of its own")
@@ -185,18 +186,11 @@ def _target(command: Sequence[str]) -> Target:
 
 def _link(text: str) -> tuple[DriverJob, list[str]]:
     """Parse clang's ``-###`` output for a link: the linker, and nothing else."""
-    messages, lines = read_lines(text)
-    jobs = [job_in(job_args(line)) for line in lines]
-    if [job.sort for job in jobs] != ["lld"]:
+    messages, jobs = read_jobs(text)
+    if [job.kind for job in jobs] != ["lld"]:
         raise UnknownPlanError("a link would be more than the linker's work")
     (job,) = jobs
     arg = unknown_arg(job.args[1:])
     if arg:
         raise UnknownPlanError(f"'{arg}' is not known of a link")
     return job, messages
-
-
-def _renamed(arg: str, names: dict[str, str]) -> str:
-    for before, after in names.items():
-        arg = arg.replace(before, after)
-    return arg

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from offload_tool.clang.options import OTHER_JOB, SIDE, TALK, does
+from offload_tool.clang.options import OTHER_JOB, REPORTS, SIDE, does
 
 _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")
@@ -47,7 +47,7 @@ def why_not_split(compiler: str, args: Sequence[str], environ: Mapping[str, str]
 def why_args_not_split(args: Sequence[str]) -> str:
     """Return which argument rules out a split; "" if none does."""
     for arg in args:
-        if arg in _OTHER_JOBS or does(arg, OTHER_JOB | SIDE | TALK):
+        if arg in _OTHER_JOBS or does(arg, OTHER_JOB | SIDE | REPORTS):
             return f"'{arg}' asks for something else than objects of all targets"
         for name in _OPEN_FILES:
             if name in arg:

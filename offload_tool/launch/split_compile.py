@@ -132,7 +132,7 @@ class _Split:
                 check_result([plan.jobs[number] for number in numbers])
         if depfile and not status:
             self._join_depfiles(plan, depfile)
-        lines = [*plan.said]
+        lines = [*plan.messages]
         if self._cluster is not None:
             lines += self._cluster.messages(output)
         messages = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
@@ -193,7 +193,7 @@ class _Split:
 
     def _link_each_target(self, plan: DriverPlan) -> None:
         """Replace the new offload driver's one link for all targets by one for each."""
-        if all(job.sort != "linker-wrapper" for job in plan.jobs):
+        if all(job.kind != "linker-wrapper" for job in plan.jobs):
             return
         from offload_tool.launch.linker_wrapper import link_each_target
 
@@ -298,9 +298,9 @@ class _Split:
         job = plan.jobs[number]
         step = Step(number, job.needs, job.args, f"{self._folder}/{number}.messages")
         step.runs_after_failure = job.target == HOST
-        if job.sort == "linker-wrapper":  # it compiles for all targets
+        if job.kind == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
-        if job.sort == "bundler":
+        if job.kind == "bundler":
             write = bundle_writer(job.args, self._environ)
             if write is not None:
                 step.args, step.call = (), partial(_or_pass_through, write, OffloadError)
@@ -329,7 +329,7 @@ class _Split:
         passes = [step for step in failed if step.number < len(plan.jobs)]
         for step in passes:
             job = plan.jobs[step.number]
-            if step.status != _FAILED or job.sort != "cc1":
+            if step.status != _FAILED or job.kind != "cc1":
                 raise PassedThroughError(f"'{job.args[0]}' failed: status {step.status}")
         if failed and not passes:
             raise PassedThroughError("what a pass reads could not be listed")

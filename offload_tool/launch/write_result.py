@@ -89,7 +89,7 @@ def bundle_writer(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[
 def can_embed_later(job: DriverJob) -> bool:
     """Return True if a job is a host pass whose object can get the device code later."""
     return (
-        job.sort == "cc1"
+        job.kind == "cc1"
         and "-emit-obj" in job.args
         and len(job.needs) == 1
         and len(job.embedded()) == 1

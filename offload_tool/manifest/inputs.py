@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
-from offload_tool.clang.options import FILE_BEHIND, FOLDER, beginnings
+from offload_tool.clang.options import ATTACHED_FILE, FOLDER, prefixes
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
@@ -177,7 +177,7 @@ def with_backslashes(names: Iterable[str], args: Iterable[str]) -> list[str]:
 
 def _spellings(arg: str) -> Iterator[str]:
     """Yield the names in an argument that hold backslashes, and their directories."""
-    attached = filter(arg.startswith, beginnings(FOLDER | FILE_BEHIND))
+    attached = filter(arg.startswith, prefixes(FOLDER | ATTACHED_FILE))
     for name in (arg, arg.partition("=")[2], *(arg[len(option) :] for option in attached)):
         folder = os.path.dirname(name)
         yield from (each for each in (name, folder) if "\\" in each)

@@ -25,13 +25,13 @@ from offload_tool.clang.argument_files import (
     options_of,
     possible_files,
 )
-from offload_tool.clang.environment import HEEDED_VARIABLES, processor_of
+from offload_tool.clang.environment import RESULT_VARIABLES, processor_of
 from offload_tool.clang.options import (
-    BESIDE,
     DEPFILE,
     ELSEWHERE,
     LIBRARY,
     LINKER,
+    SIBLING,
     does,
 )
 from offload_tool.errors import OffloadError
@@ -52,7 +52,7 @@ from offload_tool.manifest.manifest import (
 from offload_tool.manifest.race_check import Start
 from offload_tool.toolchain.identity import configuring_files
 
-WRITES_FILES = BESIDE | ELSEWHERE | LINKER | DEPFILE
+WRITES_FILES = SIBLING | ELSEWHERE | LINKER | DEPFILE
 """Options with further outputs, or with outputs that several runs share."""
 
 
@@ -95,8 +95,8 @@ class Recorded:
 
     def _key(self, read: Iterable[str], named: Sequence[str]) -> dict[str, str]:
         work = self._work
-        variables = {name: work.environment.get(name, "") for name in HEEDED_VARIABLES}
-        tells = work.surroundings().tells_folder
+        variables = {name: work.environment.get(name, "") for name in RESULT_VARIABLES}
+        tells = work.surroundings().embeds_folder
         folder = [os.getcwd(), work.environment.get("PWD", "")] if tells else []
         return {
             "its command": json.dumps([*work.command]),

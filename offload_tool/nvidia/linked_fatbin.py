@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool import passes
-from offload_tool.clang.driver import make
+from offload_tool.clang.driver import run_checked
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, FormatError, UsageError
 from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECTION, SECTION
@@ -52,13 +52,13 @@ def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
     """
     found = CudaHostCode()
     for path in paths:
-        for place in open_file_or_members(path):
-            if not is_elf(place.source.data):
+        for file in open_file_or_members(path):
+            if not is_elf(file.source.data):
                 continue
-            code = cuda_host_code(read_elf_tables(place.source.data, path=place.label))
-            if code.lost_kernels:
+            code = cuda_host_code(read_elf_tables(file.source.data, path=file.label))
+            if code.unregistered:
                 raise CodeObjectError(
-                    f"'{place.label}': no code registers the kernel {min(code.lost_kernels)}; was "
+                    f"'{file.label}': no code registers the kernel {min(code.unregistered)}; was "
                     "it compiled as CUDA, with relocatable device code?"
                 )
             found = union(found, code)
@@ -78,7 +78,7 @@ def compile_registration(
     :raises CompilerError: the compiler failed.
     :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
     """
-    ids = read_cuda_host_files(host_files).wanted
+    ids = read_cuda_host_files(host_files).unresolved
     for name in ids:
         if not _MODULE_ID.fullmatch(name):
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
@@ -90,7 +90,7 @@ def compile_registration(
         source.write_text(text, encoding="utf-8")
         flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source)]
         args = [*command, *flags, "-o", f"{folder}/registration.o"]
-        make("the object that registers CUDA code", args, environment)
+        run_checked("the object that registers CUDA code", args, environment)
 
 
 def embed_fat_binaries(
@@ -115,7 +115,7 @@ def embed_fat_binaries(
         text = folder / "fatbin.s"
         text.write_text(_assembler_text(names[0], names[1:]), encoding="utf-8")
         args = [*command, "-c", str(text), "-o", f"{folder}/fatbin.o"]
-        make("the object with the fat binaries of CUDA", args, environment)
+        run_checked("the object with the fat binaries of CUDA", args, environment)
 
 
 def write_linked_cuda(
@@ -132,7 +132,7 @@ def write_linked_cuda(
     :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
     """
     found = read_cuda_host_files(host_files)
-    if not (found.has_entries or found.wanted):
+    if not (found.has_entries or found.unresolved):
         listed = ", ".join(f"'{name}'" for name in host_files)
         raise UsageError(f"no host object has relocatable CUDA code to register (in {listed})")
     environment = os.environ | dict(toolchain.environment)
@@ -141,7 +141,7 @@ def write_linked_cuda(
         embed_fat_binaries(parts[0], toolchain.cc, environment, linked, sources)
         compile_registration(parts[1], toolchain.cc, environment, host_files)
         join = [*toolchain.lld, "-r", *parts, "-o", str(output)]
-        make("the object with linked CUDA code", join, environment)
+        run_checked("the object with linked CUDA code", join, environment)
 
 
 def _assembler_text(linked: str, sources: Sequence[str]) -> str:

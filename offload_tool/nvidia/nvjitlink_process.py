@@ -19,7 +19,7 @@ _TYPES = {".cubin": 1, ".ptx": 2, ".fatbin": 4, ".o": 5, ".a": 6}
 
 
 class _FailedError(Exception):
-    """A call of the library failed; the message says which."""
+    """A call of the library failed; the message names it."""
 
 
 def _call(library: Any, name: str, *arguments: Any) -> None:
@@ -65,8 +65,8 @@ def _link(library: Any, options: list[str], files: list[str], output: str) -> No
         _call(library, "nvJitLinkGetLinkedCubin", handle, linked)
     except _FailedError as error:
         raise _FailedError(f"{_log(library, handle, 'Error')}\n{error}".strip()) from None
-    if said := _log(library, handle, "Info"):
-        sys.stderr.write(f"{said}\n")
+    if messages := _log(library, handle, "Info"):
+        sys.stderr.write(f"{messages}\n")
     Path(output).write_bytes(linked.raw)
 
 

@@ -1,6 +1,6 @@
 """NVIDIA's device linkers: they link cubins of all sources to one, for one processor.
 
-There are two, a program and a library::
+They are a program and a library::
 
     nvlink              in a CUDA toolkit, and in NVIDIA's wheel nvidia-cuda-nvcc of CUDA 13
     libnvJitLink.so.NN  in a toolkit, and in the wheels nvidia-nvjitlink(-cu12)
@@ -34,7 +34,7 @@ from offload_tool.util.memoize import memoized
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 _DEVICE_RUNTIME = "libcudadevrt.a"
-_ASKS_FOR_RUNTIME = "__cudaCDP"
+_RUNTIME_SYMBOL = "__cudaCDP"
 """Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
 _LONGEST_STEM = 200
 """Characters; file systems allow 255 bytes for a name."""
@@ -66,10 +66,10 @@ def find_nvlink(named: str, toolkit: str, ptxas: str) -> NvLinker:
     """
     found = None
     if named.lower() != "none":
-        places = [named] if named else _candidates(toolkit, ptxas)
+        paths = [named] if named else _candidates(toolkit, ptxas)
         commands = (
-            (sys.executable, NVJITLINK, place) if ".so" in Path(place).name else (place,)
-            for place in places
+            (sys.executable, NVJITLINK, path) if ".so" in Path(path).name else (path,)
+            for path in paths
         )
         found = find_program("OFFLOAD_NVLINK", named, commands, "unset it to let one be found")
     if found is None:
@@ -79,9 +79,9 @@ def find_nvlink(named: str, toolkit: str, ptxas: str) -> NvLinker:
             "nvidia-nvjitlink-cu12), or name one with OFFLOAD_NVLINK"
         )
     command, version = found
-    place = command[-1]
-    identity = identity_text([f"nvlink {version}", program_identity(shutil.which(place) or place)])
-    return NvLinker(command, identity, _device_libraries(place, toolkit))
+    path = command[-1]
+    identity = identity_text([f"nvlink {version}", program_identity(shutil.which(path) or path)])
+    return NvLinker(command, identity, _device_libraries(path, toolkit))
 
 
 def link_cubins(
@@ -105,16 +105,17 @@ def link_cubins(
 
     with made_apart(output, "linked.cubin") as folder:
         named = [*named_inputs(inputs, folder, _suffix)]
-        made = folder / "linked.cubin"
+        linked = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries
-        result = query([*linker, *named, *first, "-o", str(made)], environment)
-        if result.status and not first and _ASKS_FOR_RUNTIME in result.errors:
-            result = query([*linker, *named, *libraries, "-o", str(made)], environment)
-        if result.status or not made.is_file():
-            said = (result.errors + result.output).strip().replace(f"{folder}/", "")
-            if _ASKS_FOR_RUNTIME in said and not libraries:
-                said += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
-            raise CompilerError(f"{_name(linker)} cannot link '{output}':\n{said}")
+        result = query([*linker, *named, *first, "-o", str(linked)], environment)
+        if result.status and not first and _RUNTIME_SYMBOL in result.errors:
+            result = query([*linker, *named, *libraries, "-o", str(linked)], environment)
+        if result.status or not linked.is_file():
+            text = (result.errors + result.output).strip().replace(f"{folder}/", "")
+            if _RUNTIME_SYMBOL in text and not libraries:
+                text += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
+            name = "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
+            raise CompilerError(f"{name} cannot link '{output}':\n{text}")
         sys.stderr.write(result.errors.replace(f"{folder}/", ""))
 
 
@@ -128,18 +129,18 @@ def named_inputs(
     from offload_tool.containers.walk import open_file_or_members
 
     for path in inputs:
-        for place in open_file_or_members(path):
-            name = f"{Path(path).stem}.{place.names[-1]}" if place.names else Path(path).name
-            made = _free(folder, name, suffix(place.source, place.label))
-            if place.names:
-                with replace_file(made) as out:
-                    out.copy(place.source)
+        for file in open_file_or_members(path):
+            name = f"{Path(path).stem}.{file.names[-1]}" if file.names else Path(path).name
+            unused = _unused_path(folder, name, suffix(file.source, file.label))
+            if file.names:
+                with replace_file(unused) as out:
+                    out.copy(file.source)
             else:
-                made.symlink_to(Path(path).absolute())
-            yield str(made)
+                unused.symlink_to(Path(path).absolute())
+            yield str(unused)
 
 
-def _free(folder: Path, name: str, suffix: str) -> Path:
+def _unused_path(folder: Path, name: str, suffix: str) -> Path:
     """Return an unused name, with characters that all linkers accept."""
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     stem = plain.removesuffix(suffix).lstrip("-")[:_LONGEST_STEM] or "input"
@@ -148,21 +149,17 @@ def _free(folder: Path, name: str, suffix: str) -> Path:
 
 
 def _suffix(source: InputFile, label: str) -> str:
-    from offload_tool.formats.cuda.fatbin import is_cuda_fatbin
+    from offload_tool.formats.magic import CUDA_FATBIN, begins
     from offload_tool.formats.objects.elf.reader import is_elf
 
     if is_elf(source.data):
         return ".cubin"
-    if is_cuda_fatbin(source.data):
+    if begins(source.data, CUDA_FATBIN):
         return ".fatbin"
     raise CodeObjectError(
         f"'{label}': expected a relocatable cubin or a CUDA fat binary, "
         f"found {bytes(source.data[:4])!r}"
     )
-
-
-def _name(linker: Sequence[str]) -> str:
-    return "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
 
 
 def _candidates(toolkit: str, ptxas: str) -> list[str]:
@@ -173,8 +170,8 @@ def _candidates(toolkit: str, ptxas: str) -> list[str]:
     usual = os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"
     named = [_installation(ptxas), toolkit, _installation("nvlink"), *usual]
     folders = [Path(name) for name in named if name]
-    for place in nvidia_packages():
-        folders += [*sorted(place.glob("cu[0-9]*")), place / "nvjitlink"]
+    for package in nvidia_packages():
+        folders += [*sorted(package.glob("cu[0-9]*")), package / "nvjitlink"]
     return list(dict.fromkeys(name for folder in folders for name in _linkers_in(folder)))
 
 

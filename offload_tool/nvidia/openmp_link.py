@@ -70,11 +70,11 @@ def link_bitcode(
         args += [arg for path in own for arg in ("-mlink-builtin-bitcode", path)]
         response = folder / "arguments"
         response.write_bytes(response_text(flag for arg in args for flag in ("-Xclang", arg)))
-        made = ["-o", f"{folder}/linked.ptx"]
-        result = query([*command, f"@{response}", *made, "-x", "ir", modules[0]], environment)
+        last = ["-o", f"{folder}/linked.ptx", "-x", "ir", modules[0]]
+        result = query([*command, f"@{response}", *last], environment)
         if result.status:
-            said = result.errors.strip().replace(f"{folder}/", "")
-            raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{said}")
+            errors = result.errors.strip().replace(f"{folder}/", "")
+            raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{errors}")
 
 
 def _suffix(source: InputFile, label: str) -> str:

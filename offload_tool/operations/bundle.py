@@ -197,9 +197,9 @@ def repack_bundle(
                 "says what is in the file",
                 path=source.path,
             )
-        if len(opened.containers) > 1:
+        if len(opened.reports) > 1:
             raise UsageError(
-                f"'{source.path}': {len(opened.containers)} bundles, of which each would need a "
+                f"'{source.path}': {len(opened.reports)} bundles, of which each would need a "
                 "file of its own; 'offload-tool extract' takes them apart"
             )
         entries = opened.entries

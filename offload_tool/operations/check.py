@@ -16,7 +16,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
@@ -76,7 +76,7 @@ class _Container:
     """See `candidates_of`."""
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; images that list no kernels are absent."""
-    is_apart: bool = False
+    is_single_target: bool = False
     """Whether it is a single-target file; missing targets are then faults of its host programs."""
     is_code: bool = False
     """Whether it is a code object without a container."""
@@ -105,10 +105,10 @@ class _Library:
         is_part = found.container is FileFormat.OFFLOAD_BINARY
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
-        container = self.containers.setdefault(("part", key) if is_part else key, _Container(name))
+        container = self.containers.setdefault(key, _Container(name))
         container.is_code = found.container is FileFormat.CODE_OBJECT
         is_archive = found.container is FileFormat.KPACK
-        container.is_apart = (container.is_code or is_archive) and not self.is_given
+        container.is_single_target = (container.is_code or is_archive) and not self.is_given
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
@@ -128,17 +128,17 @@ class _Library:
         """Yield the faults under all rules that apply to the library."""
         yield from self.faulty
         for container in self.containers.values():
-            yield from _hidden(container)
+            yield from _hidden_kernels(container)
         for rule in self.rules:
             for device in rule.targets:
-                yield from self._without(device)
+                yield from self._lacking_image(device)
             for container in self.containers.values():
-                yield from _different(container, rule) if rule.same_kernels else ()
-                yield from _spilling(container, rule) if rule.no_spills else ()
+                yield from _different_kernels(container, rule) if rule.same_kernels else ()
+                yield from _spilling_kernels(container, rule) if rule.no_spills else ()
             if rule.max_size is not None and self.size > rule.max_size:
                 yield f"device images take {self.size:,} bytes, more than {rule.max_size:,}"
 
-    def tell(self, note: _Note) -> None:
+    def note_unchecked(self, note: _Note) -> None:
         """Report what was not checked."""
         if not self.rules:
             note(f"'{self.label}': no rule is about it")
@@ -152,20 +152,24 @@ class _Library:
     @property
     def is_code(self) -> bool:
         """Whether it is a code object of a folder, zip file or archive."""
-        return self.is_apart and any(container.is_code for container in self.containers.values())
+        return self.is_single_target and any(
+            container.is_code for container in self.containers.values()
+        )
 
     @property
-    def is_apart(self) -> bool:
+    def is_single_target(self) -> bool:
         """Whether it is an archive whose missing targets are faults of its host programs."""
-        return all(container.is_apart for container in self.containers.values())
+        return all(container.is_single_target for container in self.containers.values())
 
-    def _without(self, device: Device) -> Iterator[str]:
-        apart = any(found.is_apart for found in self.containers.values())
+    def _lacking_image(self, device: Device) -> Iterator[str]:
+        has_single_target = any(found.is_single_target for found in self.containers.values())
         every = [
-            found for found in self.containers.values() if found.targets and not found.is_apart
+            found
+            for found in self.containers.values()
+            if found.targets and not found.is_single_target
         ]
         lacking = [found for found in every if not loaded(tuple(found.entries), device)]
-        if (every or apart) and not lacking:
+        if (every or has_single_target) and not lacking:
             return
         text = f"no image for {device.text}"
         if 0 < len(lacking) < len(every):
@@ -199,6 +203,7 @@ def check_libraries(
     alone: list[_Library] | None = []  # kpack archives, while nothing else was found
     codes: list[_Library] = []
     given = [str(path) for path in paths]
+    label = ", ".join(given)
     files = [path for path in given if not os.path.isdir(path)]
     for path in given:
         empty = True
@@ -208,22 +213,22 @@ def check_libraries(
             if library.is_code:
                 codes.append(library)
             elif alone is not None:
-                alone = [*alone, library] if library.is_apart else None
-            library.tell(note)
+                alone = [*alone, library] if library.is_single_target else None
+            library.note_unchecked(note)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
             yield Fault(path, "there are no device images")
-    yield from _together(", ".join(given), codes, "code objects")
+    yield from _check_together(label, codes, "code objects")
     if alone:
         if any(rule.targets for library in alone for rule in library.rules):
             note(
-                f"'{', '.join(given)}': {len(alone):,} kpack archives and no program that looks "
-                "for them; whether each program gets its code was not judged"
+                f"'{label}': {len(alone):,} kpack archives and no program that looks for them; "
+                "whether each program gets its code was not judged"
             )
-        yield from _together(", ".join(given), alone, "kpack archives")
+        yield from _check_together(label, alone, "kpack archives")
     for at, rule in enumerate(rules):
         if at not in used:
-            yield Fault(", ".join(given), f"there is no library {' or '.join(rule.paths)}")
+            yield Fault(label, f"there is no library {' or '.join(rule.paths)}")
 
 
 def _libraries(
@@ -238,29 +243,24 @@ def _libraries(
 
     Add the numbers of its rules to `used`.
     """
-    library: _Library | None = None
-    for found in find_containers(path, skipped=skipped, markers=True, overlay=others):
-        label = _label_of(found)
-        if library is None or library.label != label:
-            if library is not None:
-                yield library
-            # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
-            is_folder = found.path != path
-            file = os.path.relpath(found.path, path) if is_folder else os.path.basename(path)
-            name = file + label.removeprefix(found.path)
-            numbers = [
-                at
-                for at, rule in enumerate(rules)
-                if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.paths)
-            ]
-            used.update(numbers)
-            library = _Library(label, label == path, [rules[at] for at in numbers])
-        library.add(found, skipped, note)
-    if library is not None:
+    containers = find_containers(path, skipped=skipped, markers=True, overlay=others)
+    for (file, label), group in groupby(containers, lambda found: (found.path, _label_of(found))):
+        # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
+        inner = os.path.basename(path) if file == path else os.path.relpath(file, path)
+        name = inner + label.removeprefix(file)
+        numbers = [
+            at
+            for at, rule in enumerate(rules)
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.paths)
+        ]
+        used.update(numbers)
+        library = _Library(label, label == path, [rules[at] for at in numbers])
+        for found in group:
+            library.add(found, skipped, note)
         yield library
 
 
-def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
+def _check_together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:
     """Check single-target files: one of them must have code for each device."""
     devices = {rule.paths: rule.targets for library in files for rule in library.rules}
     for paths, targets in devices.items():
@@ -275,7 +275,7 @@ def _together(label: str, files: Sequence[_Library], what: str) -> Iterator[Faul
 
 def _label_of(found: FoundContainer) -> str:
     """Return the label of a library; a kpack archive is one library, whatever keys it has."""
-    names = found.place.names[: -1 if found.container is FileFormat.KPACK else None]
+    names = found.location.names[: -1 if found.container is FileFormat.KPACK else None]
     return f"{found.path}({member_path(names)})" if names else found.path
 
 
@@ -294,7 +294,7 @@ def _loaded_as(entry: BundleEntryID) -> tuple[str, str]:
     return kind, entry.target_id
 
 
-def _hidden(container: _Container) -> Iterator[str]:
+def _hidden_kernels(container: _Container) -> Iterator[str]:
     seen: dict[tuple[str, str], set[str]] = defaultdict(set)
     for at, kernels in container.kernels.items():
         entry, _ = container.entries[at]
@@ -308,9 +308,9 @@ def _hidden(container: _Container) -> Iterator[str]:
             )
 
 
-def _different(container: _Container, rule: Rule) -> Iterator[str]:
+def _different_kernels(container: _Container, rule: Rule) -> Iterator[str]:
     compared: dict[str, set[str]] = defaultdict(set)
-    for target, kernels in _judged(container, rule):
+    for target, kernels in _ruled_images(container, rule):
         compared[target] |= {kernel.name for kernel in kernels}
     every = set().union(*compared.values())
     for target, names in compared.items():
@@ -318,15 +318,15 @@ def _different(container: _Container, rule: Rule) -> Iterator[str]:
             yield f"{container.name}: {target} has no {_listed(lacking)}, which another target has"
 
 
-def _spilling(container: _Container, rule: Rule) -> Iterator[str]:
-    for target, kernels in _judged(container, rule):
+def _spilling_kernels(container: _Container, rule: Rule) -> Iterator[str]:
+    for target, kernels in _ruled_images(container, rule):
         for kernel in kernels:
             counts = {"VGPRs": kernel.vgpr_spills or 0, "SGPRs": kernel.sgpr_spills or 0}
             if spilled := " and ".join(f"{n:,} {what}" for what, n in counts.items() if n):
                 yield f"{container.name}: {target} spills {spilled} in kernel '{kernel.name}'"
 
 
-def _judged(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
+def _ruled_images(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
     """Yield the target and the kernels of each image that a rule applies to."""
     served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
     for at, kernels in container.kernels.items():

@@ -103,7 +103,7 @@ class Comparison(NamedTuple):
         return not self.targets and not self.kernels
 
 
-class _Measured(NamedTuple):
+class _MeasuredKernel(NamedTuple):
     kernel: Kernel
     code: bytes
     """A digest of the instructions; empty if they are unknown."""
@@ -122,7 +122,7 @@ class _TargetContent:
     loaded: int = 0
     contents: Counter[bytes] = field(default_factory=Counter)
     """Digests of the code and data that a device loads, one for each image."""
-    kernels: dict[str, list[_Measured]] = field(default_factory=lambda: defaultdict(list))
+    kernels: dict[str, list[_MeasuredKernel]] = field(default_factory=lambda: defaultdict(list))
     """By their stable names; a file may have several static kernels of one name."""
 
     @property
@@ -130,7 +130,7 @@ class _TargetContent:
         """The sums over all images."""
         return TargetSums(self.images, self.loaded, sum(map(len, self.kernels.values())))
 
-    def take_in(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
+    def add(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
         """Add an image and its kernels; `path` names it in messages.
 
         :raises FormatError: its tables are broken.
@@ -147,9 +147,9 @@ class _TargetContent:
         self.contents[_digest(parts)] += 1
         for kernel in kernels:
             digest = _digest([code[kernel.name]]) if kernel.name in code else b""
-            self.kernels[stable_name(kernel.name)].append(_Measured(kernel, digest))
+            self.kernels[stable_name(kernel.name)].append(_MeasuredKernel(kernel, digest))
 
-    def take_in_unread(self, size: int) -> None:
+    def add_unread(self, size: int) -> None:
         """Add an image of `size` bytes whose kernels are not known."""
         self.images += 1
         self.loaded += size
@@ -183,9 +183,9 @@ def compare_builds(
     for before, after in pairs:
         are_files = os.path.isfile(before) and os.path.isfile(after)
         if are_files and have_same_content(before, os.path.realpath(after)):
-            _look_for_images(before, skipped, notes)
+            _check_images(before, skipped, notes)
             continue
-        old, new = (_measured(path, skipped, notes) for path in (before, after))
+        old, new = (_read_build(path, skipped, notes) for path in (before, after))
         for library, target in sorted(old.keys() | new.keys()):
             was, now = old.get((library, target)), new.get((library, target))
             if len(pairs) > 1:
@@ -204,19 +204,19 @@ def compare_builds(
     return Comparison(tuple(targets), tuple(kernels))
 
 
-def _look_for_images(
+def _check_images(
     path: StrPath,
     skipped: Callable[[OffloadError], None] | None,
     notes: Callable[[str], None] | None,
 ) -> None:
-    """Report unreadable files and the lack of images, as `_measured` does."""
+    """Report unreadable files and the lack of images, as `_read_build` does."""
     found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
     count = sum(image.kind != OffloadKind.HOST for image in found)
     if not count and notes is not None:
         notes(_NO_IMAGES.format(path))
 
 
-def _measured(
+def _read_build(
     path: StrPath,
     skipped: Callable[[OffloadError], None] | None,
     notes: Callable[[str], None] | None,
@@ -228,9 +228,9 @@ def _measured(
                 content = build[_library(path, found), image.target_id or image.triple]
                 kernels = kernels_of(image, found, skipped=skipped, silent=notes)
                 if kernels is None:
-                    content.take_in_unread(image.size)
+                    content.add_unread(image.size)
                 else:
-                    content.take_in(image.content.view(), kernels, path=found.label)
+                    content.add(image.content.view(), kernels, path=found.label)
     if not build and notes is not None:
         notes(_NO_IMAGES.format(path))
     return build
@@ -281,8 +281,8 @@ def _changed_kernels(
 
 
 def _without_equal(
-    before: Sequence[_Measured], after: Sequence[_Measured]
-) -> tuple[list[_Measured], list[_Measured]]:
+    before: Sequence[_MeasuredKernel], after: Sequence[_MeasuredKernel]
+) -> tuple[list[_MeasuredKernel], list[_MeasuredKernel]]:
     """Return kernels of one name without those that are equal to one in the other build."""
     common = Counter(one.needs for one in before) & Counter(one.needs for one in after)
     rest = []
@@ -298,7 +298,7 @@ def _without_equal(
     return rest[0], rest[1]
 
 
-def _is_same(one: _Measured, other: _Measured, tolerance: float) -> bool:
+def _is_same(one: _MeasuredKernel, other: _MeasuredKernel, tolerance: float) -> bool:
     if not tolerance:
         return one.needs == other.needs
     pairs = zip(one.kernel[1:], other.kernel[1:], strict=True)

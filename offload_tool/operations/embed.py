@@ -19,11 +19,11 @@ from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.formats.hip.fatbin_section import (
-    BUNDLE_PLACE,
+    EMBEDDED_BUNDLE,
+    EMBEDDED_MARKER,
     FATBIN,
-    MARKER_PLACE,
-    NO_PLACE,
-    TOOLS_PLACE,
+    NOTHING_EMBEDDED,
+    TOOLS_MARKER,
     cuid_hash,
     plan_embedding,
     symbol_names,
@@ -85,16 +85,16 @@ def embed_bundle(
                 "the host objects have entries of the new offload driver, which no symbol "
                 "registers; link an object that does, or compile with --no-offload-new-driver"
             )
-        for_all = registers_entries or code.asks_without_cuid
+        for_all = registers_entries or code.needs_program_bundle
         hashes = sorted(code.hashes)
         # Registration of entries follows a marker wherever it is linked.
-        is_wanted = code.asks or is_marker or code.has_entries
+        is_wanted = code.needs_bundle or is_marker or code.has_entries
     with InputFile(bundle) as source:
         if is_wanted:
-            place = MARKER_PLACE if is_marker else BUNDLE_PLACE
-            plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, place=place)
+            target = EMBEDDED_MARKER if is_marker else EMBEDDED_BUNDLE
+            plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, into=target)
         else:
-            plan = plan_embedding([], 0, host_triple, place=NO_PLACE)
+            plan = plan_embedding([], 0, host_triple, into=NOTHING_EMBEDDED)
         if as_archive:
             names = "\0".join([*symbol_names(hashes, for_all=for_all), ""]).encode()
             plan = plan_archive([NewMember(_MEMBER, plan.size, names)]).plan([plan])
@@ -109,7 +109,7 @@ def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) ->
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(marker) as source:
-        plan = plan_embedding([], len(source), host_triple, place=TOOLS_PLACE)
+        plan = plan_embedding([], len(source), host_triple, into=TOOLS_MARKER)
         with replace_file(output) as out:
             plan.bound(b"", [source]).write_to(out)
 
@@ -128,9 +128,9 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
     for path in paths:
         for name, code in _host_code_in(path):
             has_objects = True
-            if code.lost_kernels:
+            if code.unregistered:
                 raise CodeObjectError(
-                    f"'{name}': no code registers the kernel {min(code.lost_kernels)}: expected an "
+                    f"'{name}': no code registers the kernel {min(code.unregistered)}: expected an "
                     f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTION} with an "
                     "entry for it, found neither; was it compiled as HIP, by clang alone?"
                 )
@@ -202,9 +202,9 @@ def embed_cuda_fatbin(
     :raises FileError: a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
-        has_place = object_section.find_placeholder(host.data, path=host_object) is not None
+        has_placeholder = object_section.find_placeholder(host.data, path=host_object) is not None
         tables = read_elf_tables(host.data, path=host_object)
-        if not has_place and not hip_host_code(tables).lost_kernels:
+        if not has_placeholder and not hip_host_code(tables).unregistered:
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import OffloadError, UnsupportedError
-from offload_tool.formats.magic import BITCODES, SPIRVS
+from offload_tool.formats.magic import BITCODES, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -30,12 +30,10 @@ from offload_tool.formats.objects.elf.reader import (
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import new_folder
-from offload_tool.operations.match import Asked, Device, Load
+from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices
 from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
-_BEGIN = 64
-"""Bytes; enough for an ELF header."""
 _MAX_NAME = 180
 """Characters; file systems allow 255 bytes, and a number or an extension may follow."""
 _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
@@ -84,13 +82,13 @@ def extract_device_images(
     :raises UnsupportedError: the format is not supported, or an image cannot be unpacked.
     :raises FileError: a file cannot be read or written.
     """
-    asked = Asked(devices)
+    requested = RequestedDevices(devices)
     names: set[str] = set()
     written: list[ExtractedImage] = []
     unreadable: Counter[tuple[str, str]] = Counter()  # by file and ID
     with new_folder(directory, keep_equal=keep_equal) as folder:
         for found in find_containers(path, skipped=skipped):
-            loads = _loads(found, asked)
+            loads = _loads(found, requested)
             for image in found.images:
                 if image.id not in loads:
                     continue
@@ -101,11 +99,11 @@ def extract_device_images(
                 with folder.file(name) as out:
                     image.content.write_to(out)
                     size = out.position
-                place = (found.path, found.member, found.index, image.id)
+                location = (found.path, found.member, found.index, image.id)
                 written.append(
-                    ExtractedImage(folder.path / name, *place, size, tuple(loads[image.id]))
+                    ExtractedImage(folder.path / name, *location, size, tuple(loads[image.id]))
                 )
-        asked.check(path)
+        requested.check(path)
         for (label, image_id), count in unreadable.items():
             message = f"{count} of the images {image_id} cannot be unpacked: how is not publicly "
             error = UnsupportedError(message + "known; 'list' names their places", path=label)
@@ -115,12 +113,12 @@ def extract_device_images(
         return written
 
 
-def _loads(found: FoundContainer, asked: Asked) -> dict[str, list[tuple[str, Load]]]:
+def _loads(found: FoundContainer, requested: RequestedDevices) -> dict[str, list[tuple[str, Load]]]:
     """Return the wanted images by their IDs, each with the devices that load it."""
-    if not asked.devices:
+    if not requested.devices:
         return {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
     loads: dict[str, list[tuple[str, Load]]] = {}
-    for _, (device, load) in asked.loads(found.images):
+    for _, (device, load) in requested.loads(found.images):
         loads.setdefault(load.id, []).append((device, load))
     return loads
 
@@ -145,12 +143,12 @@ def _extension(image: FoundImage) -> str:
     content = image.content
     if content.cuda is not None:
         return _CUDA_EXTENSIONS.get(image.image_kind or "", "")
-    begin = content.begin(_BEGIN)
+    begin = content.begin(BEGIN_SIZE)
     if content.is_host_object:
         return ".o"
     if is_elf_header(begin):
         return _MACHINE_EXTENSIONS.get(read_elf_header(begin).e_machine, ".o")
     for magic, extension in _MAGIC_EXTENSIONS:
-        if begin[: len(magic)] == magic:
+        if begins(begin, magic):
             return extension
     return ""

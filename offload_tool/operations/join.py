@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.kpack import archives_beside, entry_id_of
-from offload_tool.containers.walk import Place
+from offload_tool.containers.kpack import entry_id_of, neighbouring_archives
+from offload_tool.containers.walk import Location
 from offload_tool.errors import (
     FileError,
     FormatError,
@@ -123,7 +123,7 @@ def join_file(
 class _Archive:
     """An archive that markers may refer to."""
 
-    def __init__(self, name: str, place: Place, *, anywhere: bool) -> None:
+    def __init__(self, name: str, place: Location, *, anywhere: bool) -> None:
         self.name = name
         """The name that markers' paths are compared with."""
         self.anywhere = anywhere
@@ -131,17 +131,17 @@ class _Archive:
         self.place = place
         self.archive: KpackArchive = read_kpack(place.source.data, path=place.label)
         self.images = images_by_key(self.archive)
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
 
     def target_ids(self, pattern: str) -> tuple[str, ...]:
         """Return the target IDs for which a marker's path names this archive."""
         name = self.name
         if self.anywhere:
             pattern, name = posixpath.basename(pattern), posixpath.basename(name)
-        before, found, behind = pattern.partition(PLACEHOLDER)
+        before, found, after = pattern.partition(PLACEHOLDER)
         if not found:
             return self.archive.target_ids if name == pattern else ()
-        whole = re.fullmatch(f"{re.escape(before)}(.+){re.escape(behind)}", name)
+        whole = re.fullmatch(f"{re.escape(before)}(.+){re.escape(after)}", name)
         return (whole[1],) if whole and whole[1] in self.archive.target_ids else ()
 
 
@@ -155,21 +155,21 @@ class _Joining:
         self.archives: dict[str, _Archive] = {}
         self.files = self.images = 0
 
-    def add(self, name: str, place: Place, *, anywhere: bool = False) -> None:
+    def add(self, name: str, place: Location, *, anywhere: bool = False) -> None:
         """Add an archive."""
         if name in self.archives:
             raise UsageError(f"'{name}' is there twice; give each file once")
         self.archives[name] = _Archive(name, place, anywhere=anywhere)
 
-    def _check_asked(self) -> None:
+    def _check_requested(self) -> None:
         """Reject archives with code that no host refers to."""
         for found in self.archives.values():
             for image in found.archive.images:
-                if image.key not in found.asked:
+                if image.key not in found.requested:
                     message = f"has code for {image.key!r}, which no library asks for"
                     raise UsageError(f"'{found.place.label}' {message}")
 
-    def plan(self, place: Place, name: str) -> FilePlan | None:
+    def plan(self, place: Location, name: str) -> FilePlan | None:
         """Plan the file called `name` with its code; None if it refers to none."""
         if (tables := _tables_of(place)) is None:
             return None
@@ -201,7 +201,7 @@ class _Joining:
         )
 
     def _bundle(
-        self, place: Place, name: str, marker: KpackMarker, key: str, machine: int
+        self, place: Location, name: str, marker: KpackMarker, key: str, machine: int
     ) -> FilePlan:
         found: dict[str, tuple[_Archive, KpackImage]] = {}
         for path in marker.search_paths:
@@ -210,7 +210,7 @@ class _Joining:
                 wanted = archive.target_ids(pattern)
                 for image in archive.images.get(key, ()):
                     if image.target_id in wanted:
-                        archive.asked.add(key)
+                        archive.requested.add(key)
                         found.setdefault(image.target_id, (archive, image))
         if not found:
             paths = ", ".join(marker.search_paths)
@@ -228,14 +228,14 @@ class _Joining:
 
     def _content(self, archive: _Archive, image: KpackImage) -> FileRange:
         source = archive.place.source
-        if not archive.archive.is_compressed:
+        if not image.is_compressed:
             return source.range(image.offset, image.size)
-        data = unpacked_kpack_image(source.data, archive.archive, image, path=archive.place.label)
+        data = unpacked_kpack_image(source.data, image, path=archive.place.label)
         content = self.spool.added(lambda out: out.write(data))
         source.forget()
         return content
 
-    def _take_archives(self, tree: Tree) -> set[str]:
+    def _open_archives(self, tree: Tree) -> set[str]:
         """Open the archives of a tree; return their names."""
         names = set()
         for file in tree.files:
@@ -252,7 +252,7 @@ class _Joining:
         :raises NoContainerError: no file refers to device code.
         """
 
-        def plan(place: Place, file: TreeFile) -> FilePlan | None:
+        def plan(place: Location, file: TreeFile) -> FilePlan | None:
             if file.name in left_out:
                 return NOTHING
             return self.plan(place, writer.tree.installed(file))
@@ -270,20 +270,20 @@ class _Joining:
         name = os.path.realpath(self.host)
         for part in parts:
             archive = self.stack.enter_context(InputFile(part))
-            self.add(os.path.realpath(part), Place.of(archive, str(part)), anywhere=True)
+            self.add(os.path.realpath(part), Location.of(archive, str(part)), anywhere=True)
 
-        def plan(place: Place, _: TreeFile) -> FilePlan | None:
+        def plan(place: Location, _: TreeFile) -> FilePlan | None:
             tables = _tables_of(place)
-            for path in () if tables is None else archives_beside(tables, name):
+            for path in () if tables is None else neighbouring_archives(tables, name):
                 if path not in self.archives:
                     source = self.stack.enter_context(InputFile(path))
-                    self.add(path, Place.of(source, path))
+                    self.add(path, Location.of(source, path))
             return self.plan(place, name)
 
         writer.rewrite(plan)
         self._check_files()
         for found in self.archives.values():
-            if found.anywhere and not found.asked:
+            if found.anywhere and not found.requested:
                 raise UsageError(
                     f"'{found.place.label}' has no code that '{self.host}' asks for; "
                     "give the parts that one run of 'split' wrote"
@@ -295,7 +295,7 @@ class _Joining:
         :raises FileError: two of them contain the same file.
         """
         trees = [writer.tree, *map(FolderTree, parts)]
-        archives = [self._take_archives(tree) for tree in trees]
+        archives = [self._open_archives(tree) for tree in trees]
         rest = [
             [file for file in tree.files if file.name not in names]
             for tree, names in zip(trees, archives, strict=True)
@@ -303,7 +303,7 @@ class _Joining:
         emptied = {posixpath.dirname(name) for names in archives for name in names}
         emptied -= {posixpath.dirname(file.name) for files in rest for file in files}
         self._rewrite(writer, archives[0])
-        self._check_asked()
+        self._check_requested()
         writer.kept = [f for f in writer.kept if f.kind != "folder" or f.name not in emptied]
         there = {file.name: file.kind for file in rest[0]}
         for tree, files in zip(trees[1:], rest[1:], strict=True):
@@ -322,29 +322,29 @@ class _Joining:
 
     def wheels(self, writer: WheelWriter, parts: Sequence[StrPath]) -> None:
         """Write the wheel of a host, merged with the wheels of its code."""
-        host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name), None, ())
-        names = self._take_archives(writer.tree)
+        host = DeviceWheels(writer.tree, WheelName.parse(Path(self.host).name))
+        names = self._open_archives(writer.tree)
         bundles = _EXTRA.findall(host.metadata.decode("utf-8", "replace").replace("\r\n", "\n"))
         prefixes = {}
         others: list[tuple[WheelTree, TreeFile]] = []
         for part in parts:
             tree = self.stack.enter_context(WheelTree(part))
             name = WheelName.parse(Path(part).name)
-            device = DeviceWheels(tree, name, None, ())
+            device = DeviceWheels(tree, name)
             wanted = header(device.metadata, "Requires-Dist", path=device.label)
             bundle = next((b for b in bundles if device.name.endswith(f"-{b}")), None)
             if bundle is None or wanted != f"{host.name} == {host.version}":
                 message = f"is no wheel of device code of {host.name} {host.version}"
                 raise UsageError(f"'{part}' {message}")
             prefixes[bundle] = device.name.removesuffix(f"-{bundle}")
-            taken = self._take_archives(tree)
-            inside = (f for f in tree.files if f.name not in taken and f.kind == "file")
+            archives = self._open_archives(tree)
+            inside = (f for f in tree.files if f.name not in archives and f.kind == "file")
             others += [(tree, f) for f in inside if not f.name.startswith(f"{name.dist_info}/")]
         if missing := [bundle for bundle in bundles if bundle not in prefixes]:
             message = f"asks for device code of {', '.join(missing)}, too; give these wheels"
             raise UsageError(f"'{self.host}' {message}")
         self._rewrite(writer, names)
-        self._check_asked()
+        self._check_requested()
         for tree, file in others:
             with tree.open(file, always=True) as place:
                 if place is not None:
@@ -356,7 +356,7 @@ class _Joining:
             writer.put(host.file, FilePlan.of([data]))
 
 
-def _tables_of(place: Place) -> ElfTables | None:
+def _tables_of(place: Location) -> ElfTables | None:
     """Return the tables of a linked ELF file with wrappers; None for other files."""
     if recognise(place.source.data) is not FileFormat.ELF:
         return None

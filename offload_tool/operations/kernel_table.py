@@ -19,7 +19,7 @@ from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 if TYPE_CHECKING:
     from offload_tool.operations.list_images import DeviceImage
 
-KEYS_OF_PLACE = (
+LOCATION_KEYS = (
     *("file", "member", "container", "index", "id", "kind", "triple", "target_id", "offset"),
     *("container_offset", "section", "image_kind", "image_index"),
 )
@@ -94,22 +94,22 @@ class KernelColumns:
 _PROGRAMS = ("llvm-cxxfilt", "c++filt")
 """The compiler's own first: it knows the newest manglings. ``c++filt`` is in GNU's binutils."""
 _MANGLED = re.compile(r"_{1,4}Z[\w$.]+", re.ASCII)
-_LONGEST = 60
+_TIMEOUT = 60
 """Seconds; a million names take two."""
 
 
 def demangled_names(names: Iterable[str]) -> dict[str, str]:
     """Return the demangled form of each name; unmangled or unknown names stay as they are.
 
-    :raises UsageError: there is no demangler, or it does not answer.
+    :raises UsageError: there is no demangler, or it fails.
     """
     known = dict.fromkeys(names)
     mangled = [name for name in known if _MANGLED.fullmatch(name)]
-    answers = _asked(mangled) if mangled else []
-    return {**{name: name for name in known}, **dict(zip(mangled, answers, strict=True))}
+    demangled = _run_demangler(mangled) if mangled else []
+    return {**{name: name for name in known}, **dict(zip(mangled, demangled, strict=True))}
 
 
-def _asked(mangled: list[str]) -> list[str]:
+def _run_demangler(mangled: list[str]) -> list[str]:
     import subprocess  # slow to load, and needed only here
 
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
@@ -121,16 +121,16 @@ def _asked(mangled: list[str]) -> list[str]:
     lines = "".join(f"{name}\n" for name in mangled)
     try:
         done = subprocess.run(
-            [program], input=lines, capture_output=True, text=True, check=False, timeout=_LONGEST
+            [program], input=lines, capture_output=True, text=True, check=False, timeout=_TIMEOUT
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(
             f"'{program}' did not demangle {len(mangled)} names: {error}; leave --demangle out"
         ) from error
-    answers = done.stdout.splitlines()
-    if done.returncode or len(answers) != len(mangled):
+    demangled = done.stdout.splitlines()
+    if done.returncode or len(demangled) != len(mangled):
         raise UsageError(
-            f"'{program}' ended with status {done.returncode} after {len(answers)} of "
+            f"'{program}' ended with status {done.returncode} after {len(demangled)} of "
             f"{len(mangled)} names; leave --demangle out"
         )
-    return answers
+    return demangled

@@ -7,7 +7,7 @@ stays valid while it is referenced, so a program that keeps many views also keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from offload_tool.containers.file_format import FileFormat
@@ -19,8 +19,8 @@ from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import running
-from offload_tool.operations.match import Asked, Device, Load
-from offload_tool.util.frozen import frozen, replaced
+from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices
+from offload_tool.util.frozen import frozen
 
 
 @frozen
@@ -128,23 +128,24 @@ def listed_images(
 
     An image's source can be read until the next image is requested.
     """
-    asked = Asked(devices)
+    requested = RequestedDevices(devices)
     for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
         loads: dict[int, list[tuple[str, Load]]] = {}
-        for index, load in asked.loads(found.images):
+        for index, load in requested.loads(found.images):
             loads.setdefault(index, []).append(load)
         if strays is not None:
             for fault in found.faults:
                 strays(f"'{found.label}': {fault}")
-        for index, (image, source) in enumerate(zip(_listed(found), found.images, strict=True)):
-            if not devices:
+        for image, source in zip(_listed(found, loads), found.images, strict=True):
+            if not devices or image.loads:
                 yield image, source, found
-            elif index in loads:
-                yield replaced(image, loads=tuple(loads[index])), source, found
-    asked.check(path)
+    requested.check(path)
 
 
-def _listed(found: FoundContainer) -> Iterator[DeviceImage]:
+def _listed(
+    found: FoundContainer, loads: Mapping[int, Sequence[tuple[str, Load]]]
+) -> Iterator[DeviceImage]:
+    """Yield the images of a container; `loads` has the devices of each, by its index."""
     stored = _stored_sizes(found)
     for index, (image, stored_size) in enumerate(zip(found.images, stored, strict=True)):
         processor = find_processor(image.target_id.partition(":")[0])
@@ -166,6 +167,7 @@ def _listed(found: FoundContainer) -> Iterator[DeviceImage]:
             section=found.section,
             image_kind=image.image_kind,
             covers=processor.covers if processor else (),
+            loads=tuple(loads.get(index, ())),
         )
 
 
@@ -193,10 +195,6 @@ def _stored_sizes(found: FoundContainer) -> Sequence[int]:
         parts.append(found.size * after // total - found.size * before // total if total else 0)
         before = after
     return parts
-
-
-_BEGIN = 64
-"""Bytes; enough for an ELF header."""
 
 
 @frozen
@@ -252,7 +250,7 @@ def kernels_of(
         return None
     label = f"{found.label}, {image.id}"
     try:
-        if why := silent_code(image.content.begin(_BEGIN), image.image_kind):
+        if why := silent_code(image.content.begin(BEGIN_SIZE), image.image_kind):
             if silent is not None:
                 silent(f"'{label}': {why}")
             return None

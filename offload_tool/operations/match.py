@@ -37,8 +37,8 @@ from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
 
-_ELF_HEADER = 64
-"""Bytes."""
+BEGIN_SIZE = 64
+"""Bytes of an image that show its format; enough for an ELF header."""
 _EMPTY = "is empty, which HIP's runtime takes for missing"
 
 
@@ -57,7 +57,7 @@ class Device:
         """
         kind, dash, _ = text.partition("-")
         if (kind in OffloadKind.ALL and dash) or has_all_fields(text):
-            return cls(text, BundleEntryID.asked(text))
+            return cls(text, BundleEntryID.parse_any_kind(text))
         return cls(text, TargetID.parse(text, allow_unknown=True))
 
     @property
@@ -65,7 +65,7 @@ class Device:
         """Whether the name is a host entry's ID."""
         return isinstance(self.target, BundleEntryID) and self.target.kind == OffloadKind.HOST
 
-    def asks(self, image: BundleEntryID) -> BundleEntryID:
+    def entry_id_for(self, image: BundleEntryID) -> BundleEntryID:
         """Return the entry ID of this device that is to be compared with `image`."""
         if isinstance(self.target, BundleEntryID):
             return self.target
@@ -144,7 +144,7 @@ def candidates_of(images: Sequence[FoundImage]) -> Candidates:
 
 
 @functools.lru_cache(maxsize=256)
-def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int, Fit]:
+def _best_fits(candidates: Candidates, device: Device, only_sure: bool) -> dict[int, Fit]:
     """Return the images that `device` would load, by their indexes, in their order.
 
     A host entry fits only a device named by its entry ID. An empty HIP image is the last choice.
@@ -153,31 +153,31 @@ def _served_by(candidates: Candidates, device: Device, surely: bool) -> dict[int
     for index, (entry, is_missing) in enumerate(candidates):
         if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
             continue
-        asked = device.asks(entry)
-        fit = find_fit(entry, asked)
-        if fit is None or (surely and not fit.is_sure):
+        wanted = device.entry_id_for(entry)
+        fit = find_fit(entry, wanted)
+        if fit is None or (only_sure and not fit.is_sure):
             continue
-        rank = (is_missing, *_rank(entry, asked, fit), index)
-        runtime = _runtime(entry, asked)
+        rank = (is_missing, *_rank(entry, wanted, fit), index)
+        runtime = _runtime_key(entry, wanted)
         if runtime not in best or rank < best[runtime][0]:
             best[runtime] = (rank, index, fit)
     chosen = {index: fit for _, index, fit in best.values()}
     return {index: chosen[index] for index in sorted(chosen)}
 
 
-def _runtime(image: BundleEntryID, asked: BundleEntryID) -> object:
+def _runtime_key(image: BundleEntryID, wanted: BundleEntryID) -> object:
     """Return a key; a device loads only one of the images with equal keys."""
-    if asked.kind in OffloadKind.ANY_HIP and is_amd(image):
+    if wanted.kind in OffloadKind.ANY_HIP and is_amd(image):
         return OffloadKind.HIP  # ISA code and SPIR-V have different triples
-    return asked.kind, triples.meaning(asked.triple)
+    return wanted.kind, triples.meaning(wanted.triple)
 
 
-def _rank(entry: BundleEntryID, asked: BundleEntryID, fit: Fit) -> tuple[int, ...]:
+def _rank(entry: BundleEntryID, wanted: BundleEntryID, fit: Fit) -> tuple[int, ...]:
     return (
         RULES.index(fit.rule),
         fit.rank,
-        entry != asked,
-        (entry.kind, entry.target_id) != (asked.kind, asked.target_id),
+        entry != wanted,
+        (entry.kind, entry.target_id) != (wanted.kind, wanted.target_id),
         -entry.target_id.count(":"),
     )
 
@@ -189,7 +189,7 @@ def _is_missing(image: FoundImage) -> bool:
 
 def loaded(candidates: Candidates, device: Device) -> list[int]:
     """Return the indexes of the images that `device` would load, without missing (empty) ones."""
-    return [at for at in _served_by(candidates, device, surely=False) if not candidates[at][1]]
+    return [at for at in _best_fits(candidates, device, only_sure=False) if not candidates[at][1]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -201,10 +201,10 @@ def may_load(candidates: Candidates, device: Device) -> frozenset[int]:
     CUDA, they include all cubins for the device's number, and images of the same ID, which the
     runtime links at load time. The result is empty if the device would load none.
     """
-    found = set(_served_by(candidates, device, surely=False))
+    found = set(_best_fits(candidates, device, only_sure=False))
     for completed in device.completed() if found else ():
-        found.update(_served_by(candidates, completed, surely=False))
-        found.update(_served_by(candidates, completed, surely=True))
+        found.update(_best_fits(candidates, completed, only_sure=False))
+        found.update(_best_fits(candidates, completed, only_sure=True))
     return frozenset(found | _cuda_companions(candidates, device, found))
 
 
@@ -214,27 +214,27 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
     for index, (entry, _) in enumerate(candidates):
         if not is_cuda(entry):
             continue
-        fit = find_fit(entry, device.asks(entry))
+        fit = find_fit(entry, device.entry_id_for(entry))
         if entry in loaded or (fit is not None and fit.rule == EXACT):
             companions.add(index)
     return companions
 
 
-def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
+def explain_loads(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
     """Return the images that `device` would load, with readable reasons and warnings."""
     candidates = candidates_of(images)
-    served = _served_by(candidates, device, surely=False)
+    served = _best_fits(candidates, device, only_sure=False)
     is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
     others = set() if is_native else may_load(candidates, device) - set(served)
     loads = {}
     for index, fit in served.items():
         notes = [fit.reason]
         content = images[index].content
-        if fit.rule == GENERIC and generic_version(content.begin(_ELF_HEADER)) == 0:
+        if fit.rule == GENERIC and generic_version(content.begin(BEGIN_SIZE)) == 0:
             notes.append("its ELF header has no generic version, so that the loader refuses it")
         if fit.rule in (GENERIC, SPIRV):
             notes += (
-                f"{images[other].id} where {_settings(images[other], device)}"
+                f"{images[other].id} where {_open_features(images[other], device)}"
                 for other in sorted(others)
                 if _is_native(images[other], device)
             )
@@ -242,7 +242,7 @@ def explained(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
     return loads
 
 
-class Asked:
+class RequestedDevices:
     """The requested devices: selects their images, and checks that each device has one."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
@@ -255,7 +255,7 @@ class Asked:
         self._present.update((i.id, None) for i in images if i.kind != OffloadKind.HOST)
         found = []
         for device in self.devices:
-            for index, load in explained(images, device).items():
+            for index, load in explain_loads(images, device).items():
                 self._served.add(device)
                 found.append((index, (device.text, load)))
         return found
@@ -285,7 +285,7 @@ def match_images(
         images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
         if not images:
             continue
-        served = explained(images, device)
+        served = explain_loads(images, device)
         loads = tuple(load for at, load in served.items() if not _is_missing(images[at]))
         yield Match(
             file=found.path,
@@ -301,19 +301,19 @@ def match_images(
 
 def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str, str]]:
     for image in images:
-        asked = device.asks(image.entry_id)
-        fits = find_fit(image.entry_id, asked) is not None
-        yield image.id, _EMPTY if fits else why_not(image.entry_id, asked)
+        wanted = device.entry_id_for(image.entry_id)
+        fits = find_fit(image.entry_id, wanted) is not None
+        yield image.id, _EMPTY if fits else why_not(image.entry_id, wanted)
 
 
 def _is_native(image: FoundImage, device: Device) -> bool:
-    asked = device.asks(image.entry_id)
-    processors = {entry.target_id.partition(":")[0] for entry in (image.entry_id, asked)}
+    wanted = device.entry_id_for(image.entry_id)
+    processors = {entry.target_id.partition(":")[0] for entry in (image.entry_id, wanted)}
     return len(processors) == 1
 
 
-def _settings(image: FoundImage, device: Device) -> str:
+def _open_features(image: FoundImage, device: Device) -> str:
     """Return the features that an image sets and the device leaves open."""
-    known = set(device.asks(image.entry_id).target_id.split(":"))
+    known = set(device.entry_id_for(image.entry_id).target_id.split(":"))
     wanted = [part for part in image.target_id.split(":")[1:] if part not in known]
     return f"the device has {' and '.join(wanted)}"

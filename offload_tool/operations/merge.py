@@ -22,14 +22,14 @@ from functools import partial
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
-from offload_tool.containers.walk import CopyPolicy, Place, open_members
+from offload_tool.containers.walk import CopyPolicy, Location, open_members
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_host, plan_object_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
 from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.target.bundle_entry_id import OffloadKind, find_conflicts
@@ -62,7 +62,7 @@ class MergeError(OffloadError):
 class _Entry:
     """An image of the result, and its input."""
 
-    input: Place
+    input: Location
     image: FoundImage
 
     @property
@@ -93,7 +93,7 @@ def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool =
     with ExitStack() as stack:
         merger = _Merger(stack.enter_context(Spool()))
         files = [stack.enter_context(InputFile(path)) for path in paths]
-        merged = merger.merge([Place.of(file, str(file.path)) for file in files])
+        merged = merger.merge([Location.of(file, str(file.path)) for file in files])
         with replace_file(output, keep_equal=keep_equal) as out:
             merged.write_to(out)
 
@@ -104,7 +104,7 @@ class _Merger:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
 
-    def merge(self, inputs: Sequence[Place]) -> FilePlan:
+    def merge(self, inputs: Sequence[Location]) -> FilePlan:
         """Merge files of one format."""
         formats = [recognise(item.source.data, anywhere=True) for item in inputs]
         for item, file_format in zip(inputs, formats, strict=True):
@@ -132,7 +132,7 @@ class _Merger:
             "archive of these"
         )
 
-    def _merge_kpacks(self, inputs: Sequence[Place]) -> FilePlan:
+    def _merge_kpacks(self, inputs: Sequence[Location]) -> FilePlan:
         """Merge the code objects of one group's archives, in their order."""
         archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
         images = []
@@ -145,7 +145,7 @@ class _Merger:
                 if ours != theirs:
                     raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
             for image in archive.images:
-                images.append(kept_image(archive, image, item.source))
+                images.append(copied_image(image, item.source))
         _check_once(
             ((image.key, image.target_id), item, f"{image.key} for {image.target_id}")
             for item, archive in zip(inputs, archives, strict=True)
@@ -163,7 +163,7 @@ class _Merger:
 
     # -- bundles ---------------------------------------------------------------------
 
-    def _merge_bundles(self, inputs: Sequence[Place]) -> FilePlan:
+    def _merge_bundles(self, inputs: Sequence[Location]) -> FilePlan:
         founds = [_only_bundle(item) for item in inputs]
         for item, found in zip(inputs, founds, strict=True):
             container, other = founds[0].container, found.container
@@ -199,7 +199,7 @@ class _Merger:
             return FilePlan.of([self.spool.added(lambda out: compress_plan(out, plan, form))])
         return plan
 
-    def _object_bundle(self, inputs: Sequence[Place], entries: Sequence[_Entry]) -> FilePlan:
+    def _object_bundle(self, inputs: Sequence[Location], entries: Sequence[_Entry]) -> FilePlan:
         """Add all code objects to the first file's host object."""
         hosts = []
         for item in inputs:
@@ -219,7 +219,7 @@ class _Merger:
 
     # -- offload binaries ------------------------------------------------------------
 
-    def _merge_offload_binaries(self, inputs: Sequence[Place]) -> FilePlan:
+    def _merge_offload_binaries(self, inputs: Sequence[Location]) -> FilePlan:
         """Concatenate single-image binaries; if any holds several images, write one of all.
 
         The single binary is compressed if all inputs were.
@@ -251,7 +251,7 @@ class _Merger:
 
     # -- archives --------------------------------------------------------------------
 
-    def _merge_archives(self, inputs: Sequence[Place]) -> FilePlan:
+    def _merge_archives(self, inputs: Sequence[Location]) -> FilePlan:
         archives = [dict(_members(item)) for item in inputs]
         for item, members in zip(inputs, archives, strict=True):
             for key in {**archives[0], **members}:
@@ -270,7 +270,7 @@ class _Merger:
         layout = plan_archive(rows)
         return layout.plan(merged)
 
-    def _merge_members(self, group: Sequence[Place]) -> FilePlan:
+    def _merge_members(self, group: Sequence[Location]) -> FilePlan:
         """Merge members of one name; members without images must be equal in all inputs."""
         holding = (
             found.container is not FileFormat.CODE_OBJECT
@@ -286,7 +286,7 @@ class _Merger:
         return FilePlan.of([source.range(0, len(source))])
 
 
-def _members(archive: Place) -> Iterator[tuple[tuple[str, int], Place]]:
+def _members(archive: Location) -> Iterator[tuple[tuple[str, int], Location]]:
     """Yield members by name and number, counted among members of that name."""
     counts: dict[str, int] = {}
     for member, place in open_members(archive, CopyPolicy("merge the files in it")):
@@ -294,7 +294,7 @@ def _members(archive: Place) -> Iterator[tuple[tuple[str, int], Place]]:
         yield (member.name, number), place
 
 
-def _only_bundle(item: Place) -> FoundContainer:
+def _only_bundle(item: Location) -> FoundContainer:
     found = list(containers_in(item.source, item.label))
     embedded = [f"section {one.section}" for one in found if one.section and "*" not in one.section]
     if embedded:
@@ -308,13 +308,10 @@ def _only_bundle(item: Place) -> FoundContainer:
     return found[0]
 
 
-def _unpacked(item: Place, found: FoundContainer) -> InputFile:
+def _unpacked(item: Location, found: FoundContainer) -> InputFile:
     """Return the bundle as a file, decompressed."""
-    if found.container is not FileFormat.COMPRESSED_BUNDLE:
-        return item.source
-    if not found.images:
-        raise FormatError("expected a bundle with entries, found none", path=item.label)
-    return found.images[0].content.source
+    is_compressed = found.container is FileFormat.COMPRESSED_BUNDLE
+    return found.images[0].content.source if is_compressed else item.source
 
 
 def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
@@ -358,18 +355,18 @@ def _same_host(first: _Entry, second: _Entry) -> bool:
     return _equal(first.content, second.content)
 
 
-def _check_once(rows: Iterable[tuple[object, Place, str]]) -> None:
+def _check_once(rows: Iterable[tuple[object, Location, str]]) -> None:
     """Reject a key that occurs in two inputs; each row has a key, its input, and its name."""
-    first: dict[object, Place] = {}
+    first: dict[object, Location] = {}
     for key, item, what in rows:
         other = first.setdefault(key, item)
         if other is not item:
             raise MergeError(f"'{other.label}' and '{item.label}' both have {what}")
 
 
-def _merge_cuda(inputs: Sequence[Place]) -> FilePlan:
+def _merge_cuda(inputs: Sequence[Location]) -> FilePlan:
     """Concatenate the unchanged entries of all files in one fat binary."""
-    rows: list[tuple[Place, CudaEntry]] = []
+    rows: list[tuple[Location, CudaEntry]] = []
     for item in inputs:
         for found in containers_in(item.source, item.label):
             fatbin = read_cuda_fatbin(item.source.data, found.offset, path=item.label)
@@ -407,7 +404,7 @@ def _equal(first: FileRange, second: FileRange) -> bool:
     return True
 
 
-def _contradiction(first: Place, what: str, second: Place, other: str) -> MergeError:
+def _contradiction(first: Location, what: str, second: Location, other: str) -> MergeError:
     return MergeError(
         f"cannot merge '{first.label}' and '{second.label}': the first has {what}, "
         f"the second {other}"

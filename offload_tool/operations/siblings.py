@@ -68,19 +68,14 @@ def find_siblings(
     :raises ContentError: a container or image cannot be read, and there is no `skipped`.
     :raises FileError: the path cannot be read.
     """
-    by_file: dict[str, list[dict[str, tuple[bytes, int]]]] = {}
-    parts: dict[tuple[str, str], dict[str, tuple[bytes, int]]] = {}
+    by_file: defaultdict[str, dict[object, dict[str, tuple[bytes, int]]]] = defaultdict(dict)
     for found in find_containers(path, skipped=skipped):
-        images = _code_of(found, skipped)
-        if len(images) == 1 and found.section:  # offload binaries with one image each
-            key = (found.label, found.section)
-            if key not in parts:
-                by_file.setdefault(found.label, []).append(parts.setdefault(key, {}))
-            parts[key].update(images)
-        elif images:
-            by_file.setdefault(found.label, []).append(images)
+        if images := _code_of(found, skipped):
+            is_part = len(images) == 1 and found.section  # offload binaries with one image each
+            key = found.section if is_part else found.index
+            by_file[found.label].setdefault(key, {}).update(images)
     for name, containers in by_file.items():
-        yield from _siblings_of(name, containers)
+        yield from _siblings_of(name, list(containers.values()))
 
 
 def _code_of(

@@ -1,6 +1,6 @@
-"""Sum the bytes of device images by target ID, file, container and place.
+"""Sum the bytes of device images by target ID, file, container and location.
 
-A place is an archive member, or a file that is not an archive. There are two sizes, in bytes:
+A location is an archive member, or a file that is not an archive. There are two sizes, in bytes:
 `size` is the code that a device loads, `stored` its share of the file. They differ in compressed
 containers, and by tables and padding, which belong to a container but to no image.
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
-from offload_tool.formats.magic import ZIP_MEMBER
+from offload_tool.formats.magic import ZIP_MEMBER, begins
 from offload_tool.formats.objects.elf.reader import ET_REL, is_elf_header, read_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
@@ -63,7 +63,7 @@ class SizeReport:
     """Members of archives and zip files."""
     containers: tuple[SizeRow, ...]
     cells: tuple[SizeRow, ...]
-    """One row for each target ID in each place: the tiles of the picture."""
+    """One row for each target ID in each location: the tiles of the picture."""
 
 
 def images_under(
@@ -85,7 +85,7 @@ def images_under(
 
 
 def summarise(images: Sequence[DeviceImage]) -> SizeReport:
-    """Return the sums per target ID, file, container and (place, target ID)."""
+    """Return the sums per target ID, file, container and (location, target ID)."""
     images = counted(images)
     device = [
         SizeRow(
@@ -100,10 +100,10 @@ def summarise(images: Sequence[DeviceImage]) -> SizeReport:
     for image in images:
         groups[image.file, image.member, image.index].append(image)
     containers = []
-    for place, group in groups.items():
+    for location, group in groups.items():
         sizes = [image.size for image in group if image.kind != OffloadKind.HOST]
         sums = len(sizes), sum(sizes), group[0].container_size
-        containers.append(SizeRow(*sums, *place, group[0].container))
+        containers.append(SizeRow(*sums, *location, group[0].container))
     stored = sum(row.stored for row in containers)
     return SizeReport(
         images=len(device),
@@ -111,11 +111,11 @@ def summarise(images: Sequence[DeviceImage]) -> SizeReport:
         stored=stored,
         overhead=stored - sum(image.stored_size for image in images),
         host=sum(image.stored_size for image in images if image.kind == OffloadKind.HOST),
-        targets=_added(device, "target"),
-        files=_added(containers, "file"),
-        members=_added((row for row in containers if row.member is not None), "file", "member"),
+        targets=_summed(device, "target"),
+        files=_summed(containers, "file"),
+        members=_summed((row for row in containers if row.member is not None), "file", "member"),
         containers=tuple(sorted(containers, key=_by_size)),
-        cells=_added(device, "file", "member", "target"),
+        cells=_summed(device, "file", "member", "target"),
     )
 
 
@@ -124,10 +124,10 @@ def fold_smallest(cells: Sequence[SizeRow], limit: int) -> list[SizeRow]:
 
     This keeps a picture of many thousand images small. The total sizes stay the same.
     """
-    return [*cells[:limit], *_added(cells[limit:], "target")]
+    return [*cells[:limit], *_summed(cells[limit:], "target")]
 
 
-def _added(rows: Iterable[SizeRow], *names: str) -> tuple[SizeRow, ...]:
+def _summed(rows: Iterable[SizeRow], *names: str) -> tuple[SizeRow, ...]:
     """Return one row for each combination of values of `names`, with the sizes summed."""
     groups: defaultdict[tuple[object, ...], list[SizeRow]] = defaultdict(list)
     for row in rows:
@@ -156,15 +156,15 @@ class Intermediates:
     """The images of a folder, by content; `files` returns the build's intermediates."""
 
     def __init__(self) -> None:
-        self._sorts: dict[str, int] = {}
+        self._stages: dict[str, int] = {}
         self._images: dict[str, set[bytes]] = {}
 
     def add(self, image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
         """Add an image; call before the next one is requested."""
         if image.kind == OffloadKind.HOST:
             return
-        if image.file not in self._sorts:
-            self._sorts[image.file] = _sort_of(image, found)
+        if image.file not in self._stages:
+            self._stages[image.file] = _stage_of(image, found)
         images = self._images.setdefault(image.file, set())
         try:
             if source.refusal(found.label) is None:
@@ -172,24 +172,24 @@ class Intermediates:
                 return
         except ContentError:
             pass
-        self._sorts[image.file] = _RESULT  # an unreadable image cannot be compared: count it
+        self._stages[image.file] = _RESULT  # an unreadable image cannot be compared: count it
 
     def files(self) -> list[str]:
         """Return the intermediate files, in the order in which they were found."""
         later: set[bytes] = set()
         found: set[str] = set()
-        for sort in (_RESULT, _OBJECT, _CONTAINER, _CODE_OBJECT):
-            files = [file for file, one in self._sorts.items() if one == sort]
-            if sort != _RESULT:
+        for stage in (_RESULT, _OBJECT, _CONTAINER, _CODE_OBJECT):
+            files = [file for file, one in self._stages.items() if one == stage]
+            if stage != _RESULT:
                 found.update(file for file in files if self._images[file] <= later)
             later.update(digest for file in files for digest in self._images[file])
-        return [file for file in self._sorts if file in found]
+        return [file for file in self._stages if file in found]
 
 
-def _sort_of(image: DeviceImage, found: FoundContainer) -> int:
+def _stage_of(image: DeviceImage, found: FoundContainer) -> int:
     """Return how late a build makes the file; -1 for a zip file."""
     with InputFile(image.file) as source:
-        if source.data[: len(ZIP_MEMBER)] == ZIP_MEMBER:
+        if begins(source.data, ZIP_MEMBER):
             return -1
         header = read_elf_header(source.data) if is_elf_header(source.data) else None
     if image.member is not None:  # EMBED of several sources makes an archive, too

@@ -25,14 +25,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
-from offload_tool.containers.walk import Place
+from offload_tool.containers.walk import Location
 from offload_tool.errors import (
     FormatError,
     NoContainerError,
@@ -73,6 +72,7 @@ from offload_tool.operations.tree import (
     WheelWriter,
     check_outside,
 )
+from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
@@ -89,7 +89,7 @@ class SplitPart(NamedTuple):
     """Number of device images in it; after thinning, of kept images."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SplitReport:
     """Result of splitting."""
 
@@ -206,7 +206,7 @@ class _Splitting:
         self.others: set[str] = set()
         """Target IDs of non-HIP code."""
 
-    def plan(self, place: Place, name: str, root: str, archives: str) -> FilePlan | None:
+    def plan(self, place: Location, name: str, root: str, archives: str) -> FilePlan | None:
         """Plan the file called `name` without its HIP code; None if it has none.
 
         Kernel keys are relative to the folder `root`; `archives` is the archives' path from
@@ -221,7 +221,7 @@ class _Splitting:
         )
         if tables is None or not has_code or tables.header.e_type == ET_REL:
             for found in containers_in(source, label):
-                self._leave(found, name)
+                self._record_left(found, name)
             if has_code and self.is_file:
                 message = "cannot be split: it is an object: split what is linked of it"
                 raise UnsupportedError(message, path=label)
@@ -231,20 +231,22 @@ class _Splitting:
         if any(row.is_marked for row in wrappers.rows):
             message = "cannot be split: some of its device code is in kpack archives already"
             raise UnsupportedError(message, path=label)
-        self._take(place, name, wrappers, kernel_name)
+        self._collect(place, name, wrappers, kernel_name)
         search = posixpath.relpath(posixpath.join(root, archives), posixpath.dirname(name) or ".")
         marker = pack_marker(KpackMarker(kernel_name, (search,)))
         self.marked.append(name)
         return plan_marked(wrappers, marker).bound(source)
 
-    def _take(self, place: Place, name: str, wrappers: LinkedWrappers, kernel_name: str) -> None:
+    def _collect(
+        self, place: Location, name: str, wrappers: LinkedWrappers, kernel_name: str
+    ) -> None:
         """Collect the images of a file for the archives."""
         tables, label = wrappers.tables, place.label
         indexes = wrappers.indexes()
         bundles: list[tuple[int, Replacement]] = []
         for found in containers_in(place.source, label):
             if found.section != SECTION:
-                self._leave(found, name)
+                self._record_left(found, name)
                 continue
             number = section_of(tables, found)
             row = tables.sections[number]
@@ -255,13 +257,13 @@ class _Splitting:
             if index is None:
                 message = "cannot be split: no wrapper leads to this bundle, so nothing loads it"
                 raise UnsupportedError(message, path=label, offset=found.offset)
-            self._take_images(found, kernel_key(kernel_name, index))
+            self._collect_images(found, kernel_key(kernel_name, index))
         for address in indexes:
             message = f"expected a bundle at address {address:#x}, to which a wrapper leads"
             raise FormatError(message, path=label)
         check_only_bundles(tables, bundles)
 
-    def _take_images(self, found: FoundContainer, key: str) -> None:
+    def _collect_images(self, found: FoundContainer, key: str) -> None:
         for image in found.images:
             if image.kind == OffloadKind.HOST:
                 continue
@@ -275,7 +277,7 @@ class _Splitting:
             kept = content.range if stays else self.spool.added(content.write_to)
             rows.append(NewKpackImage(key, target_id, kept))
 
-    def _leave(self, found: FoundContainer, name: str) -> None:
+    def _record_left(self, found: FoundContainer, name: str) -> None:
         """Record device code that stays with the host."""
         if found.container in (FileFormat.KPACK, FileFormat.KPACK_MARKER):
             return
@@ -374,7 +376,7 @@ def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -
         writer = WheelWriter(tree, run.spool)
         archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
 
-        def plan(place: Place, file: TreeFile) -> FilePlan | None:
+        def plan(place: Location, file: TreeFile) -> FilePlan | None:
             planned = run.plan(place, tree.installed(file), root, archives)
             if planned is not None and installed_path(file.name) is None:
                 message = "cannot be split: it is installed outside of the folder of packages"

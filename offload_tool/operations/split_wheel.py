@@ -47,7 +47,11 @@ class DeviceWheels:
     """
 
     def __init__(
-        self, tree: WheelTree, wheel: WheelName, prefix: str | None, requires: Sequence[str]
+        self,
+        tree: WheelTree,
+        wheel: WheelName,
+        prefix: str | None = None,
+        requires: Sequence[str] = (),
     ) -> None:
         self.tree = tree
         self.wheel = wheel

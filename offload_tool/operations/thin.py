@@ -44,15 +44,15 @@ from offload_tool.containers.find import (
 from offload_tool.containers.walk import (
     OBJECT_BUNDLE_SECTIONS,
     CopyPolicy,
-    Place,
+    Location,
     open_members,
 )
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
-from offload_tool.formats.bundle.text import start_marker
+from offload_tool.formats.bundle.text import START, marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import kept_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.objects.coff import plan_coff
@@ -67,7 +67,7 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.match import Asked, Device, Load, candidates_of, may_load
+from offload_tool.operations.match import Device, Load, RequestedDevices, candidates_of, may_load
 from offload_tool.operations.package import plan_images
 from offload_tool.operations.tree import (
     FileTree,
@@ -138,10 +138,16 @@ def thin_file(
         with rewritten(path, output, spool, keep_equal=keep_equal) as writer:
             thinner.in_tree = not isinstance(writer.tree, FileTree)
             writer.rewrite(thinner.plan)
-            thinner.asked.check(path)
-        loads, untouched = tuple(thinner.loads), tuple(thinner.untouched.items())
-        sizes, images = (writer.tree.size, writer.size), (thinner.kept, thinner.removed)
-        return ThinReport(*sizes, *images, loads, untouched, tuple(thinner.left_out))
+            thinner.requested.check(path)
+        return ThinReport(
+            size_before=writer.tree.size,
+            size_after=writer.size,
+            kept=thinner.kept,
+            removed=thinner.removed,
+            loads=tuple(thinner.loads),
+            untouched=tuple(thinner.untouched.items()),
+            left_out=tuple(thinner.left_out),
+        )
 
 
 class _Thinner:
@@ -151,7 +157,7 @@ class _Thinner:
         self, keep: Sequence[Device], spool: Spool, stack: ExitStack, *, keep_ptx: bool
     ) -> None:
         self.in_tree = False
-        self.asked = Asked(keep)
+        self.requested = RequestedDevices(keep)
         self.keep_ptx = keep_ptx
         self.spool = spool
         self.stack = stack
@@ -162,7 +168,7 @@ class _Thinner:
         self.kept = 0
         self.removed = 0
 
-    def plan(self, place: Place, _: object = None) -> FilePlan | None:
+    def plan(self, place: Location, _: object = None) -> FilePlan | None:
         """Plan the new file; None if it is unchanged, an empty plan if it is to be left out.
 
         A file is left out if it consists of removed images only.
@@ -186,17 +192,17 @@ class _Thinner:
 
     # -- what stays ------------------------------------------------------------------
 
-    def _stay(self, found: FoundContainer, why: str) -> None:
+    def _keep_all(self, found: FoundContainer, why: str) -> None:
         """Keep all images of a container in a tree; reject a single file with images to remove."""
-        if self._kept(found, whole=self.in_tree) is not None:
+        if self._select(found, whole=self.in_tree) is not None:
             raise UnsupportedError(f"cannot be thinned: {why}", path=found.label)
 
-    def _kept(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
-        """Return the indexes of the kept images; None if all are kept, as with `whole`."""
+    def _select(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
+        """Count the kept images; return their indexes, or None if all are kept, as with `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
-        self.loads.update(dict.fromkeys(load for _, load in self.asked.loads(found.images)))
-        for device in self.asked.devices:
+        self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found.images)))
+        for device in self.requested.devices:
             kept |= may_load(candidates_of(found.images), device)
         is_cuda = found.container is FileFormat.CUDA_FATBIN
         if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
@@ -204,18 +210,18 @@ class _Thinner:
             self.untouched[where] += len(found.images)
             kept = set(range(len(found.images)))
         elif is_cuda:
-            kept = self._kept_of_cuda(found, kept)
+            kept = self._select_cuda(found, kept)
         self.kept += len(kept) - hosts
         self.removed += len(found.images) - len(kept)
         if len(kept) == len(found.images):
             return None
         return sorted(kept)
 
-    def _kept_of_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
+    def _select_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
         """Add images for no specific device, and those that share an entry with a kept one."""
         images = found.images
-        goes = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
-        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in goes}
+        removable = _CUBINS if self.keep_ptx else _CUBINS | COMPILED_LATER
+        kept = kept | {at for at, i in enumerate(images) if i.image_kind not in removable}
         entries = {number for at in kept if (number := _cuda_entry(images[at])) is not None}
         return kept | {at for at, i in enumerate(images) if _cuda_entry(i) in entries}
 
@@ -226,7 +232,7 @@ class _Thinner:
 
         `limit` is the space in bytes for a compressed one.
         """
-        kept = self._kept(found)
+        kept = self._select(found)
         if kept is None:
             return None
         if found.container is FileFormat.BUNDLE:
@@ -268,7 +274,7 @@ class _Thinner:
 
     # -- formats of files --------------------------------------------------------------
 
-    def _plan_archive(self, archive: Place) -> FilePlan | None:
+    def _plan_archive(self, archive: Location) -> FilePlan | None:
         new, plans, contents = [], [], []
         policy = CopyPolicy("thin the files that are its members")
         for member, place in open_members(archive, policy):
@@ -286,7 +292,7 @@ class _Thinner:
         layout = plan_archive(new)
         return layout.plan(contents)
 
-    def _plan_zip(self, place: Place) -> FilePlan | None:
+    def _plan_zip(self, place: Location) -> FilePlan | None:
         """Plan a wheel in a folder; it stays open until the next one."""
         if not self.in_tree:
             message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
@@ -302,30 +308,30 @@ class _Thinner:
             raise UnsupportedError(message, path=place.label)
         return None
 
-    def _keep_bitcode(self, place: Place) -> None:
+    def _keep_bitcode(self, place: Location) -> None:
         """Reject bitcode with images to remove."""
         for found in containers_in(place.source, place.label):
-            if self._kept(found) is not None:
+            if self._select(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
                 raise UnsupportedError(message, path=place.label)
 
-    def _plan_kpack(self, place: Place) -> FilePlan | None:
+    def _plan_kpack(self, place: Location) -> FilePlan | None:
         """Plan an archive with the kept images of each key."""
         source, label = place.source, place.label
         archive = read_kpack(source.data, path=label)
         stays: set[tuple[str, str]] = set()
         changed = False
         for found in containers_in(source, label):
-            kept = self._kept(found)
+            kept = self._select(found)
             changed |= kept is not None
             rows = range(len(found.images)) if kept is None else kept
-            key = found.place.names[-1]
+            key = found.location.names[-1]
             stays.update((key, found.images[at].target_id) for at in rows)
         if not changed:
             return None
         archive.check_known(label)
         images = [
-            kept_image(archive, image, source)
+            copied_image(image, source)
             for image in archive.images
             if (image.key, image.target_id) in stays
         ]
@@ -339,7 +345,7 @@ class _Thinner:
         )
         return FilePlan.of([self.spool.added(write)])
 
-    def _plan_sequence(self, place: Place) -> FilePlan | None:
+    def _plan_sequence(self, place: Location) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
         source = place.source
         parts: list[FilePlan | FileRange | int] = []
@@ -360,18 +366,18 @@ class _Thinner:
             self.left_out.append(place.label)
         return plan
 
-    def _plan_text(self, place: Place) -> FilePlan | None:
+    def _plan_text(self, place: Location) -> FilePlan | None:
         (found,) = containers_in(place.source, place.label)
         return self._thin_whole(place.source, found)
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
         """Plan a text bundle or an object bundle; None if it stays."""
-        kept = self._kept(found)
+        kept = self._select(found)
         if kept is None:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
-    def _plan_coff(self, place: Place) -> FilePlan | None:
+    def _plan_coff(self, place: Location) -> FilePlan | None:
         """Plan a file whose containers keep their offsets, padded with zeros."""
         source, label = place.source, place.label
         plan = None
@@ -382,7 +388,7 @@ class _Thinner:
                 plan = self._thin_whole(source, found)
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY:
-                self._stay(found, f"LLVM reads no zeros between images in {found.section}")
+                self._keep_all(found, f"LLVM reads no zeros between images in {found.section}")
                 continue
             new = self._thin(source, found, limit=found.size)
             if new is None:
@@ -396,7 +402,7 @@ class _Thinner:
             raise _both_kinds(label)
         return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
 
-    def _plan_elf(self, place: Place) -> FilePlan | None:
+    def _plan_elf(self, place: Location) -> FilePlan | None:
         source, label = place.source, place.label
         tables = read_elf_tables(source.data, path=label)
         changes: list[tuple[int, Replacement]] = []
@@ -409,7 +415,7 @@ class _Thinner:
                 continue
             if found.container is FileFormat.OFFLOAD_BINARY and tables.header.e_type != ET_REL:
                 why = f"a linked program has pointers to the images in {found.section}; "
-                self._stay(found, f"{why}link it again for fewer targets")
+                self._keep_all(found, f"{why}link it again for fewer targets")
                 continue
             new = self._thin(source, found, limit=found.size)
             if (
@@ -537,7 +543,7 @@ def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> File
         if image.id in kept:
             continue
         first, size = image.content.offset, image.content.size
-        begin = first - len(start_marker("", image.id)) - comment_size
+        begin = first - len(marker("", START, image.id)) - comment_size
         end = _END_OF_LINE.match(source.data, first + size)
         parts.append(source.range(start, begin - start))
         start = end.end() if end else first + size

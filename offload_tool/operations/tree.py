@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from offload_tool.containers.file_format import recognise
-from offload_tool.containers.walk import Place
+from offload_tool.containers.walk import Location
 from offload_tool.containers.zip_members import open_zip, open_zip_member
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.wheel import (
@@ -113,9 +113,9 @@ class FileTree(_Tree):
         self.files.append(TreeFile(Path(path).name, "file", self.mode or _NEW_MODE))
 
     @contextmanager
-    def open(self, _: TreeFile, **__: bool) -> Iterator[Place | None]:
+    def open(self, _: TreeFile, **__: bool) -> Iterator[Location | None]:
         """Yield the file, whatever it holds."""
-        yield Place.of(self.source, self.label)
+        yield Location.of(self.source, self.label)
 
     def path(self, _: str) -> str:
         """Return the file's name for messages."""
@@ -165,14 +165,14 @@ class FolderTree(_Tree):
                     raise UnsupportedError(message, path=path)
 
     @contextmanager
-    def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Place | None]:
+    def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Location | None]:
         """Yield an open file; None if its format is unknown or it is empty, unless `always`."""
         path = self.path(file.name)
         if (budget := running()) is not None:
             budget.next_file()
         with InputFile(path) as source:
             wanted = always or (len(source) and recognise(source.data) is not None)
-            yield Place.of(source, path) if wanted else None
+            yield Location.of(source, path) if wanted else None
 
     def path(self, name: str) -> str:
         """Return a file's path for messages."""
@@ -212,7 +212,7 @@ class WheelTree(_Tree):
             yield TreeFile(name, kind, stat.S_IMODE(mode) or _NEW_MODE)
 
     @contextmanager
-    def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Place | None]:
+    def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Location | None]:
         """Yield an open file as `FolderTree` does."""
         label = self.path(file.name)
 
@@ -225,7 +225,7 @@ class WheelTree(_Tree):
                 yield None
                 return
             source, offset = member
-            yield Place(self.label, source, label, (), (file.name,), offset)
+            yield Location(self.label, source, label, (), (file.name,), offset)
 
     def path(self, name: str) -> str:
         """Return a file's path for messages."""
@@ -266,15 +266,14 @@ class TreeWriter:
                     message = f"'{name}' is a signature, which would not fit any more; take it out"
                     raise UnsupportedError(message, path=tree.path(signature))
 
-    def rewrite(self, plan: Callable[[Place, TreeFile], FilePlan | None]) -> None:
+    def rewrite(self, plan: Callable[[Location, TreeFile], FilePlan | None]) -> None:
         """Write each file by `plan`: None keeps it, an empty plan leaves it out."""
         for file in self.tree.files:
             if file.kind != "file":
                 self.keep(file)
                 continue
             with self.tree.open(file) as place:
-                new = None if place is None else plan(place, file)
-                if new is None or place is None:
+                if place is None or (new := plan(place, file)) is None:
                     self.keep(file)
                     continue
                 self.saved += len(place.source) - new.size
@@ -396,16 +395,13 @@ class FileWriter(TreeWriter):
     def plan(self) -> FilePlan:
         """Return the plan of the whole output; call after `finish`."""
         if self.is_changed:
-            return self._changed()
+            return self._plan
         return FilePlan.of([self.source.range(0, len(self.source))])
-
-    def _changed(self) -> FilePlan:
-        return self._plan
 
     @property
     def size(self) -> int:
         """Bytes of the output."""
-        return self.plan().size if self.is_changed else self.tree.size
+        return self.plan().size if self.is_changed else self.tree.size  # the source is closed
 
 
 class WheelWriter(FileWriter):
@@ -432,8 +428,9 @@ class WheelWriter(FileWriter):
         row.compress_type = zipfile.ZIP_DEFLATED
         self.members[name] = packed_into(self.spool, row, plan)
 
-    def _changed(self) -> FilePlan:
-        return plan_zip(list(self.members.values()))
+    def plan(self) -> FilePlan:
+        """Return the plan of the wheel; call after `finish`."""
+        return plan_zip(list(self.members.values())) if self.is_changed else super().plan()
 
 
 def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMember:

@@ -24,11 +24,11 @@ from functools import cached_property, partial
 from threading import Thread
 
 from offload_tool.containers.entries import StoredEntry
-from offload_tool.containers.open_bundle import Container, OpenedBundle, open_bundle
-from offload_tool.containers.walk import OFFLOADING_SECTION, Place, Policy, open_member
+from offload_tool.containers.open_bundle import OpenedBundle, open_bundle
+from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
-from offload_tool.formats.magic import COMPRESSED_BUNDLE
+from offload_tool.formats.magic import COMPRESSED_BUNDLE, begins
 from offload_tool.formats.objects.ar import (
     OBJECTS_BEGIN,
     ArchiveMember,
@@ -177,15 +177,15 @@ class _Walk:
         self.hip_openmp = hip_openmp
         self.warn = warn
         self.offload_binaries = offload_binaries
-        self.place = Place.of(source, str(source.path))
+        self.place = Location.of(source, str(source.path))
         self.budget = current()
-        self.services: dict[str, Service] = {}
+        self.uses: dict[str, EntryUse] = {}
         """By ID as stored; members of an archive share a few IDs."""
         self.archives = [GrowingArchive() for _ in targets]
         """One archive for each target."""
         self.ids: tuple[str, ...] = ()
         """IDs of the last opened bundle that is uncompressed in the archive."""
-        self.alike: AlikeMembers | None = None
+        self.similar: SimilarMembers | None = None
         """Reads further members with the same IDs."""
         self.forgotten = 0
         """Offset up to which the archive's pages were released, in bytes."""
@@ -214,20 +214,19 @@ class _Walk:
                 if opened is not None:
                     opened(bundle)
                 for entry in bundle.entries:
-                    service = self.services.get(entry.id) or self._serve(member, entry)
-                    if service.targets:
-                        self._add(member, entry, service)
-                self._learn(member, bundle)
+                    use = self.uses.get(entry.id) or self._use_of(member, entry)
+                    if use.targets:
+                        self._add(member, entry, use)
+                self._start_fast_path(member, bundle)
         return self.archives
 
-    def _learn(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
+    def _start_fast_path(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
         """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
-        is_plain = len(bundle.containers) == 1 and bundle.containers[0].report is None
-        if member.path is None and is_plain and ids != self.ids:
+        if member.path is None and bundle.reports == [None] and ids != self.ids:
             self.ids = ids
-            entries = [(name, self.services[name]) for name in ids]
-            self.alike = AlikeMembers(self.source, entries, self.archives, self._warn)
+            entries = [(name, self.uses[name]) for name in ids]
+            self.similar = SimilarMembers(self.source, entries, self.archives, self._warn)
 
     @contextmanager
     def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
@@ -249,7 +248,7 @@ class _Walk:
             self._check_name(member)
             yield member
             self._forget(reader.position)
-            while at_once and self.alike is not None and (count := self.alike.take(reader)):
+            while at_once and self.similar is not None and (count := self.similar.take(reader)):
                 self.budget.member(self.source.path, count)
                 self._forget(reader.position)
 
@@ -265,7 +264,7 @@ class _Walk:
             message = "expected a name without '..' and NUL; put the file in under a plain name"
             raise _POLICY.refusal(self.place, member, message)
 
-    def _serve(self, member: ArchiveMember, entry: StoredEntry) -> Service:
+    def _use_of(self, member: ArchiveMember, entry: StoredEntry) -> EntryUse:
         if not has_all_fields(entry.id):
             message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
             raise _POLICY.refusal(self.place, member, message)
@@ -280,14 +279,14 @@ class _Walk:
             extension = b".bc" if "gfx" in parsed.target_id else extension
             extension = b".cubin" if "sm_" in parsed.target_id else extension
         infix = f"-{entry.id}".encode("utf-8", "surrogateescape")
-        service = self.services[entry.id] = Service(targets, infix, extension)
-        return service
+        use = self.uses[entry.id] = EntryUse(targets, infix, extension)
+        return use
 
-    def _add(self, member: ArchiveMember, entry: StoredEntry, service: Service) -> None:
+    def _add(self, member: ArchiveMember, entry: StoredEntry, use: EntryUse) -> None:
         """Add an entry's code object to the archives of the targets that it serves."""
         content = self._content(member, entry)
         try:
-            name = service.name(member.name.encode("utf-8", "surrogateescape"))
+            name = use.name(member.name.encode("utf-8", "surrogateescape"))
         except FormatError as error:
             raise _POLICY.refusal(self.place, member, error.message) from error
         symbols = member_symbols(
@@ -296,7 +295,7 @@ class _Walk:
             offset=entry.offset,
             warn=partial(self._warn, name),
         )
-        for target in service.targets:
+        for target in use.targets:
             self.archives[target].add(name, *content, symbols)
 
     def _warn(self, name: bytes, reason: str) -> None:
@@ -318,11 +317,11 @@ class _UnbundlerPolicy(Policy):
 
     contains_itself = "this thin archive has itself as a member; take it out"
 
-    def refusal(self, place: Place, member: ArchiveMember, message: str) -> FormatError:
+    def refusal(self, place: Location, member: ArchiveMember, message: str) -> FormatError:
         field = f"member {member.name!r}"
         return FormatError(message, path=place.label, offset=member.header_offset, field=field)
 
-    def unreadable(self, place: Place, member: ArchiveMember, error: FileError) -> FormatError:
+    def unreadable(self, place: Location, member: ArchiveMember, error: FileError) -> FormatError:
         return self.refusal(
             place, member, f"{error}; a thin archive needs the files of its members"
         )
@@ -335,24 +334,23 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     """Return a bundle with the images in an object's section ``.llvm.offloading``."""
     from offload_tool.containers.find import containers_in
 
-    containers = tuple(
-        Container(tuple(image.content for image in found.images))
-        for found in containers_in(object_file, str(object_file.path))
-        if found.section == OFFLOADING_SECTION
-    )
-    return OpenedBundle(object_file, containers)
+    found = [
+        container
+        for container in containers_in(object_file, str(object_file.path))
+        if container.section == OFFLOADING_SECTION
+    ]
+    entries = [image.content for container in found for image in container.images]
+    return OpenedBundle(object_file, entries, [None] * len(found))
 
 
-def _without_padding(place: Place) -> InputFile:
+def _without_padding(place: Location) -> InputFile:
     """Remove the line ends that Darwin's archivers add to pad to a multiple of 8 bytes.
 
     Only a compressed bundle must have an exact size; version 1 does not store it.
     """
     source = place.source
     content = source.data
-    compressed = (
-        content[: len(COMPRESSED_BUNDLE)] == COMPRESSED_BUNDLE and len(content) >= _DARWIN_ALIGNMENT
-    )
+    compressed = begins(content, COMPRESSED_BUNDLE) and len(content) >= _DARWIN_ALIGNMENT
     if not compressed or content[-1:] != _PADDING:
         return source
     from offload_tool.formats.bundle.compressed import read_compressed_header
@@ -370,7 +368,7 @@ _SLASH, _NUL, _LINE_END = b"/\0\n"  # numbers: searching bytes for bytes is much
 
 
 @frozen
-class Service:
+class EntryUse:
     """The use of one entry ID in this run."""
 
     targets: tuple[int, ...]
@@ -399,26 +397,26 @@ class Service:
         return name.replace(b":", b"_")
 
 
-class AlikeMembers:
+class SimilarMembers:
     """Fast path for members of the archive `source` that have the layout of the last one.
 
-    `entries` are the IDs of their bundles' entries, in order, with the services of these. New
-    members are added to `archives`, which services name by index.
+    `entries` are the IDs of their bundles' entries, in order, with the use of each. The targets of
+    a use are indexes of `archives`, to which new members are added.
     """
 
     def __init__(
         self,
         source: InputFile,
-        entries: Sequence[tuple[str, Service]],
+        entries: Sequence[tuple[str, EntryUse]],
         archives: Sequence[GrowingArchive],
         warn: Callable[[bytes, str], None],
     ) -> None:
         self.source = source
         self.form = TableForm([name for name, _ in entries])
         self.wanted = [
-            (index, service, [archives[target] for target in service.targets])
-            for index, (_, service) in enumerate(entries)
-            if service.targets
+            (index, use, [archives[target] for target in use.targets])
+            for index, (_, use) in enumerate(entries)
+            if use.targets
         ]
         self.warn = warn
 
@@ -438,7 +436,7 @@ class AlikeMembers:
                 break
             reasons: list[tuple[bytes, str]] = []
             try:
-                made = self._made_of(data, name, rows, reasons)
+                made = self._new_members(data, name, rows, reasons)
             except FormatError:  # opening the member reports it
                 break
             for new, reason in reasons:
@@ -451,7 +449,7 @@ class AlikeMembers:
         reader.pass_by(count, position)
         return count
 
-    def _made_of(
+    def _new_members(
         self,
         data: memoryview,
         name: bytes,
@@ -465,14 +463,14 @@ class AlikeMembers:
         :raises FormatError: a new member cannot be made.
         """
         made = []
-        for index, service, archives in self.wanted:
-            new = service.name(name)
+        for index, use, archives in self.wanted:
+            new = use.name(name)
             offset, size = rows[index]
             symbols = None
             if size and data[offset] in OBJECTS_BEGIN:
                 content = data[offset : offset + size]
-                said: list[str] = []
-                symbols = member_symbols(content, warn=said.append)
-                reasons += [(new, reason) for reason in said]
+                failures: list[str] = []
+                symbols = member_symbols(content, warn=failures.append)
+                reasons += [(new, reason) for reason in failures]
             made.append((archives, new, offset, size, symbols))
         return made

@@ -15,10 +15,10 @@ Members without compatible code are left out. Code is compatible if it was compi
     compute_NNf      no later processor, of the same major version
     with an a        the processor itself
 
-Of compatible code, nvlink takes the highest number; of one number, a cubin before PTX, and of
-these the one with the letter. Code for link-time optimisation has its own rules: all that is
-compatible stays. The archives are for `offload_tool.nvidia.nvlink`; NVIDIA's own tools expect host
-objects in archives. Source: nvlink 13.0 and 13.5, observed.
+nvlink takes the compatible code with the highest number; among equal numbers, a cubin before PTX,
+and among these the one with the letter. Code for link-time optimisation has its own rules: all that
+is compatible stays. The archives are for `offload_tool.nvidia.nvlink`; NVIDIA's own tools expect
+host objects in archives. Source: nvlink 13.0 and 13.5, observed.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
     """Return a fat binary of the entries that a link for `processor` takes; [] if none."""
-    data = found.place.source.data
+    data = found.location.source.data
     entries = read_cuda_fatbin(data, found.offset, path=found.label).entries
     names = [image.processor for entry in entries for image in entry.images]
-    taken = set(taken_for(names, processor))
+    taken = set(linked_entries(names, processor))
     kept = [
         data[entry.offset : entry.offset + entry.size]
         for entry in entries
@@ -100,11 +100,11 @@ def _best_cubin(images: Iterable[FoundImage], processor: str) -> FoundImage | No
         for image in images
         if image.kind == "cuda" and image.target_id.startswith("sm_")
     }
-    found = taken_for(list(cubins), processor)
+    found = linked_entries(list(cubins), processor)
     return cubins[found[0]] if found else None
 
 
-def taken_for(names: Sequence[str], processor: str) -> list[str]:
+def linked_entries(names: Sequence[str], processor: str) -> list[str]:
     """Return the names of a fat binary's entries that a link for `processor` takes.
 
     These are one entry, and all compatible ones for link-time optimisation. A name is

@@ -15,7 +15,7 @@ from offload_tool.containers.open_bundle import (
     OpenedBundle,
     check_file_type,
     open_bundle,
-    open_passing,
+    open_bundle_stream,
 )
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.objects.elf.reader import is_elf
@@ -85,7 +85,9 @@ def unbundle_file(
     with InputFile(path) as source:
         check_file_type(file_type)
         # The report of decompression comes before any output.
-        bundle = (open_passing if opened is None else open_bundle)(source, file_type, wanted=wanted)
+        bundle = (open_bundle_stream if opened is None else open_bundle)(
+            source, file_type, wanted=wanted
+        )
         if opened is not None:
             opened(bundle)
         entries = bundle.entries
@@ -126,7 +128,7 @@ def list_entry_ids(
     """
     with InputFile(path) as source:
         check_file_type(file_type)
-        bundle = (open_passing if opened is None else open_bundle)(source, file_type)
+        bundle = (open_bundle_stream if opened is None else open_bundle)(source, file_type)
         if opened is not None:
             opened(bundle)
         bundle.check()
@@ -140,9 +142,9 @@ def _check_only(
         wanted = BundleEntryID.read(taken.id)
         same = [each for each in entries if each.size and BundleEntryID.read(each.id) == wanted]
         if len(same) > 1:
-            places = ", ".join(f"{each.offset:#x} ({each.size} bytes)" for each in same)
+            offsets = ", ".join(f"{each.offset:#x} ({each.size} bytes)" for each in same)
             raise UsageError(
-                f"'{path}': {len(same)} entries '{taken.id}', at {places}, of which one file can "
+                f"'{path}': {len(same)} entries '{taken.id}', at {offsets}, of which one file can "
                 "have one; 'offload-tool extract' writes all of them"
             )
 

@@ -29,11 +29,11 @@ from offload_tool.containers.offload_binaries import (
     found_binary,
 )
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.magic import OFFLOAD_BINARY, begins
 from offload_tool.formats.offload_binary import (
     Dialect,
     ImageKind,
     OffloadImage,
-    is_offload_binary,
     iter_offload_binaries,
     offload_kind_name,
 )
@@ -135,7 +135,7 @@ def extract_images(
             generation,
             padding,
             one_each,
-            made=[],
+            generated=[],
             outputs={},
         )
         if generation == 23 and not filters:
@@ -147,8 +147,8 @@ def extract_images(
                 job.add(wanted)
         job.write(keep_equal=keep_equal)
         if extracted is not None:
-            for made in job.made:
-                extracted(made)
+            for generated in job.generated:
+                extracted(generated)
         return [str(output) for output, _ in job.outputs.values()]
 
 
@@ -166,7 +166,7 @@ class _ImageOutputs:
     generation: Generation
     padding: bool
     one_each: bool
-    made: list[str]
+    generated: list[str]
     """The names generated from strings, in order."""
     outputs: dict[str, tuple[StrPath, FilePlan]]
 
@@ -178,7 +178,7 @@ class _ImageOutputs:
                 if self.one_each:
                     raise self._several(wanted.output, matches)
                 output = "-" if wanted.output == STDOUT else wanted.output
-                self._tell(f"Multiple inputs match to a single file, '{output}'")
+                self._warn(f"Multiple inputs match to a single file, '{output}'")
             if matches:
                 self._store(wanted.output, matches[-1].content)
             return
@@ -186,25 +186,25 @@ class _ImageOutputs:
             matches = [leaf for match in matches for leaf in self._leaves(match, 0)]
         for number, match in enumerate(matches):
             name = self._name(match.image, number)
-            self.made.append(name)
+            self.generated.append(name)
             self._store(Path(self.folder, name), match.content)
 
     def _several(self, output: StrPath, matches: Sequence[_Selected]) -> SeveralImagesError:
-        places = [
+        offsets = [
             f"{row.found.member or self.name} at {row.image.offset:#x} ({row.image.size} bytes)"
             for row in matches
         ]
         image = matches[0].image
         return SeveralImagesError(
             f"'{self.path}': {len(matches)} images with triple {image.triple} and arch "
-            f"{image.arch or '(none)'} match the one file '{output}': {', '.join(places)}"
+            f"{image.arch or '(none)'} match the one file '{output}': {', '.join(offsets)}"
         )
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
         """Yield the images of nested offload binaries; else the image itself."""
         start, end = match.image.offset, match.image.offset + match.image.size
         with match.found.opened() as source:
-            if not is_offload_binary(source.data, start) or not match.image.size:
+            if not begins(source.data, OFFLOAD_BINARY, start) or not match.image.size:
                 yield match
                 return
             label = f"{source.path} (image)"
@@ -243,7 +243,7 @@ class _ImageOutputs:
                 for file, (_, plan) in zip(files, batch, strict=True):
                     plan.write_to(file)
 
-    def _tell(self, message: str) -> None:
+    def _warn(self, message: str) -> None:
         if self.warn is not None:
             self.warn(message)
 
@@ -261,7 +261,7 @@ class _ImageOutputs:
         if not matches:
             which = f" matches '{wanted.label}'" if wanted.label else " matches"
             none = f"none of its {len(self.images)} images{which}"
-            self._tell(f"'{self.path}': {none if self.images else 'it holds no offload images'}")
+            self._warn(f"'{self.path}': {none if self.images else 'it holds no offload images'}")
         return matches
 
     def _is_wanted(self, row: _Selected, wanted: ImageFilter, kind: str | None) -> bool:
@@ -309,7 +309,7 @@ class _ImageOutputs:
         name = self._member_name(match)
 
         def warn(reason: str) -> None:
-            self._tell(f"'{name}': {reason}")
+            self._warn(f"'{name}': {reason}")
 
         with match.found.opened() as source:
             content, offset = match.image.content(source.data), match.image.offset

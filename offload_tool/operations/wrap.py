@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.bitcode.splice_images import MAX_IMAGE_SIZE, plan_bitcode_with_images
-from offload_tool.formats.offload_binary import (
-    is_offload_binary,
-    iter_offload_binaries,
-    read_offload_binary,
-)
+from offload_tool.formats.magic import OFFLOAD_BINARY, begins
+from offload_tool.formats.offload_binary import iter_offload_binaries, read_offload_binary
 from offload_tool.formats.registration_ir import (
     REGISTERED_KINDS,
     Generation,
@@ -191,7 +188,7 @@ def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
 
     Such binaries store images compressed, or without the alignment that the runtime needs.
     """
-    if not is_offload_binary(file.data):
+    if not begins(file.data, OFFLOAD_BINARY):
         return [file]
     binaries = list(iter_offload_binaries(file.data, path=file.path))
     if all(binary.version == 1 for binary in binaries):
@@ -213,7 +210,7 @@ def _ranges(
     file: InputFile, kind: RegisteredKind, generation: Generation
 ) -> tuple[tuple[int, int], ...]:
     """Return the ranges of a file to register: the whole file, or the images inside."""
-    if kind != "openmp" or generation == 15 or not is_offload_binary(file.data):
+    if kind != "openmp" or generation == 15 or not begins(file.data, OFFLOAD_BINARY):
         return ((0, len(file)),)
     found = tuple(
         (image.offset, image.offset + image.size)

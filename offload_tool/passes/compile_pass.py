@@ -108,7 +108,7 @@ class CompilePass(ABC):
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """Check the output of the pass; a bundle around a code object is removed.
 
-        :raises CodeObjectError: it is something else; the message says what was found.
+        :raises CodeObjectError: it is something else, which the message describes.
         """
 
 

@@ -66,7 +66,6 @@ class CudaPass(CompilePass):
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`; with a toolkit, clang uses its PTX and SDK version."""
-        del host_ir, source
         flags = ["-x", "cuda"]
         if self.device is None:
             flags += ["--offload-host-only"]
@@ -83,12 +82,10 @@ class CudaPass(CompilePass):
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """See `CompilePass.last_flags`; `archive_format` is one of `ARCHIVE_FORMATS`."""
-        del toolchain
         return [ARCHIVE_FORMATS[archive_format]] if archive_format and self.rdc else []
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """See `CompilePass.local_flags`; a host object gets the placeholder."""
-        del source
         flags = [*toolchain.local_flags, *toolchain.cuda_flags]
         if self.device is None:
             flags += ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
@@ -98,7 +95,6 @@ class CudaPass(CompilePass):
         """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
-        del host_ir
         if self.device is None:
             verify_output.check_cuda_host_object(output, rdc=self.rdc)
         elif self.device.target_id is not None:
@@ -163,8 +159,8 @@ def _own_flags(job: Sequence[str]) -> list[str]:
     """Return the flags of a ptxas job except those of `cubin_arguments`, and files."""
     at, name = job.index(_OUTPUT), job.index(_PROCESSOR)
     before = [arg for arg in (*job[1:name], *job[name + 2 : at]) if arg != "-m64"]
-    behind = job[at + 3 :]  # the output, and the one input
-    return [*before, *(behind[:-1] if behind[-1:] == ["-c"] else behind)]
+    after = job[at + 3 :]  # the output, and the one input
+    return [*before, *(after[:-1] if after[-1:] == ["-c"] else after)]
 
 
 @memoized(8)
@@ -197,10 +193,10 @@ def _processors_of(ptxas: Ptxas) -> frozenset[str]:
     Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
     """
     try:
-        said = query([*ptxas.command, "--help"]).output
+        text = query([*ptxas.command, "--help"]).output
     except CompilerError:
         return frozenset()
-    return frozenset(re.findall(r"'(sm_\d+[af]?)'", said))
+    return frozenset(re.findall(r"'(sm_\d+[af]?)'", text))
 
 
 def all_processors(ptxas: Ptxas, which: str) -> list[str]:
@@ -230,11 +226,11 @@ def check_ptxas(ptxas: Ptxas, processor: str) -> None:
 def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:
     import shutil
 
-    folders = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    usual = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     # Another version may not know the PTX that clang writes for the toolkit.
     found = [f"{toolkit}/bin/ptxas" if toolkit else None, shutil.which("ptxas")]
-    found += (f"{folder}/bin/ptxas" for folder in folders if folder)
-    for place in nvidia_packages():
+    found += (f"{folder}/bin/ptxas" for folder in usual if folder)
+    for folder in nvidia_packages():
         for pattern in ("cu*/bin/ptxas", "cuda_nvcc/bin/ptxas"):
-            found += sorted(map(str, place.glob(pattern)))
+            found += sorted(map(str, folder.glob(pattern)))
     return [(name,) for name in found if name and os.access(name, os.X_OK)]

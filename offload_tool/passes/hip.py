@@ -42,7 +42,6 @@ class HipPass(CompilePass):
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`."""
-        del toolchain, host_ir, source
         if self.device is None:
             return [*host_flags(self.cuid, rdc=self.rdc), "-c"]
         return [*device_flags(self.device.name, self.cuid, rdc=self.rdc), "-c"]
@@ -53,14 +52,12 @@ class HipPass(CompilePass):
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """See `CompilePass.local_flags`."""
-        del source
         return [*toolchain.local_flags, *toolchain.rocm_flags]
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
-        del host_ir
         if self.device is None:
             verify_output.check_host_object(output, self.cuid, rdc=self.rdc)
         elif self.rdc:
@@ -110,5 +107,4 @@ def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> b
 
     Clang is queried (``-###``): its default and the user's flags decide.
     """
-    jobs = front_end_jobs(command, environment)
-    return any(_NEW_DRIVER in job for job in jobs)
+    return any(_NEW_DRIVER in job for job in front_end_jobs(command, environment))

@@ -62,8 +62,7 @@ class OpenMPPass(CompilePass):
         return ["-x", "ir", "-Wno-unused-command-line-argument", "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """See `CompilePass.last_flags`: a device's target, behind the host's of ``CCFLAGS``."""
-        del toolchain, archive_format
+        """See `CompilePass.last_flags`: a device's target, after the host's of ``CCFLAGS``."""
         return [] if self.device is None else [f"--target={self.device.triple.rstrip('-')}"]
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
@@ -111,12 +110,12 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
 
     :raises CompilerError: the compiler does not print its header search path.
     """
-    resources = _ask(toolchain, "-print-resource-dir").output.strip()
+    resources = _query(toolchain, "-print-resource-dir").output.strip()
     wrappers = f"{resources}/include/openmp_wrappers"
     flags: list[str] = []
     if gpu and Path(wrappers).is_dir():
         flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
-    report = _ask(toolchain, "-E", "-v", "-x", language, os.devnull).errors
+    report = _query(toolchain, "-E", "-v", "-x", language, os.devnull).errors
     folders = searched_folders(report, toolchain.clang[0])
     return (*flags, *(arg for folder in folders for arg in ("-isystem", folder)))
 
@@ -133,15 +132,15 @@ def host_runtime(toolchain: Toolchain) -> str | None:
 
     Some compilers lack it, or the OpenMP library that it needs; the result is then None.
     """
-    answers = [_ask(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
-    found = [Path(result.strip()) for result in answers]
+    outputs = [_query(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
+    found = [Path(output.strip()) for output in outputs]
     if not all(path.is_absolute() for path in found):
         return None
     return str(found[0].parent.resolve() / found[0].name)
 
 
 def _library_folder(toolchain: Toolchain) -> Path:
-    return Path(_ask(toolchain, "-print-resource-dir").output.strip()).parent.parent
+    return Path(_query(toolchain, "-print-resource-dir").output.strip()).parent.parent
 
 
 @memoized(64)
@@ -181,7 +180,7 @@ def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
     )
 
 
-def _ask(toolchain: Toolchain, *arguments: str) -> QueryResult:
+def _query(toolchain: Toolchain, *arguments: str) -> QueryResult:
     command = [*toolchain.clang, *toolchain.local_flags, *arguments]
     result = query(command, os.environ | dict(toolchain.environment))
     if result.status:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import make
+from offload_tool.clang.driver import run_checked
 from offload_tool.io import StrPath
 from offload_tool.passes.source_kind import language_flags
 
@@ -40,8 +40,8 @@ def compile_flags(*, is_marker: bool = False) -> list[str]:
     ]
 
 
-def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: StrPath) -> None:
-    """Write the object, joined with the objects `beside` it.
+def write_registration(toolchain: Toolchain, objects: Sequence[StrPath], output: StrPath) -> None:
+    """Write the object, joined with others.
 
     :raises CompilerError: the compiler, or its linker, failed.
     """
@@ -51,9 +51,9 @@ def write_registration(toolchain: Toolchain, beside: Sequence[StrPath], output: 
     environment = os.environ | dict(toolchain.environment)
     with temporary_folder() as folder:
         made = str(folder / "registration.o")
-        make(what, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made], environment)
-        join = [*toolchain.lld, "-r", *map(str, beside), made, "-o", str(output)]
-        make(what, join, environment)
+        run_checked(what, [*toolchain.cc, *compile_flags(), SOURCE, "-o", made], environment)
+        join = [*toolchain.lld, "-r", *map(str, objects), made, "-o", str(output)]
+        run_checked(what, join, environment)
 
 
 def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
@@ -70,5 +70,5 @@ def compile_text(command: Sequence[str], environment: Mapping[str, str], text: s
         module.write_text(text, encoding="utf-8")
         flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
         args = [*command, *flags, str(module), "-o", str(made)]
-        make("the object that registers images", args, environment)
+        run_checked("the object that registers images", args, environment)
         return made.read_bytes()

@@ -1,8 +1,8 @@
 """Check the output of a compile.
 
-One function per kind of output; `passes` assigns them to passes. An exit status of 0 proves little:
-a launcher may run the host compiler instead, and clang silently compiles preprocessed HIP text to
-an empty code object. The required content of each output is known, so the checks look for it.
+There is one function per kind of output; `passes` assigns them to passes. An exit status of 0
+proves little: a launcher may run the host compiler instead, and clang silently compiles
+preprocessed HIP text to an empty code object. The checks look for the required content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
 from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
-from offload_tool.formats.magic import SPIRVS
+from offload_tool.formats.magic import BUNDLE, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
@@ -36,7 +36,7 @@ _MACH_MASK = 0xFF
 # e_flags of code object version 4 and later: two bits per feature, "any" where the
 # feature is supported but not set. Source: AMDGPUUsage, "ELF Header".
 _FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
-_FEATURE_WORDS = ("unsupported", "any", "off", "on")
+_FEATURE_SETTINGS = ("unsupported", "any", "off", "on")
 _PTX_TARGET = re.compile(rb"^\.target (\S+?)(?:,|\s|$)", re.MULTILINE)
 _PTX_HEAD = 4096
 """The ``.target`` line of PTX must be in these first bytes: only comments precede it."""
@@ -68,7 +68,7 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
 
     The CUID is None for a link of several sources.
 
-    :raises CodeObjectError: it is something else; the message says what was found.
+    :raises CodeObjectError: it is something else, which the message describes.
     """
     processor = find_processor(target_id.processor)
     if processor is not None and processor.family == "spirv":
@@ -96,14 +96,14 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
 def unwrap_code_object(path: StrPath, target_id: str) -> None:
     """Extract the code object from the bundle in which a device pass may have wrapped it.
 
-    Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag behind all
+    Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag after all
     others. A file without such an entry stays unchanged.
     """
-    from offload_tool.formats.bundle.binary import is_bundle, read_bundle
+    from offload_tool.formats.bundle.binary import read_bundle
     from offload_tool.io import replace_file
 
     with InputFile(path) as source:
-        if not is_bundle(source.data):
+        if not begins(source.data, BUNDLE):
             return
         for entry in read_bundle(source.data, path=path).entries:
             if entry.id.endswith(f"--{target_id}"):
@@ -120,7 +120,7 @@ def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
 
     With ``-flto`` it is bitcode, which the linker compiles.
 
-    :raises CodeObjectError: it is something else; the message says what was found.
+    :raises CodeObjectError: it is something else, which the message describes.
     """
     if _is_bitcode_file(path):
         _check_host_bitcode(path, cuid)
@@ -163,16 +163,16 @@ def _check_host_bitcode(path: StrPath, cuid: str) -> None:
 
 def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: bool) -> None:
     wanted, others = fatbin_symbol(cuid), sorted(code.hashes - {cuid_hash(cuid)})
-    if code.asks_without_cuid or others:
-        found = FATBIN if code.asks_without_cuid else f"{FATBIN}_{others[0]}"
+    if code.needs_program_bundle or others:
+        found = FATBIN if code.needs_program_bundle else f"{FATBIN}_{others[0]}"
         raise CodeObjectError(
             f"'{path}': expected the undefined symbol {wanted}, found {found}; "
             "this clang does not name device code by its CUID: use clang 19 or later"
         )
-    if code.lost_kernels:
+    if code.unregistered:
         raise OtherOutputError(
             f"'{path}': expected the undefined symbol {wanted}, found none, and nothing else that "
-            f"registers the kernel {min(code.lost_kernels)}"
+            f"registers the kernel {min(code.unregistered)}"
         )
     if code.has_entries and not (rdc and code.cuids):
         what = "and no CUID; its clang is too old for that driver" if rdc else "of one source"
@@ -185,7 +185,7 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
 def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
     """Check relocatable device code of HIP: bitcode for the device, with this CUID.
 
-    :raises CodeObjectError: it is something else; the message says what was found.
+    :raises CodeObjectError: it is something else, which the message describes.
     """
     wanted = cuid_symbol(cuid)
     if wanted not in _bitcode_symbols(path, f"bitcode for {device.name}", device.arch):
@@ -198,7 +198,7 @@ def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
 def check_ptx(path: StrPath, target_id: TargetID) -> None:
     """Check that a file is PTX for this target.
 
-    :raises CodeObjectError: it is something else; the message says what was found.
+    :raises CodeObjectError: it is something else, which the message describes.
     """
     with InputFile(path) as source:
         head = bytes(source.data[:_PTX_HEAD])
@@ -233,7 +233,7 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
 
     With relocatable device code (`rdc`), it may have entries of the new offload driver instead.
 
-    :raises CodeObjectError: it is something else; the message says what was found.
+    :raises CodeObjectError: it is something else, which the message describes.
     """
     from offload_tool.formats.cuda.object_section import (
         RELOCATABLE_SECTION,
@@ -251,7 +251,7 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
         )
     with InputFile(path) as source:
         code = cuda_host_code(read_elf_tables(source.data, path=path)) if rdc else None
-        if code is not None and SHARED_MODULE_ID in code.asked:
+        if code is not None and SHARED_MODULE_ID in code.called:
             raise CodeObjectError(
                 f"'{path}': this compiler's old offload driver (clang 23) cannot distinguish "
                 "sources of relocatable CUDA code; remove --no-offload-new-driver and "
@@ -356,11 +356,10 @@ def _is_bitcode_file(path: StrPath) -> bool:
 
 def _described(data: memoryview) -> str:
     from offload_tool.formats.bitcode.module import is_bitcode
-    from offload_tool.formats.bundle.binary import is_bundle
 
     if not len(data):
         return "an empty file"
-    if is_bundle(data):
+    if begins(data, BUNDLE):
         return "an offload bundle"
     if is_bitcode(data):
         return "LLVM bitcode; flags such as -flto and -emit-llvm do not belong here"
@@ -417,10 +416,10 @@ def _defined(elf: ElfTables) -> dict[str, None]:
 def _check_features(
     path: StrPath, target_id: TargetID, flags: int, supported: tuple[str, ...]
 ) -> None:
-    asked = dict(target_id.features)
+    requested = dict(target_id.features)
     for feature in supported:
-        expected = {None: "any", True: "on", False: "off"}[asked.get(feature)]
-        found = _FEATURE_WORDS[flags >> _FEATURE_SHIFT[feature] & 3]
+        expected = {None: "any", True: "on", False: "off"}[requested.get(feature)]
+        found = _FEATURE_SETTINGS[flags >> _FEATURE_SHIFT[feature] & 3]
         if found != expected:
             raise CodeObjectError(
                 f"'{path}': expected {feature} {expected} for {target_id}, found {feature} {found}"

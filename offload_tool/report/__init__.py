@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from offload_tool.errors import OffloadError
 from offload_tool.operations.kernel_table import KernelColumns
 from offload_tool.operations.size_report import SizeReport
 from offload_tool.report.changes import change_data, change_tables
-from offload_tool.report.html import data_script, digest, inline, part, plural, text_of
+from offload_tool.report.html import data_script, digest, escaped, inline, package_text, plural
 from offload_tool.report.kernels import (
     Strings,
     demangled_texts,
@@ -34,6 +33,7 @@ from offload_tool.report.sizes import (
     size_tables,
     totals_of,
 )
+from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.operations.diff import Comparison
@@ -54,7 +54,7 @@ _MOST_NOTES = 100
 """Number of lines to print; the rest are counted."""
 
 
-@dataclass
+@frozen
 class Content:
     """The content of a page."""
 
@@ -81,23 +81,23 @@ def render_page(content: Content, *, library: str) -> Iterator[str]:
     """Yield the HTML page piece by piece; `library` is the source of plotly.js."""
     report = content.sizes
     colors = colors_of(report)
-    first = inline(part("first.js"))
-    script = inline("".join(map(part, _SCRIPTS)))
+    first = inline(package_text("first.js"))
+    script = inline("".join(map(package_text, _SCRIPTS)))
     plotly = inline(library) if report.size else ""
     every = (first, script, plotly) if plotly else (first, script)
     scripts = " ".join(f"'sha256-{digest(code)}'" for code in every)
-    style = part("page.css")
+    style = package_text("page.css")
     # plotly.js inserts an empty style element, and its rules by calls, which policies allow.
-    allowed = (style, "", *_STYLE.findall(part("picture.html")))
+    allowed = (style, "", *_STYLE.findall(package_text("picture.html")))
     styles = " ".join(f"'sha256-{digest(code)}'" for code in allowed)
     policy = f"default-src 'none'; script-src {scripts}; style-src {styles}"
-    picture = Template(part("picture.html")).substitute(summary=picture_summary(report))
-    yield Template(part("page.html")).substitute(
+    picture = Template(package_text("picture.html")).substitute(summary=picture_summary(report))
+    yield Template(package_text("page.html")).substitute(
         policy=f"{policy}; base-uri 'none'; form-action 'none'",
-        title=text_of(f"Device code: {', '.join(content.paths)}"),
+        title=escaped(f"Device code: {', '.join(content.paths)}"),
         first=f"<script>{first}</script>",
         style=f"<style>{style}</style>",
-        inputs="\n".join(map(text_of, content.paths)),
+        inputs="\n".join(map(escaped, content.paths)),
         views=_links(content),
         problems=_notice(
             f"Not counted, because broken or unreadable: {plural(len(content.problems), 'file')}",
@@ -174,8 +174,8 @@ def _kernels(content: Content) -> str:
 def _changes(content: Content) -> str:
     if content.changes is None:
         return ""
-    before = "\n".join(map(text_of, content.before))
-    place = "" if not content.changes.kernels else '<div id="all-changes"></div>\n'
+    before = "\n".join(map(escaped, content.before))
+    kernels = "" if not content.changes.kernels else '<div id="all-changes"></div>\n'
     title = "Compared by size alone, or not at all"
     return (
         '<section class="view" id="changes" aria-labelledby="changes-heading">\n'
@@ -183,7 +183,7 @@ def _changes(content: Content) -> str:
         f'<p class="inputs">Before: {before}</p>\n'
         f"{_notice(f'{title}: {len(content.uncompared):,}', content.uncompared)}"
         f"{change_tables(content.changes, content.names)}"
-        f"{place}</section>\n"
+        f"{kernels}</section>\n"
     )
 
 
@@ -193,7 +193,7 @@ def _notice(title: str, lines: Sequence[str], *, is_folded: bool = False) -> str
     shown = list(lines[:_MOST_NOTES])
     if len(lines) > _MOST_NOTES:
         shown.append(f"and {len(lines) - _MOST_NOTES:,} more")
-    items = "".join(f"<li>{text_of(line)}</li>\n" for line in shown)
+    items = "".join(f"<li>{escaped(line)}</li>\n" for line in shown)
     outer, inner = ("details", "summary") if is_folded else ("div", "p")
     heading = f"<{inner}>{title}</{inner}>"
     return f'<{outer} class="notice">\n{heading}\n<ul>\n{items}</ul>\n</{outer}>\n'

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.kernel_table import WAVES_PER_SIMD
-from offload_tool.report.html import plain_table, plural, text_of
+from offload_tool.report.html import escaped, plain_table, plural
 from offload_tool.report.kernels import TITLES, Strings, one_or_all, shown_name
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TOP = 20
 _NO_KERNEL = Kernel("")
+_SUMS = {"images": "Images", "kernels": "Kernels", "loaded": "Bytes"}
+"""Fields of `TargetSums`, and the titles of their columns."""
 
 
 def change_data(found: Comparison, strings: Strings) -> dict[str, object]:
@@ -59,7 +61,7 @@ def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
     """Return the table of targets, and the first kernel rows for readers without scripts."""
     if found.is_equal:
         return "<p>Nothing changed.</p>\n"
-    parts = [f"<p>{_counted(found.targets, 'target')} {_counted(found.kernels, 'kernel')}</p>\n"]
+    parts = [f"<p>{_counts(found.targets, 'target')} {_counts(found.kernels, 'kernel')}</p>\n"]
     if found.targets:
         parts.append(_targets(found.targets))
     if found.kernels:
@@ -72,32 +74,26 @@ def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
     return "".join(parts)
 
 
-def _counted(rows: Sequence[TargetChange | KernelChange], noun: str) -> str:
+def _counts(rows: Sequence[TargetChange | KernelChange], noun: str) -> str:
     counts = Counter(row.change for row in rows)
     parts = [f"{counts[change]:,} {change}" for change in ("added", "removed", "changed")]
     size = sum(row.grown for row in rows)
-    return text_of(f"{noun.capitalize()}s: {', '.join(parts)}, {size:+,} bytes.")
+    return escaped(f"{noun.capitalize()}s: {', '.join(parts)}, {size:+,} bytes.")
 
 
 def _targets(rows: Sequence[TargetChange]) -> str:
     named = any(row.library for row in rows)
     cells = []
     for row in rows:
-        sides = [(side.images, side.kernels, side.loaded) if side else (None,) * 3
-                 for side in (row.before, row.after)]  # fmt: skip
-        pairs = [number for pair in zip(*sides, strict=True) for number in pair]
-        place = (shown_name(row.library),) if named else ()
-        cells.append((shown_name(row.target), *place, row.change, row.grown, *pairs))
+        numbers = [side and getattr(side, key) for key in _SUMS for side in (row.before, row.after)]
+        library = [shown_name(row.library)] if named else []
+        cells.append((shown_name(row.target), *library, row.change, row.grown, *numbers))
     columns = [
         ("Target ID", "name"),
         *([("Library", "name")] if named else []),
         ("Change", ""),
         ("Grown (bytes)", "signed"),
-        *(
-            (f"{what}, {when}", "number")
-            for what in ("Images", "Kernels", "Bytes")
-            for when in ("before", "after")
-        ),
+        *((f"{sums}, {when}", "number") for sums in _SUMS.values() for when in ("before", "after")),
     ]
     caption = f"{plural(len(rows), 'change')}; bytes that a device loads"
     return plain_table("changed-targets", "Targets", caption, columns, cells)
@@ -114,8 +110,8 @@ def _kernels(rows: Sequence[KernelChange], caption: str, names: Mapping[str, str
         if row.change == "changed" and not row.fields:
             needs = ["other instructions"]
         name = shown_name(names[row.name] if names else row.name)
-        place = ", ".join(filter(None, (row.target, row.library)))
-        cells.append((name, shown_name(place), row.change, row.grown, ", ".join(needs)))
+        location = ", ".join(filter(None, (row.target, row.library)))
+        cells.append((name, shown_name(location), row.change, row.grown, ", ".join(needs)))
     columns = [
         *(("Kernel", "name"), ("Target ID", "name"), ("Change", "")),
         *(("Grown (bytes)", "signed"), ("Needs", "")),

@@ -1,4 +1,4 @@
-"""HTML helpers. All foreign text goes through `text_of`, all data through `data_script`."""
+"""HTML helpers. All foreign text goes through `escaped`, all data through `data_script`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.resources import files
 from offload_tool.util.escape import printable
 
 
-def part(name: str) -> str:
+def package_text(name: str) -> str:
     """Return the text of a file in this package."""
     return (files(__package__) / name).read_text(encoding="utf-8")
 
@@ -33,7 +33,7 @@ def data_script(name: str, data: object) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
-def text_of(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape `text` for HTML; unprintable characters become Python escapes."""
     return escape(printable(text))
 
@@ -74,6 +74,31 @@ def number_cell(value: object, form: str = ",") -> str:
     return f'<td class="number" data-value="{value if shown else 0}">{shown}</td>'
 
 
+def head_cells(columns: Iterable[tuple[str, str]], descending: str = "") -> str:
+    """Return the heads of `columns` (see `plain_table`); `descending` names the sorted one."""
+    cells = []
+    for title, kind in columns:
+        order = ' aria-sort="descending"' if title == descending else ""
+        css_class = as_class(kind.replace("signed", "number"))
+        cells.append(f'<th scope="col"{css_class}{order}>{escaped(title)}</th>')
+    return "".join(cells)
+
+
+def row_cells(
+    values: Sequence[str | int | None], columns: Iterable[tuple[str, str]], mark: str = ""
+) -> str:
+    """Return the cells of a row; the first is its head if it is a text, with the HTML `mark`."""
+    cells = []
+    for position, (value, (_, kind)) in enumerate(zip(values, columns, strict=True)):
+        if kind in ("number", "signed"):
+            cells.append(number_cell(value, "+," if kind == "signed" else ","))
+            continue
+        tag, scope, before = ("th", ' scope="row"', mark) if position == 0 else ("td", "", "")
+        shown = breakable(escaped(str(value or "")))
+        cells.append(f"<{tag}{scope}{as_class(kind)}>{before}{shown}</{tag}>")
+    return "".join(cells)
+
+
 def plain_table(
     name: str,
     title: str,
@@ -85,33 +110,19 @@ def plain_table(
 
     `columns` are (title, class); a class is that of text, ``number``, or ``signed`` (differences).
     """
-    heads = "".join(
-        f'<th scope="col"{as_class(kind.replace("signed", "number"))}>{text_of(head)}</th>'
-        for head, kind in columns
-    )
-    lines = []
-    for row in rows:
-        cells = []
-        for position, (value, (_, kind)) in enumerate(zip(row, columns, strict=True)):
-            if kind in ("number", "signed"):
-                cells.append(number_cell(value, "+," if kind == "signed" else ","))
-                continue
-            tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
-            shown = breakable(text_of(str(value or "")))
-            cells.append(f"<{tag}{scope}{as_class(kind)}>{shown}</{tag}>")
-        lines.append(f"<tr>{''.join(cells)}</tr>\n")
-    return framed_table(name, 3, text_of(title), text_of(caption), heads, lines)
+    lines = [f"<tr>{row_cells(row, columns)}</tr>\n" for row in rows]
+    return framed_table(name, 3, title, caption, head_cells(columns), lines)
 
 
 def framed_table(
     name: str, level: int, title: str, caption: str, heads: str, rows: Iterable[str], foot: str = ""
 ) -> str:
-    """Return a section with a table from HTML parts; `level` is the heading's."""
+    """Return a section with a table; `level` is the heading's, the last three are HTML."""
     return (
         "<section>\n"
-        f'<h{level} id="{name}-title">{title}</h{level}>\n'
+        f'<h{level} id="{name}-title">{escaped(title)}</h{level}>\n'
         f'<div class="scroll" role="region" aria-labelledby="{name}-title" tabindex="0">\n'
-        f'<table class="static" id="{name}">\n<caption>{caption}</caption>\n'
+        f'<table class="static" id="{name}">\n<caption>{escaped(caption)}</caption>\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{''.join(rows)}</tbody>\n"
         f"{foot}</table>\n</div>\n</section>\n"
     )

@@ -3,7 +3,7 @@
 The data is in columns; a column with one distinct value is stored as that value:
 
     strings     each name, path and number as text, once; the columns of text have its indices
-    images      `KEYS_OF_PLACE` of ``list --json``, with `library` and the number of `kernels`
+    images      `LOCATION_KEYS` of ``list --json``, with `library` and the number of `kernels`
     kernels     the kernels of all images in order: `name` and numbers, null where unknown
     demangled   demangled C++ names by index, also for the table of changes
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.operations.kernel_table import (
     COLUMNS,
-    KEYS_OF_PLACE,
+    LOCATION_KEYS,
     NUMBERS,
     UNKNOWN,
     WAVES,
@@ -70,12 +70,12 @@ def kernel_data(columns: KernelColumns, strings: Strings) -> dict[str, object]:
     numbers = [strings.number(name) for name in columns.names]
     images: dict[str, object] = {
         key: one_or_all([_value(getattr(image, key), strings) for image in columns.images])
-        for key in KEYS_OF_PLACE
+        for key in LOCATION_KEYS
     }
-    places = {_place(image): None for image in columns.images}
-    shorts = short_names(places)
+    locations = {_location(image): None for image in columns.images}
+    shorts = short_names(locations)
     images["library"] = one_or_all([strings.number(_label(image)) for image in columns.images])
-    images["short"] = one_or_all([strings.number(shorts[_place(i)]) for i in columns.images])
+    images["short"] = one_or_all([strings.number(shorts[_location(i)]) for i in columns.images])
     return {
         "images": {**images, "kernels": columns.counts},
         "kernels": {
@@ -101,7 +101,7 @@ def _value(value: str | int | None, strings: Strings) -> int | None:
     return strings.number(value) if isinstance(value, str) else value
 
 
-def _place(image: DeviceImage) -> tuple[str, str | None]:
+def _location(image: DeviceImage) -> tuple[str, str | None]:
     return image.file, image.member
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 from offload_tool.operations.size_report import SizeReport, SizeRow, fold_smallest
 from offload_tool.report.html import (
-    as_class,
-    breakable,
     data_script,
+    escaped,
     framed_table,
+    head_cells,
     number_cell,
     percent,
     plural,
     readable,
-    text_of,
+    row_cells,
 )
 from offload_tool.util.escape import printable
 
@@ -62,7 +63,7 @@ def picture_summary(report: SizeReport) -> str:
     largest = ", ".join(
         f"{row.target} {percent(row.size, report.size)}" for row in report.targets[:3]
     )
-    return text_of(
+    return escaped(
         f"Treemap of {plural(report.images, 'device image')}, {readable(report.size)} in all. "
         f"Largest target IDs: {largest}."
     )
@@ -71,14 +72,14 @@ def picture_summary(report: SizeReport) -> str:
 def picture_data(report: SizeReport, colors: dict[str, str]) -> str:
     """Return an element with the data of the picture."""
     cells = fold_smallest(report.cells, _TILES)
-    places = short_names({(cell.file, cell.member) for cell in cells})
+    names = short_names({(cell.file, cell.member) for cell in cells})
     files = short_names({(cell.file, None) for cell in cells})
     data = {
         "cells": [
             {
                 "file": printable(files[cell.file, None]),
-                "member": cell.member and printable(places[cell.file, cell.member]),
-                "place": printable(places[cell.file, cell.member]),
+                "member": cell.member and printable(names[cell.file, cell.member]),
+                "place": printable(names[cell.file, cell.member]),
                 "target": printable(cell.target),
                 "color": colors[cell.target],
                 "images": cell.images,
@@ -127,93 +128,84 @@ def notes_of(report: SizeReport) -> str:
 # -- tables ------------------------------------------------------------------------------
 
 
-_FIELDS = {
-    "Target ID": "target",
-    "Kind": "kinds",
-    "File": "file",
-    "Member": "member",
-    "Containers": "containers",
-    "Number": "index",
-    "Container": "container",
-}
-"""Titles of columns, and the fields of `SizeRow`."""
-_NUMBERS = ("Containers", "Number")  # numeric columns, in addition to each table's sums
-_SUMS = ("Images", "Uncompressed", "Share", "In the files")
-_CLASSES = {"File": "name", "Member": "name", "Target ID": "name", "Share": "share"}
+class _Column(NamedTuple):
+    title: str
+    field: str
+    """The field of `SizeRow` with its values."""
+    css_class: str = "name"
+    """See `plain_table`."""
+
+
+_TARGET = _Column("Target ID", "target")
+_KINDS = _Column("Kind", "kinds", "")
+_FILE = _Column("File", "file")
+_MEMBER = _Column("Member", "member")
+_CONTAINERS = _Column("Containers", "containers", "number")
+_INDEX = _Column("Number", "index", "number")
+_CONTAINER = _Column("Container", "container", "")
+_SORTED = "Uncompressed"
+_SUMS = (("Images", "number"), (_SORTED, "number"), ("Share", "share"), ("In the files", "number"))
+"""The last columns of all tables, as (title, class)."""
 
 
 def size_tables(report: SizeReport, colors: Mapping[str, str]) -> str:
     """Return all non-empty tables; rows of target IDs begin with their colours."""
-    place = ("File", "Member")
-    tables: tuple[tuple[str, str, tuple[str, ...], tuple[SizeRow, ...]], ...] = (
-        ("targets", "By target ID", ("Target ID", "Kind"), report.targets),
-        ("files", "By file", ("File", "Containers"), report.files),
-        ("members", "By member", (*place, "Containers"), report.members),
-        ("containers", "By container", (*place, "Number", "Container"), report.containers),
-        ("places", "By place and target ID", (*place, "Target ID"), report.cells),
+    tables: tuple[tuple[str, str, tuple[_Column, ...], tuple[SizeRow, ...]], ...] = (
+        ("targets", "By target ID", (_TARGET, _KINDS), report.targets),
+        ("files", "By file", (_FILE, _CONTAINERS), report.files),
+        ("members", "By member", (_FILE, _MEMBER, _CONTAINERS), report.members),
+        ("containers", "By container", (_FILE, _MEMBER, _INDEX, _CONTAINER), report.containers),
+        ("places", "By place and target ID", (_FILE, _MEMBER, _TARGET), report.cells),
     )
-    return "".join(_table(*table, colors, report.size) for table in tables if table[-1])
+    return "".join(
+        _table(name, title, columns, rows, colors, report.size)
+        for name, title, columns, rows in tables
+        if rows
+    )
 
 
 def _table(
     name: str,
     title: str,
-    columns: Sequence[str],
-    table: Sequence[SizeRow],
+    columns: Sequence[_Column],
+    rows: Sequence[SizeRow],
     colors: Mapping[str, str],
     whole: int,
 ) -> str:
-    largest = max(row.size for row in table)
-    rows = [_row(columns, row, colors, whole, largest) for row in table]
-    images, size, stored = (
-        sum(getattr(row, field) for row in table) for field in ("images", "size", "stored")
+    """Return a table; shares are those of `whole` bytes."""
+    heads = [(column.title, column.css_class) for column in columns]
+    largest = max(row.size for row in rows)
+    lines = []
+    for row in rows:
+        values = [getattr(row, column.field) for column in columns]
+        texts = [", ".join(value) if isinstance(value, tuple) else value for value in values]
+        swatch = _swatch(colors[row.target]) if columns[0] is _TARGET else ""
+        cells = row_cells(texts, heads, swatch)
+        lines.append(f"<tr>{cells}{_sum_cells(row, whole, largest)}</tr>\n")
+    total = SizeRow(
+        images=sum(row.images for row in rows),
+        size=sum(row.size for row in rows),
+        stored=sum(row.stored for row in rows),
     )
     foot = (
         f'<tfoot><tr><th scope="row" colspan="{len(columns)}">All</th>'
-        f"{_sum_cells(images, size, stored, whole)}</tr></tfoot>\n"
+        f"{_sum_cells(total, whole)}</tr></tfoot>\n"
     )
     caption = f"{plural(len(rows), 'row')}, sizes in bytes"
-    shown = "".join(_head(column) for column in (*columns, *_SUMS))
-    return framed_table(name, 2, title, caption, shown, rows, foot)
+    return framed_table(name, 2, title, caption, head_cells([*heads, *_SUMS], _SORTED), lines, foot)
 
 
-def _head(name: str) -> str:
-    number = name in _NUMBERS or (name in _SUMS and name != "Share")
-    kind = "number" if number else _CLASSES.get(name, "")
-    order = ' aria-sort="descending"' if name == "Uncompressed" else ""
-    return f'<th scope="col"{as_class(kind)}{order}>{name}</th>'
-
-
-def _row(
-    columns: Sequence[str], row: SizeRow, colors: Mapping[str, str], whole: int, largest: int
-) -> str:
-    cells = []
-    for position, name in enumerate(columns):
-        value = getattr(row, _FIELDS[name])
-        if name in _NUMBERS:
-            cells.append(number_cell(value or 0))
-            continue
-        tag, scope = ("th", ' scope="row"') if position == 0 else ("td", "")
-        swatch = _swatch(colors[row.target]) if tag == "th" and name == "Target ID" else ""
-        text = text_of(", ".join(value) if name == "Kind" else value or "")
-        cells.append(
-            f"<{tag}{scope}{as_class(_CLASSES.get(name, ''))}>{swatch}{breakable(text)}</{tag}>"
-        )
-    sums = _sum_cells(row.images, row.size, row.stored, whole, largest)
-    return f"<tr>{''.join(cells)}{sums}</tr>\n"
-
-
-def _sum_cells(images: int, size: int, stored: int, whole: int, largest: int = 0) -> str:
+def _sum_cells(row: SizeRow, whole: int, largest: int = 0) -> str:
     """Return the cells of `_SUMS`; with `largest`, a bar whose full length is that size."""
-    filled = f'<rect width="{100 * size / largest:.1f}" height="12"/>' if largest else ""
+    filled = f'<rect width="{100 * row.size / largest:.1f}" height="12"/>' if largest else ""
     bar = (
         '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
         f"{filled}</svg>"
     )
     return (
-        f"{number_cell(images)}{number_cell(size)}"
-        f'<td class="share" data-value="{size}">{bar}{percent(size, whole)}</td>'
-        f"{number_cell(stored)}"
+        f"{number_cell(row.images)}{number_cell(row.size)}"
+        f'<td class="share" data-value="{row.size}">{bar}{percent(row.size, whole)}</td>'
+        f"{number_cell(row.stored)}"
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import make
+from offload_tool.clang.driver import run_checked
 from offload_tool.clang.environment import Surroundings
 from offload_tool.errors import CompilerError
 from offload_tool.io import InputFile
@@ -111,5 +111,5 @@ def _assembled(
     made.parent.mkdir()
     arguments = [*cubin_arguments(str(target_id), rdc=True), *flags]
     args = [*ptxas.command, *arguments, "-o", str(made), name]
-    make(f"the cubin of '{name}'", args, environment)
+    run_checked(f"the cubin of '{name}'", args, environment)
     return str(made)

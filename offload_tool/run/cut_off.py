@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
 from offload_tool.clang.options import (
-    BESIDE,
     ELSEWHERE,
     FAST_MATH,
     FRONT_END,
     NO_HEADERS,
     READS,
-    beginnings,
+    SIBLING,
     does,
+    prefixes,
     without_values,
 )
 from offload_tool.io.file_digests import digest_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _OPTIMISED = re.compile(r"-O[1-3sz]")
 _ONE_STAGE = tuple(
     name
-    for name in beginnings(BESIDE | ELSEWHERE | READS)
+    for name in prefixes(SIBLING | ELSEWHERE | READS)
     if name not in ("@", "-mlink-builtin-bitcode", "-include-pch")
 )
 _EMIT = "-emit-obj"

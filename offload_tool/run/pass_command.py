@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.environment import INSTALLATIONS, Surroundings, folder_meant
+from offload_tool.clang.environment import INSTALLATIONS, Surroundings, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE, cached_result, program_folders
@@ -131,11 +131,11 @@ def pass_command(
     key = ["pass", *_toolchain_key(environ)]
     key += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
     deciding = relevant_flags(flags)
-    key += [*deciding, *folder_meant(deciding)]
+    key += [*deciding, *folder_key(deciding)]
 
     # A user's flags may compensate for a defect of the compiler; then all flags are part of the
     # key.
-    with_all = [*key, "with", *flags, *folder_meant(flags)]
+    with_all = [*key, "with", *flags, *folder_key(flags)]
 
     def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.clang.options import trial_flags
@@ -243,7 +243,7 @@ def surroundings_of(
     else:
         result = cached_for_pass("surroundings", found, args, environ, find, dependencies)
     folders, libraries = (tuple(result[name]) for name in ("folders", "libraries"))
-    return Surroundings(folders, result["tells_folder"], libraries)
+    return Surroundings(folders, result["embeds_folder"], libraries)
 
 
 def cached_for_pass(
@@ -305,8 +305,9 @@ def cached_toolchain(
 
     key = ["toolchain", *_toolchain_key(environ)]
     for each in jobs:
-        key += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
-        key += ["with", *each.given, *folder_meant(each.given)] if each.given else []
+        key += [each.kind, *each.targets, "", *each.flags, *folder_key(each.flags)]
+        if each.all_flags:
+            key += ["with", *each.all_flags, *folder_key(each.all_flags)]
     result = cached_result(
         key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ
     )
@@ -337,11 +338,11 @@ def _toolchain_dependencies(
 
 
 def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
-    from offload_tool.toolchain.installations import searched_places
+    from offload_tool.toolchain.installations import installation_folders
     from offload_tool.toolchain.probe import CLANG_NAME
-    from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
+    from offload_tool.toolchain.programs import LIBRARY_PATH, program_dependencies
 
-    yield from searched_places(environ)
+    yield from installation_folders(environ)
     for folder in program_folders(environ):
         yield folder
         if os.path.isdir(folder):
@@ -352,7 +353,7 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     for arg in (*args, *found["clang"], *found["lld"]):
         yield from (os.path.join(folder, arg) for folder in ("", *program_folders(environ)))
     for program in found["programs"]:
-        yield from program_places(program, environ.get(LIBRARY_PATH, ""))
+        yield from program_dependencies(program, environ.get(LIBRARY_PATH, ""))
     for file in found["configuration"]:
         yield from (file, os.path.dirname(file))
     for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):

@@ -14,7 +14,6 @@ from pathlib import PurePath
 
 from offload_tool.clang.driver import front_end_jobs, option_values
 from offload_tool.clang.options import (
-    BESIDE,
     DEVICE_ALONE,
     ELSEWHERE,
     HEADERS,
@@ -24,13 +23,14 @@ from offload_tool.clang.options import (
     OPENMP,
     OTHER_JOB,
     READS,
+    SIBLING,
     TARGETS,
-    beginnings,
     does,
+    prefixes,
 )
 
 # Options with further outputs, which would stay on the server, and other jobs.
-_WRITES_FILES = BESIDE | ELSEWHERE | LINKER | OTHER_JOB
+_WRITES_FILES = SIBLING | ELSEWHERE | LINKER | OTHER_JOB
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
 _PATH_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
@@ -55,7 +55,7 @@ def why_local(command: Sequence[str]) -> str:
         if does(arg, READS | HEADERS):
             return f"{arg} names a file that would not be on the server"
         # The engine returns the front end's depfile.
-        if does(arg, _WRITES_FILES) and arg not in beginnings(JOB_DEPFILE):
+        if does(arg, _WRITES_FILES) and arg not in prefixes(JOB_DEPFILE):
             return f"{arg} writes a file that would stay on the server"
     return ""
 

@@ -37,7 +37,7 @@ import SCons.Node
 import SCons.Script
 import SCons.Util
 
-from offload_tool.clang.environment import HEEDED_VARIABLES
+from offload_tool.clang.environment import RESULT_VARIABLES
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.manifest.inputs import general_args
@@ -311,7 +311,7 @@ class PchRunner:
 
     def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
-        heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
+        heeded = (f"{name}={variables[name]}" for name in RESULT_VARIABLES if name in variables)
         return (*pch.args_without_source(made), self._toolchain.identity, *heeded)
 
     def _declared_args(self) -> tuple[str, ...]:

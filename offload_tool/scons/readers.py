@@ -19,7 +19,7 @@ import SCons.Node.FS
 import SCons.Script
 import SCons.Util
 
-from offload_tool.clang.environment import HEEDED_VARIABLES, INSTALLATIONS, OWN_INSTALLATIONS
+from offload_tool.clang.environment import INSTALLATIONS, OWN_INSTALLATIONS, RESULT_VARIABLES
 from offload_tool.clang.options import (
     LINKED,
     TRIPLE,
@@ -457,7 +457,7 @@ class _Toolchains:
             try:
                 found = _search(question)
             except CompilerError:
-                jobs = tuple(replaced(job, given=given()) for job in question.jobs)
+                jobs = tuple(replaced(job, all_flags=given()) for job in question.jobs)
                 asked = (question._replace(jobs=jobs), lenient)
                 found = self._found.get(asked) or _search(asked[0], lenient=lenient)
             self._found[asked] = found
@@ -639,7 +639,7 @@ def nvlink(env: Environment) -> NvLinker:
 
 def result_variables(env: Environment) -> dict[str, str]:
     """Return the variables in ``env['ENV']`` that affect compiles' outputs."""
-    return {name: str(env["ENV"][name]) for name in HEEDED_VARIABLES if name in env["ENV"]}
+    return {name: str(env["ENV"][name]) for name in RESULT_VARIABLES if name in env["ENV"]}
 
 
 def add_environment(env: Environment, node: Node) -> None:

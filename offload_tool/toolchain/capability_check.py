@@ -1,6 +1,6 @@
 """Check whether a compiler can do a job, with one small trial of the needed kind.
 
-There are three trials; a flag that settles one (``-nogpulib``, ``-nogpuinc``) omits it:
+There are three trials; a flag (``-nogpulib``, ``-nogpuinc``) may make one unnecessary:
 
 =========  ============================================================================
 targets    ``-###`` for all target IDs, and one empty compile: it knows the processors
@@ -22,10 +22,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from offload_tool.clang.driver import QueryResult, jobs_of, query, query_plan
-from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_meant
+from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import cached_result
@@ -33,8 +32,8 @@ from offload_tool.toolchain.installations import (
     Installation,
     cuda_installations,
     device_library_folders,
-    passed_over,
     rocm_installations,
+    unusable_variables,
 )
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import memoized
@@ -45,13 +44,13 @@ _ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
 _HIDDEN = (*OWN_INSTALLATIONS, "ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH")
 """Variables that would override the flags under trial, and this package's, which the flags follow.
 A trial is the same whatever they hold."""
-_PARTS = (
+_DEPENDENCIES = (
     *("", "include", "include/hip", "include/hip/hip_runtime.h", "include/hip/hip_version.h"),
     *("include/hip/amd_detail", "share/hip/version", "ockl.bc", "ocml.bc"),
     *("include/cuda.h", "include/crt", "nvvm/libdevice", "nvvm/libdevice/libdevice.10.bc"),
 )
 """Files of an installation that change with it."""
-_FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
+_UNLISTED_FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
 
 
 @frozen
@@ -64,18 +63,18 @@ class Job:
     """Target IDs, or triples of CPUs."""
     flags: tuple[str, ...] = ()
     """The result of `options.relevant_flags`."""
-    given: tuple[str, ...] = ()
-    """All flags of a compile, if the others are not enough: they may name a missing header."""
+    all_flags: tuple[str, ...] = ()
+    """All flags of a compile, if `flags` are not enough: they may name a missing header."""
 
     @property
     def needs_headers(self) -> bool:
         """Return whether headers of HIP or CUDA are read."""
-        return self.kind != "openmp" and not any(does(w, NO_HEADERS) for w in self.flags)
+        return self.kind != "openmp" and not any(does(x, NO_HEADERS) for x in self.flags)
 
     @property
     def needs_libraries(self) -> bool:
         """Return whether device libraries are linked."""
-        return self.kind != "openmp" and not any(does(w, NO_LIBRARIES) for w in self.flags)
+        return self.kind != "openmp" and not any(does(x, NO_LIBRARIES) for x in self.flags)
 
     def __str__(self) -> str:
         kind = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}[self.kind]
@@ -87,9 +86,9 @@ class Equipment:
     """The installations and flags with which a compiler can do a job."""
 
     flags: tuple[str, ...] = ()
-    """Flags that name its place on this machine."""
+    """Flags that name its path on this machine."""
     description: str = ""
-    """For people; empty if no installation was needed."""
+    """For messages; empty if no installation was needed."""
     identity: str = ""
     """Identity of the installations, without paths."""
     used: tuple[str, ...] = ()
@@ -98,13 +97,13 @@ class Equipment:
     def files(self, targets: Iterable[str]) -> list[str]:
         """Return the used files that no depfile lists: libraries, and files with versions."""
         numbers = (target.split(":", 1)[0].removeprefix("gfx") for target in targets)
-        names = [*_FILES, *(f"oclc_isa_version_{number}.bc" for number in numbers)]
+        names = [*_UNLISTED_FILES, *(f"oclc_isa_version_{number}.bc" for number in numbers)]
         paths = (Path(folder, name) for folder in self.used for name in names)
         return [str(path) for path in paths if path.is_file()]
 
 
 @frozen
-class _Asked:
+class _Request:
     """A job, and a compiler: the command prefix of its calls and its identity."""
 
     command: tuple[str, ...]
@@ -114,14 +113,14 @@ class _Asked:
     doubts: list[str] | None = None
     """If given, failures are appended to it instead of raised."""
 
-    def gives(self, *options: str) -> bool:
-        """Return whether the job's flags have one of some options with a value."""
+    def has_option(self, *options: str) -> bool:
+        """Return whether the job's flags have one of these options with a value."""
         return any(
             flag.startswith(tuple(f"{name}=" for name in options)) for flag in self.job.flags
         )
 
 
-def find_for(
+def find_equipment(
     command: Sequence[str],
     identity: str,
     job: Job,
@@ -134,36 +133,37 @@ def find_for(
     environment of its programs. If `doubts` is given, failures are appended to it, and the result
     has the first installations.
 
-    :raises CompilerError: it cannot do the job with any; the message says what is lacking.
+    :raises CompilerError: it cannot do the job with any; the message names what is missing.
     """
-    asked = _Asked(tuple(command), identity, job, environ, doubts)
+    request = _Request(tuple(command), identity, job, environ, doubts)
     find = {"hip": _find_rocm, "cuda": _find_cuda}.get(job.kind)
-    return find(asked) if find is not None else _first(asked, [])
+    return find(request) if find is not None else _first_working(request, [])
 
 
-def _find_rocm(asked: _Asked) -> Equipment:
-    job = asked.job
-    _first(asked, [], ("-nogpulib", "-nogpuinc"))
+def _find_rocm(request: _Request) -> Equipment:
+    job = request.job
+    _first_working(request, [], ("-nogpulib", "-nogpuinc"))
     headers = libraries = Equipment()
     if job.needs_headers:
-        is_given = asked.gives("--rocm-path", "--hip-path")
-        tried = [
+        is_named = request.has_option("--rocm-path", "--hip-path")
+        candidates = [
             Equipment((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
-            for root in ([] if is_given else rocm_installations(asked.environ))
+            for root in ([] if is_named else rocm_installations(request.environ))
         ]
         flags = ("-nogpulib", "-include", "hip/hip_runtime.h")
-        headers = _first(asked, tried, flags, passed_over(asked.environ, "hip"))
+        lacking = unusable_variables(request.environ, "hip")
+        headers = _first_working(request, candidates, flags, lacking)
     if job.needs_libraries:
         folders = []
-        if not asked.gives("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
-            folders = device_library_folders(asked.environ, headers.used, _resources(asked))
-        tried = [
+        if not request.has_option("--rocm-path", "--rocm-device-lib-path", "--hip-device-lib-path"):
+            folders = device_library_folders(request.environ, headers.used, _resources(request))
+        candidates = [
             Equipment(
                 (f"--rocm-device-lib-path={path}",), f"device libraries in {path}", "", (path,)
             )
             for path in folders
         ]
-        libraries = _first(asked, tried, ("-nogpuinc",))
+        libraries = _first_working(request, candidates, ("-nogpuinc",))
     return Equipment(
         headers.flags + libraries.flags,
         ", ".join(filter(None, (headers.description, libraries.description))),
@@ -172,14 +172,14 @@ def _find_rocm(asked: _Asked) -> Equipment:
     )
 
 
-def _find_cuda(asked: _Asked) -> Equipment:
-    job = asked.job
-    _first(asked, [], ("-nogpulib", "-nogpuinc"))
-    named = asked.environ.get("OFFLOAD_CUDA_PATH")
-    if asked.gives("--cuda-path") or not (job.needs_headers or job.needs_libraries or named):
+def _find_cuda(request: _Request) -> Equipment:
+    job = request.job
+    _first_working(request, [], ("-nogpulib", "-nogpuinc"))
+    named = request.environ.get("OFFLOAD_CUDA_PATH")
+    if request.has_option("--cuda-path") or not (job.needs_headers or job.needs_libraries or named):
         return Equipment()
-    toolkits = map(_toolkit, cuda_installations(asked.environ))
-    return _first(asked, [*toolkits], (), passed_over(asked.environ, "cuda"))
+    toolkits = map(_toolkit, cuda_installations(request.environ))
+    return _first_working(request, [*toolkits], (), unusable_variables(request.environ, "cuda"))
 
 
 def _toolkit(found: Installation) -> Equipment:
@@ -189,81 +189,81 @@ def _toolkit(found: Installation) -> Equipment:
     return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,))
 
 
-def _first(
-    asked: _Asked,
+def _first_working(
+    request: _Request,
     candidates: Sequence[Equipment],
     flags: Sequence[str] = (),
     lacking: Sequence[str] = (),
 ) -> Equipment:
-    """Return the first candidate with which the compiler can do the job; if none, what it has.
+    """Return the first candidate with which the compiler can do the job.
 
-    `flags` leave out the rest of the job, and `lacking` names candidates that were not tried.
+    Without candidates, the compiler is tried alone. `flags` leave out the rest of the job, and
+    `lacking` names candidates that were not tried.
 
-    :raises CompilerError: there is none; the message says what each lacks.
+    :raises CompilerError: there is none; the message has the reason for each.
     """
     reasons: dict[str, str] = {}
     tried = candidates or [Equipment()]
     for found in tried:
         try:
-            _ask(asked, found, flags)
+            _check_candidate(request, found, flags)
         except CompilerError as error:
             reasons.setdefault(str(error), found.description)
         else:
-            said = "; ".join(filter(None, [found.description, *lacking]))
-            return replaced(found, description=said)
-    texts = [f"{what}: {reason}" if what else reason for reason, what in reasons.items()]
+            description = "; ".join(filter(None, [found.description, *lacking]))
+            return replaced(found, description=description)
+    texts = [f"{name}: {reason}" if name else reason for reason, name in reasons.items()]
     text = "; ".join([*texts, *lacking])
-    if asked.doubts is None:
+    if request.doubts is None:
         raise CompilerError(text)
-    if text not in asked.doubts:
-        asked.doubts.append(text)
+    if text not in request.doubts:
+        request.doubts.append(text)
     return tried[0]
 
 
-# -- asking ------------------------------------------------------------------------------
+# -- trials ------------------------------------------------------------------------------
 
 
-def _ask(asked: _Asked, found: Equipment, flags: Sequence[str]) -> None:
+def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) -> None:
     """Try the job with some equipment; a success is cached.
 
     :raises CompilerError: the trial fails; the message is the compiler's.
     """
-    job = asked.job
-    args = [*asked.command, *found.flags, *_pass_flags(job), *(job.given or job.flags), *flags]
+    job = request.job
+    args = [
+        *request.command,
+        *found.flags,
+        *_pass_flags(job),
+        *(job.all_flags or job.flags),
+        *flags,
+    ]
 
     def find() -> bool:
-        shown = {name: text for name, text in asked.environ.items() if name not in _HIDDEN}
-        reason = _reason(args, job.targets, shown)
+        variables = {name: text for name, text in request.environ.items() if name not in _HIDDEN}
+        reason = _reason(args, job.targets, variables)
         if reason:
             raise CompilerError(reason)
         return True
 
-    def dependencies(_: Any) -> list[str]:
-        return [*(f"{path}/{part}" for path in found.used for part in _PARTS)]
-
-    key = ["trial", asked.identity, found.identity, *args, "", *job.targets]
-    key += folder_meant(args)
-    cached_result(key, find, dependencies, lambda _: asked.command, asked.environ)
+    dependencies = [f"{path}/{part}" for path in found.used for part in _DEPENDENCIES]
+    key = ["trial", request.identity, found.identity, *args, "", *job.targets, *folder_key(args)]
+    cached_result(key, find, lambda _: dependencies, lambda _: request.command, request.environ)
 
 
 @memoized(256)
 def _reason(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process."""
+    devices = [f"--offload-arch={target}" for target in targets]
+    last = "-S" if "cuda" in args else "-c"  # CUDA's passes end with PTX, before ptxas
+    one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
     try:
-        _try(args, targets, environ)
+        result = query_plan([*args, *devices, last, os.devnull], environ)
+        _check_result(result)
+        _check_programs(result, environ)
+        _check_result(query([*args, *one], environ))
     except CompilerError as error:
         return str(error) or "the compiler says nothing"
     return ""
-
-
-def _try(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> None:
-    devices = [f"--offload-arch={target}" for target in targets]
-    last = "-S" if "cuda" in args else "-c"  # CUDA's passes end with PTX, before ptxas
-    result = query_plan([*args, *devices, last, os.devnull], environ)
-    _check_result(result)
-    _check_programs(result, environ)
-    one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
-    _check_result(query([*args, *one], environ))
 
 
 def _pass_flags(job: Job) -> list[str]:
@@ -286,18 +286,13 @@ def _check_result(result: QueryResult) -> None:
         raise CompilerError(_ADVICE.sub("", match["text"]) if match else result.reason)
 
 
-def _resources(asked: _Asked) -> str:
+def _resources(request: _Request) -> str:
     def find() -> str:
-        result = query([*asked.command, "-print-resource-dir"], dict(asked.environ))
+        result = query([*request.command, "-print-resource-dir"], request.environ)
         return result.output.strip() if result.status == 0 else ""
 
-    key = ["resources", asked.identity, *asked.command, *folder_meant(asked.command)]
-    return str(
-        cached_result(
-            key,
-            find,
-            lambda folder: [str(folder)],
-            lambda _: asked.command,
-            asked.environ,
-        )
+    key = ["resources", request.identity, *request.command, *folder_key(request.command)]
+    folder: str = cached_result(
+        key, find, lambda folder: [folder], lambda _: request.command, request.environ
     )
+    return folder

@@ -34,11 +34,11 @@ from typing import Any
 from offload_tool.clang.environment import KEY_VARIABLES
 from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import digest_of
+from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.io.paths import is_of_others
 
 _LARGEST = 1 << 20
-"""Bytes; real answers have a few thousand."""
+"""Bytes; real results have a few thousand."""
 _KEYS = {"key", "package", "dependencies", "result"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
@@ -46,7 +46,7 @@ CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Clang's directories of configuration files, besides its own."""
 _CONFIGURATION = ".cfg"
 _GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
-_COARSE = 20_000_000
+_TICK = 20_000_000
 """Nanoseconds by which inode times may lag the clock: Linux counts them in ticks."""
 
 
@@ -88,7 +88,7 @@ def cached_result(
     find: Callable[[], Any],
     dependencies: Callable[[Any], Iterable[str] | None],
     compiler: Callable[[Any], Sequence[str]] | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Any:
     """Return the result for `key`, made of JSON's types, from disk or from `find`.
 
@@ -100,8 +100,7 @@ def cached_result(
     import binascii
 
     if compiler is not None:
-        given = os.environ if environment is None else environment
-        key = [*key, *_variables_in(given)]
+        key = [*key, *_variables_in(environment)]
 
     checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:
@@ -113,22 +112,22 @@ def cached_result(
         known is not None
         and known["key"] == list(key)
         and known["package"] == package_state()
-        and all(_look(path) == seen for path, seen in known["dependencies"].items())
+        and all(_state(path) == state for path, state in known["dependencies"].items())
     ):
         return known["result"]
-    started = time.time_ns() - _COARSE
+    started = time.time_ns() - _TICK
     result = find()
     own = dependencies(result)
     if own is None:
         return result
     paths = [*own]
     if compiler is not None:
-        paths += _compiler_files(compiler(result), given)
-    seen = {path: _look(path) for path in paths}
-    if all(look is None or look[1] < started for look in seen.values()):
+        paths += _compiler_files(compiler(result), environment)
+    states = {path: _state(path) for path in paths}
+    if all(state is None or state[1] < started for state in states.values()):
         _write(
             file,
-            {"key": [*key], "package": package_state(), "dependencies": seen, "result": result},
+            {"key": [*key], "package": package_state(), "dependencies": states, "result": result},
         )
     return result
 
@@ -141,26 +140,23 @@ def package_state(package: str = PACKAGE) -> str:
     """
     import binascii
 
-    seen = []
+    parts = []
     folders = [package]
     while folders:
         with os.scandir(folders.pop()) as items:
             for item in items:
                 if item.name.endswith(".py"):
                     found = item.stat()
-                    seen.append(f"{item.path} {found.st_mtime_ns} {found.st_size} {found.st_ino}")
+                    parts.append(f"{item.path} {found.st_mtime_ns} {found.st_size} {found.st_ino}")
                 elif item.name != "__pycache__" and "." not in item.name and item.is_dir():
                     folders.append(item.path)
-    text = "\n".join(sorted(seen))
+    text = "\n".join(sorted(parts))
     return f"{binascii.crc32(text.encode(errors='surrogateescape')):08x}"
 
 
-def _look(path: str) -> list[int] | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return [found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino]
+def _state(path: str) -> list[int] | None:
+    found = file_stat(path)
+    return None if found is None else [*found]
 
 
 def _read(file: str) -> dict[str, Any] | None:
@@ -215,15 +211,15 @@ def _variables_in(environment: Mapping[str, str]) -> list[str]:
 
     The working directory is added if one of them has a relative path.
     """
-    given = [environment.get(name, "") for name in KEY_VARIABLES]
-    places = (place for value in filter(None, given) for place in value.split(os.pathsep))
-    relative = not all(place.startswith("/") for place in places)
-    return [*given, os.getcwd() if relative else ""]
+    texts = [environment.get(name, "") for name in KEY_VARIABLES]
+    paths = (path for value in filter(None, texts) for path in value.split(os.pathsep))
+    relative = not all(path.startswith("/") for path in paths)
+    return [*texts, os.getcwd() if relative else ""]
 
 
 def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.clang.response_file import expand_command
-    from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
+    from offload_tool.toolchain.programs import LIBRARY_PATH, program_dependencies
 
     expanded = expand_command(args)
     yield from expanded.files
@@ -242,9 +238,9 @@ def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iter
         if "/" not in arg:
             names = [f"{folder}/{arg}" for folder in program_folders(environment)]
         yield from names
-        program = next(filter(_is_program, names), "")
+        program = next((x for x in names if os.path.isfile(x) and os.access(x, os.X_OK)), "")
         if program:
-            yield from program_places(program, environment.get(LIBRARY_PATH, ""))
+            yield from program_dependencies(program, environment.get(LIBRARY_PATH, ""))
             real = os.path.realpath(program)
             yield real
             folders += (os.path.dirname(name) for name in (program, real))
@@ -256,12 +252,8 @@ def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iter
             yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
     yield from values(args, CONFIGURATION)
     for root in ("/usr", *values(args, ROOT)):
-        yield from (f"{root}/{below}{place}" for below in ("", "usr/") for place in _GCC)
+        yield from (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC)
         yield root
-
-
-def _is_program(name: str) -> bool:
-    return os.path.isfile(name) and os.access(name, os.X_OK)
 
 
 def program_folders(environment: Mapping[str, str]) -> list[str]:

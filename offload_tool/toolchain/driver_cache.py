@@ -1,8 +1,8 @@
-"""Answers of clang's driver, cached from one build to the next: see `disk_cache`.
+"""Queries of clang's driver, cached from one build to the next: see `disk_cache`.
 
-The key of an answer to ``-###`` is the command, its environment and its working directory. Its
+The key of a ``-###`` query is the command, its environment and its working directory. Its
 dependencies are the files that the driver finds: itself, configuration files, installations of GCC
-and GPU libraries. The answer names them; their directories are dependencies, too.
+and GPU libraries. The result names them; their directories are dependencies, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from offload_tool.io.file_digests import content_of, digest_of
 from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.util.memoize import memoized
 
-_OF_THE_CALL = frozenset(
+_PER_CALL_VARIABLES = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 )
 """Variables that shells and make set anew for each command or build; no driver reads them."""
@@ -45,28 +45,28 @@ def cached_query(
     args: Sequence[str],
     environment: Mapping[str, str],
     find: Callable[[], Any],
-    named: Callable[[Any], Iterable[str] | None],
+    args_in: Callable[[Any], Iterable[str] | None],
     *,
-    here_too: bool = False,
+    local: bool = False,
 ) -> Any:
-    """Return an answer of the driver `program` about `args`, from the cache or from `find`.
+    """Return the result of a query of the driver `program` about `args`, cached or from `find`.
 
-    `named` returns the arguments in an answer, of which absolute paths are dependencies, or None
-    for an answer that must not be stored. Paths in the working directory, where files come and go,
-    are dependencies only with `here_too`: the driver searches there only if an option names it.
+    `args_in` returns the arguments in a result, of which absolute paths are dependencies, or None
+    for a result that must not be stored. Paths in the working directory, where files come and go,
+    are dependencies only with `local`: the driver searches there only if an option names it.
     """
-    own = os.getcwd()
+    directory = os.getcwd()
     machine, variables = processor_of(args), _digest_of_variables(environment)
-    key = [what, program, own, *args, machine, variables]
+    key = [what, program, directory, *args, machine, variables]
 
     def dependencies(result: Any) -> list[str] | None:
-        found = named(result)
+        found = args_in(result)
         if found is None:
             return None
         files = tuple(
             arg
             for arg in found
-            if arg.startswith("/") and (here_too or not f"{arg}/".startswith(f"{own}/"))
+            if arg.startswith("/") and (local or not f"{arg}/".startswith(f"{directory}/"))
         )
         folders = [os.path.dirname(file) for file in files]
         from offload_tool.clang.search_path import origins
@@ -82,26 +82,26 @@ def cached_args(
     environment: Mapping[str, str],
     find: Callable[[], list[str]],
     *,
-    here_too: bool = False,
+    local: bool = False,
 ) -> list[str]:
-    """Return a list of arguments from a command's driver, from the cache or from `find`.
+    """Return a list of arguments from a command's driver, cached or from `find`.
 
-    An empty answer is not stored, as it may change any time. Nor are answers of scripts, or with
-    configuration or response files, which may hold anything. `here_too`: see `cached_query`.
+    An empty result is not stored, as it may change any time. Nor are results of scripts, or with
+    configuration or response files, which may hold anything. `local`: see `cached_query`.
     """
     program = program_of(args, environment)
     if program is None or any(does(arg, CONFIGURATION) or arg.startswith("@") for arg in args):
         return find()
     result: list[str] = cached_query(
-        what, program, args, environment, find, lambda found: found or None, here_too=here_too
+        what, program, args, environment, find, lambda found: found or None, local=local
     )
     return result
 
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
     """Return a digest of the environment: its values may be passwords, so the cache stores none."""
-    heeded = sorted({*environment} - _OF_THE_CALL)
-    text = "\0".join(f"{name}={environment[name]}" for name in heeded)
+    names = sorted({*environment} - _PER_CALL_VARIABLES)
+    text = "\0".join(f"{name}={environment[name]}" for name in names)
     return digest_of(os.fsencode(text))
 
 
@@ -111,10 +111,12 @@ def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Sur
 
     def find() -> list[str]:
         found = front_end_of(args, environment)
-        return [*found.folders, "yes" if found.tells_folder else ""] if found.folders else []
+        return [*found.folders, "yes" if found.embeds_folder else ""] if found.folders else []
 
-    *folders, tells = cached_args("front end", args, environment, find) or [""]
-    return Surroundings(tuple(folders), bool(tells)) if folders else front_end_of(args, environment)
+    *folders, embeds = cached_args("front end", args, environment, find) or [""]
+    if not folders:
+        return front_end_of(args, environment)
+    return Surroundings(tuple(folders), bool(embeds))
 
 
 def cached_triple(args: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -149,4 +151,4 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
         return list(dict.fromkeys(named))
 
-    return tuple(cached_args("device libraries", command, environment, find, here_too=True))
+    return tuple(cached_args("device libraries", command, environment, find, local=True))

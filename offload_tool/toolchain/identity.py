@@ -103,7 +103,8 @@ def _included(path: str) -> list[str]:
 
     A bare ``--config=NAME`` may be in any directory of configuration files.
     """
-    folder, found = os.path.dirname(path), []
+    folder = os.path.dirname(path)
+    found: list[str] = []
     for arg in configuration_args(path):
         option, _, name = arg.partition("=")
         if arg.startswith("@"):
@@ -113,8 +114,8 @@ def _included(path: str) -> list[str]:
         elif "/" not in name:
             from offload_tool.toolchain.disk_cache import CONFIGURATION_FOLDERS
 
-            places = map(os.path.expanduser, CONFIGURATION_FOLDERS)
-            found += [f"{place}/{name}" for place in places if os.path.isfile(f"{place}/{name}")]
+            usual = (os.path.join(os.path.expanduser(x), name) for x in CONFIGURATION_FOLDERS)
+            found += filter(os.path.isfile, usual)
         found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))
     return found
 
@@ -140,14 +141,8 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
     except CompilerError:
         return ()
     found = all_configuration_files(configuration_files(result.output + result.errors))
-    here = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
-    return tuple(_local(name, here) for name in found)
-
-
-def _local(name: str, here: Iterable[str]) -> str:
-    """Return the relative name of a file in the working directory, so that checkouts agree."""
-    inside = [name[len(folder) :] for folder in here if name.startswith(folder)]
-    return inside[0] if inside else name
+    prefixes = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
+    return tuple(name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in found)
 
 
 def _digest(data: bytes | memoryview) -> str:

@@ -1,4 +1,4 @@
-"""Installations of ROCm, its device libraries and CUDA: the one place that looks them up.
+"""Find the installations of ROCm, its device libraries and CUDA.
 
 Each is searched in the order given here. A path that the user names excludes the others; without
 one, all are candidates, and a trial of the compiler selects the first that works.
@@ -61,7 +61,7 @@ class Installation:
 
     path: str
     origin: str
-    """Where its path comes from, for people: ``$ROCM_PATH``; empty for a usual path."""
+    """The origin of its path, for messages: ``$ROCM_PATH``; empty for a usual path."""
     version: str = ""
     """``6.4.43484``; empty if not known."""
     identity: str = ""
@@ -78,13 +78,13 @@ def rocm_installations(environ: Mapping[str, str]) -> list[Installation]:
     :raises CompilerError: the one that OFFLOAD_ROCM_PATH names has none.
     """
     _named(environ, "OFFLOAD_ROCM_PATH", _HIP_HEADER, "ROCm")
-    places = _rocm_places(environ)
-    return [_hip(path, origin) for path, origin in places if _has(path, _HIP_HEADER)]
+    paths = _rocm_paths(environ)
+    return [_hip(path, origin) for path, origin in paths if _has(path, _HIP_HEADER)]
 
 
 def rocm_compilers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the clang of each ROCm installation, and its origin."""
-    for path, origin in _rocm_places(environ):
+    for path, origin in _rocm_paths(environ):
         for name in _COMPILERS:
             file = os.path.join(path, name)
             if os.access(file, os.X_OK):
@@ -92,19 +92,15 @@ def rocm_compilers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 break
 
 
-def _rocm_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+def _rocm_paths(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the directories that may be a ROCm installation, with their origins."""
     if named := environ.get("OFFLOAD_ROCM_PATH"):
         return [(named, "OFFLOAD_ROCM_PATH")]
-    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][1]]
-    places += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
+    paths = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][1]]
+    paths += [(path, "wheel rocm-sdk") for path in _wheels(_WHEELS)]
     others = [*_newest("/opt/rocm", "core-*"), *_newest("/opt", "rocm-*")]
-    places += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
-    seen: dict[str, tuple[str, str]] = {}
-    for path, origin in places:
-        if path and os.path.isdir(path):
-            seen.setdefault(os.path.realpath(path), (path, origin))
-    return list(seen.values())
+    paths += [(path, "") for path in ("/opt/rocm", *others, "/usr")]
+    return _distinct((path, origin) for path, origin in paths if path and os.path.isdir(path))
 
 
 def device_library_folders(
@@ -122,15 +118,12 @@ def device_library_folders(
         return [named]
     found = [environ.get("HIP_DEVICE_LIB_PATH", "")]
     found += (f"{resources}/{name}/bitcode" for name in ("amdgcn", "lib/amdgcn"))
-    usual = (path for path, _ in _rocm_places(environ))
+    usual = (path for path, _ in _rocm_paths(environ))
     for root in dict.fromkeys([*roots, *usual, "/opt/rocm", "/usr"]):
         for pattern in _BITCODE:
             found += _newest(root, pattern)
-    seen: dict[str, str] = {}
-    for path in found:
-        if path and _has(path, _LIBRARY):
-            seen.setdefault(os.path.realpath(path), path)
-    return list(seen.values())
+    distinct = _distinct((path, "") for path in found if path and _has(path, _LIBRARY))
+    return [path for path, _ in distinct]
 
 
 def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
@@ -142,21 +135,18 @@ def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
     import shutil
 
-    places = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][1]]
+    paths = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][1]]
     nvcc = shutil.which("nvcc", path=environ.get("PATH", os.defpath))
     if nvcc is not None:
-        places.append((str(Path(os.path.realpath(nvcc)).parent.parent), nvcc))
-    places += [(path, "") for path in ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")]
-    places += [(path, "") for path in _newest("/usr/local", "cuda-*")]
-    places += [(path, "wheels of nvidia") for path in _wheels(("nvidia/cu*",))]
-    seen: dict[str, Installation] = {}
-    for path, origin in places:
-        if path and _has(path, _CUDA_HEADER):
-            seen.setdefault(os.path.realpath(path), _cuda(path, origin))
-    return list(seen.values())
+        paths.append((str(Path(os.path.realpath(nvcc)).parent.parent), nvcc))
+    paths += [(path, "") for path in ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")]
+    paths += [(path, "") for path in _newest("/usr/local", "cuda-*")]
+    paths += [(path, "wheels of nvidia") for path in _wheels(("nvidia/cu*",))]
+    found = ((path, origin) for path, origin in paths if path and _has(path, _CUDA_HEADER))
+    return [_cuda(path, origin) for path, origin in _distinct(found)]
 
 
-def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
+def unusable_variables(environ: Mapping[str, str], kind: str) -> list[str]:
     """Return the shell variables whose directories have no installation of ``hip`` or ``cuda``.
 
     They are not this package's own, which excludes them, so the search continues, with a message.
@@ -169,7 +159,7 @@ def passed_over(environ: Mapping[str, str], kind: str) -> list[str]:
     ]
 
 
-def searched_places(environ: Mapping[str, str]) -> list[str]:
+def installation_folders(environ: Mapping[str, str]) -> list[str]:
     """Return the directories in which an installation can appear, disappear or change."""
     named = [environ[name] for name in INSTALLATIONS if environ.get(name)]
     fixed = ["/opt", "/opt/rocm", "/opt/cuda", "/usr/local", "/usr/local/cuda", "/usr/lib"]
@@ -199,6 +189,14 @@ def _cuda(path: str, origin: str) -> Installation:
     return Installation(path, origin, version, files_digest(files))
 
 
+def _distinct(paths: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return paths with their origins, the first path of each directory."""
+    found: dict[str, tuple[str, str]] = {}
+    for path, origin in paths:
+        found.setdefault(os.path.realpath(path), (path, origin))
+    return list(found.values())
+
+
 def _has(folder: str, name: str) -> bool:
     return os.path.isfile(os.path.join(folder, name))
 
@@ -213,12 +211,12 @@ def _newest(folder: str, pattern: str) -> list[str]:
 
 
 def _wheels(patterns: Iterable[str]) -> list[str]:
-    places = _package_folders()
-    return [path for pattern in patterns for place in places for path in _newest(place, pattern)]
+    folders = _package_folders()
+    return [path for pattern in patterns for name in folders for path in _newest(name, pattern)]
 
 
 def _package_folders() -> list[str]:
-    return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+    return [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 
 
 def _named(environ: Mapping[str, str], variable: str, name: str, what: str) -> str:

@@ -59,7 +59,7 @@ class Toolchain:
     It holds the version text, the arguments that were given with it, its lld, and the configuration
     files that it reads by default: see `toolchain.identity`."""
     origin: str
-    """Where it was found, for people."""
+    """The location or variable where it was found, for messages."""
     host_triple: str
     """The triple of host objects, as this compiler spells it."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -71,7 +71,7 @@ class Toolchain:
     cuda: str = ""
     """The CUDA toolkit's directory; empty if none is used."""
     installations: str = ""
-    """Other installations that it uses, for people."""
+    """Other installations that it uses, for messages."""
     installed: tuple[str, ...] = ()
     """Files of the installations that no depfile names."""
     own_identity: str = ""
@@ -97,7 +97,7 @@ class Toolchain:
 
     @property
     def used(self) -> str:
-        """The compiler and its installations, for people."""
+        """The compiler and its installations, for messages."""
         with_these = f", {self.installations}" if self.installations else ""
         return f"clang {self.version} ({self.origin}){with_these}"
 
@@ -129,7 +129,7 @@ def probe(
     facts = _facts(command, match, path)
     if amdgpu and not facts.amdgpu:
         raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
-    # clang looks for lld in its own directory; another directory on PATH needs ``-B``.
+    # clang searches for lld in its own directory; another directory on PATH needs ``-B``.
     lld = shutil.which(facts.lld, path=path)
     if lld is None:
         raise CompilerError(
@@ -137,7 +137,6 @@ def probe(
             "install the lld of the same version"
         )
     target = _TARGET.search(match.string)
-    cxx = (*command, "--driver-mode=g++")
     parts = [match["line"].strip(), target[0] if target else ""]
     parts += command_identity(command, path, library_path)
     parts += (program_identity(program, library_path) for program in facts.front_ends)
@@ -147,7 +146,7 @@ def probe(
     parts += (f"configuration {file_digest(path)}" for path in configuration)
     return Toolchain(
         clang=command,
-        cxx=cxx,
+        cxx=(*command, "--driver-mode=g++"),
         cc=(*command, "--driver-mode=gcc"),
         lld=(lld, "-flavor", "gnu"),
         local_flags=() if Path(facts.lld).is_absolute() else (f"-B{Path(lld).parent}",),
@@ -172,7 +171,7 @@ class _Facts(NamedTuple):
 
 
 def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
-    """Query a compiler of this version; the answers are cached between runs.
+    """Query a compiler of this version; the results are cached between runs.
 
     They are valid while its version text is unchanged, which each run queries.
 
@@ -187,12 +186,12 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
         lld = output_of(command, "-print-prog-name=lld").strip()
         found = shutil.which(lld, path=path)
         jobs = front_end_jobs([*command, "-x", "c"], environment)
-        said = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
+        texts = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
             re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
             lld,
             _lld_version(found) if found else "",
-            list(dict.fromkeys(file for text in said for file in configuration_files(text))),
+            list(dict.fromkeys(file for text in texts for file in configuration_files(text))),
             list(dict.fromkeys(job[0] for job in jobs)),
         ]
 
@@ -227,14 +226,14 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
-        kept = cached_result(
+        output = cached_result(
             ["version", program, *command],
             lambda: output_of(command, "--version"),
             lambda _: [],
             lambda _: command,
             variables,
         )
-        if match := _VERSION.search(str(kept)):
+        if match := _VERSION.search(str(output)):
             return match
     match = _VERSION.search(output_of(command, "--version"))  # never from the disk cache
     if match is None:

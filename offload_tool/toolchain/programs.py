@@ -31,23 +31,23 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The loader's first search path."""
 _SCRIPT = b"#!"
 _FOR_THE_LOADER = ("/etc/ld.so.cache", "/etc/ld.so.preload")
-# Compiled on first use, as answers are cached.
+# Compiled on first use, as results are cached.
 _LIBRARY = r"\s+(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$"
 _MISSING = r"\s+(\S+) => not found$"
 _NO_FILE = r".*shared libraries: (\S+): .*$"
-_OF_SEARCH = r"\s*\d+:\s"
+_SEARCH_LINE = r"\s*\d+:\s"
 _TRIED = r"\s*\d+:\s+trying file=(.+)$"
 _SEARCHED = r"\s*\d+:\s+search path=(\S+)"
 
 
 class Loaded(NamedTuple):
-    """The loader's answer about a program."""
+    """The libraries that the loader finds for a program."""
 
     libraries: list[str]
     """The loader first."""
     missing: list[str]
     """Names of missing libraries, or the loader's error."""
-    places: list[str]
+    candidates: list[str]
     """Paths at which another library may appear."""
 
 
@@ -84,19 +84,19 @@ def libraries_of(
     variables = {"LD_DEBUG": "libs", **({LIBRARY_PATH: library_path} if library_path else {})}
     result = query([loader, *options, "--list", program], variables)
     errors = result.errors.splitlines()
-    search = [line for line in errors if re.match(_OF_SEARCH, line)]
-    said = [*result.output.splitlines(), *(line for line in errors if line not in search)]
-    libraries = _matches(_LIBRARY, said)
-    places = _matches(_TRIED, search)
-    if places:
+    search = [line for line in errors if re.match(_SEARCH_LINE, line)]
+    listed = [*result.output.splitlines(), *(line for line in errors if line not in search)]
+    libraries = _matches(_LIBRARY, listed)
+    candidates = _matches(_TRIED, search)
+    if candidates:
         folders = ":".join(_matches(_SEARCHED, search)).split(":")
-        places += (folder for folder in dict.fromkeys(folders) if not os.path.isdir(folder))
+        candidates += (folder for folder in dict.fromkeys(folders) if not os.path.isdir(folder))
     else:
-        places = sorted({os.path.dirname(file) for file in libraries})
-    missing = _matches(_MISSING, said) or _matches(_NO_FILE, said)
+        candidates = sorted({os.path.dirname(file) for file in libraries})
+    missing = _matches(_MISSING, listed) or _matches(_NO_FILE, listed)
     if result.status and not missing:
-        missing = [said[-1] if said else "?"]
-    return Loaded([loader, *libraries], missing, places)
+        missing = [listed[-1] if listed else "?"]
+    return Loaded([loader, *libraries], missing, candidates)
 
 
 def _matches(pattern: str, lines: Iterable[str]) -> list[str]:
@@ -116,12 +116,13 @@ def find_program(
     for command in commands:
         try:
             result = query([*command, "--version"])
-            reason = result.reason if result.status else ""
         except CompilerError as error:
             reason = str(error.__cause__)
         else:
-            if not reason:
-                return tuple(command), result.output.strip().splitlines()[-1]
+            lines = result.output.strip().splitlines()
+            if lines and result.status == 0:
+                return tuple(command), lines[-1]
+            reason = result.reason if result.status else "it prints no version"
         if named:
             raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
     return None
@@ -132,7 +133,7 @@ def nvidia_packages() -> list[Path]:
     import importlib.util
 
     spec = importlib.util.find_spec("nvidia")
-    return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
+    return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
 
 def program_identity(program: str, library_path: str = "") -> str:
@@ -140,8 +141,8 @@ def program_identity(program: str, library_path: str = "") -> str:
     return str(_facts(program, library_path)["identity"])
 
 
-def program_places(program: str, library_path: str = "") -> list[str]:
-    """Return the files that a program consists of, and the paths at which others may appear."""
+def program_dependencies(program: str, library_path: str = "") -> list[str]:
+    """Return the files of a program, and the paths at which others may appear."""
     return [program, *_facts(program, library_path)["places"]]
 
 
@@ -157,18 +158,18 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
         if is_script(real):
             return {"identity": f"script {file_digest(real)}", "places": [real]}
         libraries: list[str] = []
-        places: list[str] = []
+        candidates: list[str] = []
         try:
             loader = interpreter_of(real)
             if loader is not None:
                 found = libraries_of(real, loader, library_path)
-                libraries, places = found.libraries, [*found.places, *_FOR_THE_LOADER]
+                libraries, candidates = found.libraries, [*found.candidates, *_FOR_THE_LOADER]
         except OffloadError:  # such as a program of another machine
             pass
         files = list(dict.fromkeys([real, *libraries]))
         return {
             "identity": f"program {files_digest(files)}" if os.path.isfile(real) else "",
-            "places": [*files, *places],
+            "places": [*files, *candidates],
         }
 
     result: dict[str, Any] = cached_result(key, find, lambda result: result["places"])

@@ -9,8 +9,8 @@ The first in this order that can do the job is chosen:
 
 Each is tried (`toolchain.capability_check`) with the machine's ROCm and CUDA installations
 (`toolchain.installations`), unless the flags leave those out. A named compiler (1) that cannot do
-the job is an error, or a doubt that is reported. The others are rejected, and the reasons are
-reported: with the chosen compiler, or in the error if none is left.
+the job is an error, or its failed trials are reported as doubts. The others are rejected, and the
+reasons are reported: with the chosen compiler, or in the error if none is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.capability_check import Equipment, Job, find_for
+from offload_tool.toolchain.capability_check import Equipment, Job, find_equipment
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
@@ -65,16 +65,16 @@ def find_toolchain(
     """
     environ = os.environ if environ is None else environ
     names = ("PATH", LIBRARY_PATH, *INSTALLATIONS)
-    searched = tuple((name, environ[name]) for name in names if name in environ)
+    variables = tuple((name, environ[name]) for name in names if name in environ)
     named = clang or environ.get("OFFLOAD_CLANG", "")
-    return _find(named, searched, tuple(dict.fromkeys(jobs)), lenient)
+    return _find(named, variables, tuple(dict.fromkeys(jobs)), lenient)
 
 
 @memoized(64)
 def _find(
-    named: str, searched: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], lenient: bool
+    named: str, variables: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], lenient: bool
 ) -> Toolchain:
-    environ = dict(searched)
+    environ = dict(variables)
     path = environ.setdefault("PATH", os.defpath)
     libraries = environ.get(LIBRARY_PATH, "")
     if named:
@@ -121,7 +121,7 @@ def _equipped(
 ) -> Toolchain:
     """Return a compiler with its installations for the jobs; failures are appended to `doubts`.
 
-    :raises CompilerError: it cannot do one of them; the message says what is lacking.
+    :raises CompilerError: it cannot do one of them; the message names what is missing.
     """
     name = f"clang {toolchain.version} ({toolchain.origin})"
     command = [*toolchain.clang, *toolchain.local_flags]
@@ -136,7 +136,7 @@ def _equipped(
                 f"{job.kind.upper()} do not compile"
             )
         try:
-            found = find_for(command, toolchain.identity, job, variables, doubts)
+            found = find_equipment(command, toolchain.identity, job, variables, doubts)
         except CompilerError as error:
             raise CompilerError(f"{name}: {error}") from None
         equipment[job.kind] = found
@@ -160,7 +160,7 @@ def _equipped(
 def _named(
     named: str, jobs: tuple[Job, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
-    # Imported here and below, as a cached answer needs neither.
+    # Imported here and below, as a cached result needs neither.
     import shlex
     import shutil
 

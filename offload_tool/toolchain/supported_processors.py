@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LANGUAGES = {"amdgcn": "hip", "nvptx64": "cuda"}
 """By the architecture of a GPU, a language that is compiled for it."""
 NATIVE = "native"
-_ASKED_FOR_GPUS = {
+_GPU_PROGRAMS = {
     "hip": ("amdgpu-arch", "offload-arch"),
     "cuda": ("nvptx-arch", "offload-arch"),
     "openmp": ("offload-arch", "amdgpu-arch", "nvptx-arch"),
@@ -108,28 +108,28 @@ def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
 
     :raises CompilerError: there is none; the message lists the queries.
     """
-    said = []
-    for name in _ASKED_FOR_GPUS[kind]:
-        program = _beside(toolchain, name)
+    reasons = []
+    for name in _GPU_PROGRAMS[kind]:
+        program = _program_of(toolchain, name)
         if program is None:
-            said.append(f"{name} is not there")
+            reasons.append(f"{name} is not there")
             continue
         try:
             lines = output_of([program]).split()
         except CompilerError as error:
-            said.append(str(error))
+            reasons.append(str(error))
             continue
-        found = _readable(lines, kind)
+        found = _target_ids(lines, kind)
         if found:
             return found
-        said.append(f"{program} names no GPU")
+        reasons.append(f"{program} names no GPU")
     raise CompilerError(
         f"OFFLOAD_ARCH: 'native' stands for the GPUs of this machine, and none was found for "
-        f"{kind} ({'; '.join(said)}); give target IDs, such as gfx90a or sm_80"
+        f"{kind} ({'; '.join(reasons)}); give target IDs, such as gfx90a or sm_80"
     )
 
 
-def _beside(toolchain: Toolchain, name: str) -> str | None:
+def _program_of(toolchain: Toolchain, name: str) -> str | None:
     try:
         found = output_of(toolchain.clang, f"-print-prog-name={name}").strip()
     except CompilerError:
@@ -137,11 +137,11 @@ def _beside(toolchain: Toolchain, name: str) -> str | None:
     return found if Path(found).is_absolute() and Path(found).is_file() else None
 
 
-def _readable(args: Sequence[str], kind: str) -> list[str]:
-    found = dict.fromkeys(arg for arg in args if arg.startswith(_PROCESSORS[kind]))
-    for arg in found:
+def _target_ids(lines: Sequence[str], kind: str) -> list[str]:
+    found = dict.fromkeys(line for line in lines if line.startswith(_PROCESSORS[kind]))
+    for line in found:
         try:
-            TargetID.parse(arg, allow_unknown=True)
+            TargetID.parse(line, allow_unknown=True)
         except TargetIDError:
             return []
     return list(found)

@@ -1,6 +1,6 @@
 """The embedded compiler: clang, lld, libc++ and glibc from the ``ziglang`` wheel.
 
-``zig clang`` is a plain clang without headers of the host, and its HIP device link looks for a
+``zig clang`` is a plain clang without headers of the host, and its HIP device link runs a
 program called ``lld``. This module supplies both:
 
 - every pass gets the directories and defines of ``zig c++ -target <machine>-linux-gnu.2.28 -E -v``,
@@ -71,7 +71,8 @@ def probe_embedded() -> Toolchain:
 def _write_lld_shim(zig: str) -> Path:
     """Write the program ``lld`` that clang's device link calls as ``lld -flavor gnu ...``."""
     script = f'#!/bin/sh\nshift 2\nexec {shlex.quote(zig)} ld.lld "$@"\n'.encode()
-    folder = Path(cache_folder()) / f"lld-{_path_key(zig)}"
+    name = re.sub(r"[^A-Za-z0-9]+", "_", zig)[-80:]
+    folder = Path(cache_folder()) / f"lld-{name}"
     shim = folder / "lld"
     if not (shim.is_file() and shim.read_bytes() == script and os.access(shim, os.X_OK)):
         try:
@@ -82,10 +83,6 @@ def _write_lld_shim(zig: str) -> Path:
         except (OSError, OffloadError) as error:
             raise CompilerError(f"cannot set up the embedded compiler: {error}") from error
     return folder
-
-
-def _path_key(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", path)[-80:]
 
 
 def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def test_working_directory(
         (tmp_path / name / "t.cpp").write_text("int f(int x) { return x ? x + 1 : 0; }\n")
         subprocess.run([*command, "-o", "t.o", "t.cpp"], check=True)
         made.add((tmp_path / name / "t.o").read_bytes())
-        told.add(front_end_of(command, dict(os.environ)).tells_folder)
+        told.add(front_end_of(command, dict(os.environ)).embeds_folder)
     assert told == {len(made) == 2}
 
 
@@ -68,5 +68,5 @@ def test_working_directory(
 def test_edited_options(llvm: Callable[[str], str]) -> None:
     """Options that the environment adds count, too."""
     command = [llvm("clang++"), "-c"]
-    assert front_end_of(command, {**os.environ, "CCC_OVERRIDE_OPTIONS": "#+-g"}).tells_folder
-    assert not front_end_of(command, dict(os.environ)).tells_folder
+    assert front_end_of(command, {**os.environ, "CCC_OVERRIDE_OPTIONS": "#+-g"}).embeds_folder
+    assert not front_end_of(command, dict(os.environ)).embeds_folder

@@ -10,19 +10,19 @@ import pytest
 
 from offload_tool.clang.options import (
     _OPTIONS,
-    BESIDE,
     ELSEWHERE,
     LIBRARY,
     LINKED,
     LINKER,
     NEXT,
     OF_LLD,
+    SIBLING,
     TARGETS,
     WITHOUT_PCH,
     WRITES,
-    beginnings,
     does,
     is_one_of,
+    prefixes,
     takes_next,
     values,
     without_values,
@@ -72,7 +72,7 @@ def test_lld_knows_each(llvm: Callable[[str], str]) -> None:
             assert "unknown option" not in said(lld, name), name
 
 
-@pytest.mark.parametrize("name", beginnings(BESIDE | ELSEWHERE | LINKER))
+@pytest.mark.parametrize("name", prefixes(SIBLING | ELSEWHERE | LINKER))
 def test_what_writes_stays(name: str) -> None:
     """A compile that writes another file is not kept without it, nor sent to another machine."""
     assert does(name, WRITES_FILES)

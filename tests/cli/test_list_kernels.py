@@ -9,7 +9,7 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
-from offload_tool.operations.kernel_table import KEYS_OF_PLACE
+from offload_tool.operations.kernel_table import LOCATION_KEYS
 from tests.cli.conftest import schema_judge
 from tests.conftest import Capture
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
@@ -17,7 +17,7 @@ from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
 SPILLING = KERNEL | {".name": "_Z1kPi", ".vgpr_spill_count": 7, ".agpr_count": 4}
-KEYS = [*KEYS_OF_PLACE, "kernel", "demangled", *Kernel._fields[1:]]
+KEYS = [*LOCATION_KEYS, "kernel", "demangled", *Kernel._fields[1:]]
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def test_json(bundle: Path, capsys: Capture) -> None:
     assert main(["list", "--json", str(bundle)]) == 0
     images = json.loads(capsys.readouterr().out)
     for kernel, image in zip(kernels, [images[0], images[1], images[1]], strict=True):
-        assert {key: kernel[key] for key in KEYS_OF_PLACE} == {
-            key: image[key] for key in KEYS_OF_PLACE
+        assert {key: kernel[key] for key in LOCATION_KEYS} == {
+            key: image[key] for key in LOCATION_KEYS
         }
-    assert {key: kernels[2][key] for key in KEYS[len(KEYS_OF_PLACE) :]} == {
+    assert {key: kernels[2][key] for key in KEYS[len(LOCATION_KEYS) :]} == {
         "kernel": "_Z1kPi",
         "demangled": "k(int*)",
         "code_size": None,
@@ -80,7 +80,7 @@ def test_schema(bundle: Path, capsys: Capture) -> None:
     judge = schema_judge("list", "--kernels-schema")
     rows, images = judge.schema["items"], schema_judge("list", "--schema").schema["items"]
     assert list(rows["properties"]) == rows["required"] == KEYS
-    for key in KEYS_OF_PLACE:
+    for key in LOCATION_KEYS:
         assert rows["properties"][key] == images["properties"][key]
     cubin = HERE / "seeds" / "sm_90a.cubin"
     for words in ([bundle], [cubin], [bundle, cubin, "--demangle"]):

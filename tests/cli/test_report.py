@@ -162,6 +162,19 @@ def test_broken_file_in_a_folder(inputs: Path, tmp_path: Path, capsys: Capture) 
     ]
 
 
+@pytest.mark.parametrize(("count", "last"), [(100, None), (102, "and 2 more")])
+def test_many_broken_files(inputs: Path, tmp_path: Path, count: int, last: str | None) -> None:
+    """The page names the first hundred broken files, and counts the rest."""
+    broken = (inputs / "plain.hipfb").read_bytes()[:-1]
+    for number in range(count):
+        (tmp_path / f"broken{number}").write_bytes(broken)
+    page = tmp_path.parent / f"{count}.html"
+    assert main(["report", str(inputs), str(tmp_path), "-o", str(page)]) == 1
+    text = page.read_text()
+    assert len(set(re.findall(r"broken\d+", text))) == 100
+    assert re.findall(r"<li>(and .* more)</li>", text) == ([last] if last else [])
+
+
 def test_without_plotly(
     inputs: Path,
     tmp_path: Path,

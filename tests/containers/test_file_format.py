@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from offload_tool.containers.entries import binary_bundle
-from offload_tool.containers.file_format import FileFormat, find_strays, next_content, recognise
+from offload_tool.containers.entries import bundle_entries
+from offload_tool.containers.file_format import FileFormat, find_strays, recognise
 from offload_tool.formats.bitcode.module import is_bitcode
-from offload_tool.formats.bundle.binary import is_bundle, plan_bundle
-from offload_tool.formats.bundle.compressed import is_compressed_bundle
-from offload_tool.formats.cuda.fatbin import is_cuda_fatbin
+from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
+from offload_tool.formats.magic import (
+    BUNDLE,
+    COMPRESSED_BUNDLE,
+    CUDA_FATBIN,
+    OFFLOAD_BINARY,
+    begins,
+    next_content,
+)
 from offload_tool.formats.objects.ar import is_archive
 from offload_tool.formats.objects.coff import is_coff
 from offload_tool.formats.objects.elf.reader import is_elf
-from offload_tool.formats.offload_binary import is_offload_binary
 from offload_tool.io import InputFile
 from tests.formats.object_files import make_coff, make_elf
 
 SAMPLES: list[tuple[bytes, FileFormat, Callable[[memoryview], bool]]] = [
-    (b"__CLANG_OFFLOAD_BUNDLE__", FileFormat.BUNDLE, is_bundle),
-    (b"CCOB\3\0\1\0", FileFormat.BUNDLE, is_compressed_bundle),
+    (b"__CLANG_OFFLOAD_BUNDLE__", FileFormat.BUNDLE, partial(begins, magic=BUNDLE)),
+    (b"CCOB\3\0\1\0", FileFormat.BUNDLE, partial(begins, magic=COMPRESSED_BUNDLE)),
     (make_elf(), FileFormat.ELF, is_elf),
     (make_coff(), FileFormat.COFF, is_coff),
     (b"!<arch>\n", FileFormat.ARCHIVE, is_archive),
     (b"!<thin>\n", FileFormat.ARCHIVE, is_archive),
-    (b"\x10\xff\x10\xad", FileFormat.OFFLOAD_BINARY, is_offload_binary),
-    (b"\x50\xed\x55\xba", FileFormat.CUDA_FATBIN, is_cuda_fatbin),
+    (b"\x10\xff\x10\xad", FileFormat.OFFLOAD_BINARY, partial(begins, magic=OFFLOAD_BINARY)),
+    (b"\x50\xed\x55\xba", FileFormat.CUDA_FATBIN, partial(begins, magic=CUDA_FATBIN)),
     (b"BC\xc0\xde", FileFormat.BITCODE, is_bitcode),
     (b"\xde\xc0\x17\x0b", FileFormat.BITCODE, is_bitcode),
 ]
@@ -63,7 +69,7 @@ def test_entries_of_a_bundle_in_a_part() -> None:
     layout = plan_bundle([("hip-a", 2), ("hip-b", 1)])
     whole = InputFile.from_data("f", memoryview(b"ab" + layout.header + b"XXY"))
     part = whole.part("f(m)", 2, len(whole) - 2)
-    _, entries = binary_bundle(part, path="f(m)")
+    entries = bundle_entries(read_bundle(part.data, path="f(m)"), part)
     assert [bytes(entry.range.data) for entry in entries] == [b"XX", b"Y"]
     assert entries[0].range.source is whole
     assert bytes(entries[0].begin(1)) == b"X"

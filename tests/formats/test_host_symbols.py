@@ -39,7 +39,7 @@ def test_new_driver(tmp_path: Path, llvm: Tool) -> None:
     """Relocatable code of the new one has entries, and asks for nothing."""
     found = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
     assert found == HipHostCode(has_entries=True, cuids=X)
-    assert not found.asks
+    assert not found.needs_bundle
 
 
 @pytest.mark.parametrize("driver", ["--no-offload-new-driver", "--offload-new-driver"])
@@ -67,21 +67,21 @@ def test_cuda_registers_itself(tmp_path: Path, llvm: Tool) -> None:
     placeholder.write_bytes(b"fat binary")
     include = ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", "fatbin"]
     sdk = ["-Xclang", "-target-sdk-version=11.8"]
-    assert compiled(tmp_path, llvm, host, *flags, *include, *sdk).lost_kernels == frozenset()
+    assert compiled(tmp_path, llvm, host, *flags, *include, *sdk).unregistered == frozenset()
 
 
 def test_lost_kernels(tmp_path: Path, llvm: Tool) -> None:
     """A kernel's stub without anything that registers it is told by its name."""
     text = "void _Z1__device_stub__kPi(int *p) {}\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
-    assert found.lost_kernels == {"_Z1__device_stub__kPi"}
+    assert found.unregistered == {"_Z1__device_stub__kPi"}
 
 
 def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:
     text = "extern char __hip_fatbin[]; void __hipRegisterFatBinary(void *);\n"
     text += "void __device_stub__k(void) { __hipRegisterFatBinary(__hip_fatbin); }\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
-    assert found == HipHostCode(asks_without_cuid=True)
+    assert found == HipHostCode(needs_program_bundle=True)
 
 
 def test_several_objects(tmp_path: Path, llvm: Tool) -> None:

@@ -19,7 +19,6 @@ from offload_tool.formats.offload_binary import (
     OffloadImage,
     guess_image_kind,
     inflated,
-    is_offload_binary,
     iter_offload_binaries,
     offload_kind_name,
     offload_kind_number,
@@ -112,8 +111,6 @@ def test_range_of_a_larger_file() -> None:
     (found,) = iter_offload_binaries(data, 24, len(data) - 4)
     assert found.offset == 24
     assert bytes(found.images[0].content(data)) == b"image"
-    assert is_offload_binary(data, 24)
-    assert not is_offload_binary(data)
 
 
 def test_padding() -> None:

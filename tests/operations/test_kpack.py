@@ -41,7 +41,7 @@ def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
     data = memoryview(out.read_bytes())
     found = read_kpack(data)
     assert {
-        image.key: bytes(unpacked_kpack_image(data, found, image)) for image in found.images
+        image.key: bytes(unpacked_kpack_image(data, image)) for image in found.images
     } == contents
     assert len({image.offset for image in found.images}) == 2  # equal files are stored once
 

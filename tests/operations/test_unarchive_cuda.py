@@ -16,7 +16,7 @@ from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.operations.embed import write_cuda_fatbin
 from offload_tool.operations.package import PackagedImage, package_images
-from offload_tool.operations.unarchive_cuda import taken_for, unbundle_cuda_library
+from offload_tool.operations.unarchive_cuda import linked_entries, unbundle_cuda_library
 from tests.conftest import Tool, run_tool
 from tests.formats.cuda_images import images_of
 
@@ -147,7 +147,7 @@ def test_what_is_linked_is_not_relocatable(tmp_path: Path, assemble: Make, fatbi
 )
 def test_entries_that_a_link_takes(names: list[str], processor: str, taken: list[str]) -> None:
     """The highest compatible number wins, then cubins, then a letter (as in nvlink)."""
-    assert taken_for(names, processor) == taken
+    assert linked_entries(names, processor) == taken
 
 
 @pytest.mark.llvm
@@ -162,13 +162,13 @@ def test_host_code(assemble: Make) -> None:
     serves = read(
         ".globl __cudaRegisterLinkedBinary_1_one", "__cudaRegisterLinkedBinary_1_one: ret"
     )
-    assert asks.wanted == ["_1_one"]
-    assert union(asks, serves).wanted == []
+    assert asks.unresolved == ["_1_one"]
+    assert union(asks, serves).unresolved == []
     entry = '.section {},"aw"\n.quad 0\n.short 1, {}\n.zero 44'
     assert read(entry.format("llvm_offload_entries", 2)).has_entries
     assert not read(entry.format("llvm_offload_entries", 4)).has_entries
     assert read(entry.format("cuda_offloading_entries", 0)).has_entries
     stub = "_Z21__device_stub__kernelv"
-    assert read(f".globl {stub}", f"{stub}: ret").lost_kernels == {stub}
+    assert read(f".globl {stub}", f"{stub}: ret").unregistered == {stub}
     registers = read(f".globl {stub}", f"{stub}: call __cudaRegisterFatBinary")
-    assert not registers.lost_kernels
+    assert not registers.unregistered

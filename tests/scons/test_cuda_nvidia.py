@@ -19,7 +19,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from offload_tool.operations.extract import extract_device_images
-from offload_tool.operations.unarchive_cuda import taken_for
+from offload_tool.operations.unarchive_cuda import linked_entries
 from tests.conftest import ROOT, missing, program
 from tests.scons.relocatable import one, two
 from tests.zygote import run_scons
@@ -430,7 +430,7 @@ def test_entries_that_a_link_takes(nvidia: Tool, tmp_path: Path) -> None:
     for _ in range(30):
         names = rng.sample(sorted(numbers), rng.randint(1, 5))
         wanted = rng.choice(WANTED)
-        taken = taken_for(names, f"sm_{wanted}")
+        taken = linked_entries(names, f"sm_{wanted}")
         assert [numbers[name] for name in taken] == taken_by_nvlink(
             nvidia, tmp_path, names, wanted
         ), (names, wanted)

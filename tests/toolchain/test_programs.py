@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from offload_tool.toolchain.programs import program_identity, program_places
+from offload_tool.errors import CompilerError
+from offload_tool.toolchain.programs import find_program, program_dependencies, program_identity
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 
@@ -35,7 +37,7 @@ def test_library_that_appears(tmp_path: Path, real: str) -> None:
     """A library counts that appears where the loader looked before, folder and all."""
     program = str(clang_in_parts(tmp_path, real, 1))
     before = program_identity(program)
-    assert str(tmp_path / "bin/../first") in program_places(program)
+    assert str(tmp_path / "bin/../first") in program_dependencies(program)
     write_library(tmp_path / "first", real, 2)
     assert program_identity(program) != before
 
@@ -78,3 +80,12 @@ def test_broken_program(tmp_path: Path, at: int) -> None:
     program.write_bytes(data + b"\0")
     assert program_identity(str(program)) != found
     assert program_identity(str(tmp_path / "none")) == ""
+
+
+def test_program_without_a_version() -> None:
+    """A program that prints nothing is not taken; it is an error if the user names it."""
+    silent, other = ("/bin/sh", "-c", ":"), ("/bin/sh", "-c", "echo made; echo 1.2")
+    assert find_program("OFFLOAD_PTXAS", "", [silent, other], "") == (other, "1.2")
+    expected = "OFFLOAD_PTXAS='sh' cannot be run: it prints no version; unset it"
+    with pytest.raises(CompilerError, match=re.escape(expected)):
+        find_program("OFFLOAD_PTXAS", "sh", [silent], "unset it")

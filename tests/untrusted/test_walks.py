@@ -60,11 +60,11 @@ def test_whatever_happens_in_a_file(
     def read(*words: object, **options: object) -> object:
         for error in errors:
             raise error
-        return binary_bundle(*words, **options)  # type: ignore[arg-type]
+        return read_bundle(*words, **options)  # type: ignore[arg-type]
 
-    from offload_tool.containers.entries import binary_bundle
+    from offload_tool.formats.bundle.binary import read_bundle
 
-    monkeypatch.setattr("offload_tool.containers.find.binary_bundle", read)
+    monkeypatch.setattr("offload_tool.containers.find.read_bundle", read)
     ids, lines = listed(capsys, str(tmp_path))
     assert ids == ["gfx906"]
     assert f"'{real(tmp_path, 'a')}'" in lines[0]

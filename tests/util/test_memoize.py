@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang.driver import QueryResult
-from offload_tool.clang.environment import folder_meant
+from offload_tool.clang.environment import folder_key
 from offload_tool.toolchain import capability_check, disk_cache
-from offload_tool.toolchain.capability_check import Job, find_for
+from offload_tool.toolchain.capability_check import Job, find_equipment
 from offload_tool.util.memoize import memoized
 
 
@@ -55,7 +55,7 @@ def test_words_that_mean_a_folder(
     (tmp_path / "rocm/bin").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     expected = [str(tmp_path)] if is_meant else []
-    assert folder_meant(["clang", word.format(folder=tmp_path)]) == expected
+    assert folder_key(["clang", word.format(folder=tmp_path)]) == expected
 
 
 def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +75,6 @@ def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.Monk
     counts = []
     for name in ("a", "b", "a"):
         monkeypatch.chdir(tmp_path / name)
-        find_for(["/usr/bin/clang"], "identity", job, {})
+        find_equipment(["/usr/bin/clang"], "identity", job, {})
         counts.append(len(asked))
     assert counts[0] < counts[1] == counts[2]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from offload_tool.cli.llvm.option_parser import (
     CommandLine,
     Option,
-    Values,
     help_text,
     parse,
     run_drop_in,
@@ -72,7 +71,6 @@ Current supported types are:
   ast  - clang AST file"""
 
 _OPTIONS = (
-    Option("h", "flag", "Alias for -help", visibility="never"),
     Option(
         "###",
         "flag",
@@ -150,8 +148,7 @@ def run_bundler(
     """
 
     def run() -> None:
-        given = parse(tool, BUNDLER_COMMAND_LINE, arguments)
-        _Bundler(tool, given, environ, keep_equal=keep_equal).run()
+        _Bundler(tool, arguments, environ, keep_equal=keep_equal).run()
 
     return run_drop_in(tool, run)
 
@@ -160,35 +157,30 @@ class _Bundler:
     """One run, with the options after the environment was applied."""
 
     def __init__(
-        self,
-        tool: str,
-        given: Values,
-        environ: Mapping[str, str],
-        *,
-        keep_equal: bool,
+        self, tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool
     ) -> None:
         self.tool = tool
         self.keep_equal = keep_equal
-        self.given = given
-        self.type = given.text("type") or ""
-        self.targets = given.texts("targets")
-        self.unbundle = given.flag("unbundle")
-        self.verbose = given.flag("verbose", lookup(environ, "OFFLOAD_BUNDLER_VERBOSE") == "1")
-        self.compress = given.flag("compress", lookup(environ, "OFFLOAD_BUNDLER_COMPRESS") == "1")
+        self.values = values = parse(tool, BUNDLER_COMMAND_LINE, arguments)
+        self.type = values.text("type") or ""
+        self.targets = values.texts("targets")
+        self.unbundle = values.flag("unbundle")
+        self.verbose = values.flag("verbose", lookup(environ, "OFFLOAD_BUNDLER_VERBOSE") == "1")
+        self.compress = values.flag("compress", lookup(environ, "OFFLOAD_BUNDLER_COMPRESS") == "1")
         level, level_warning = compression_level(environ)
-        self.level = given.number("compression-level", level)
+        self.level = values.number("compression-level", level)
         self.version, version_warning = compressed_format_version(environ)
         self.warnings = [text for text in (level_warning, version_warning) if text]
-        self.inputs = given.texts("input") or given.texts("inputs")
-        self.outputs = given.texts("output") or given.texts("outputs")
+        self.inputs = values.texts("input") or values.texts("inputs")
+        self.outputs = values.texts("output") or values.texts("outputs")
 
     def run(self) -> None:
-        if self.given.flag("h"):
+        if self.values.flag("h"):
             print_text(help_text(self.tool, BUNDLER_COMMAND_LINE, listed=True), sys.stdout)
             return
         print_lines(self.warnings)
         self._check_spellings()
-        if self.given.flag("list"):
+        if self.values.flag("list"):
             self._list()
             return
         self._check_counts()
@@ -208,8 +200,8 @@ class _Bundler:
 
     def _check_spellings(self) -> None:
         for name in ("input", "output"):
-            old = self.given.texts(f"{name}s")
-            if old and self.given.texts(name):
+            old = self.values.texts(f"{name}s")
+            if old and self.values.texts(name):
                 raise UsageError(
                     f"-{name}s and -{name} cannot be used together, use only -{name} instead"
                 )
@@ -219,7 +211,7 @@ class _Bundler:
     def _check_counts(self) -> None:
         inputs, outputs, targets = len(self.inputs), len(self.outputs), len(self.targets)
         unbundle, archive = self.unbundle, self.type == "a"
-        checking = self.given.flag("check-input-archive")
+        checking = self.values.flag("check-input-archive")
         _refuse(
             (checking and not unbundle, "-check-input-archive cannot be used while bundling"),
             (
@@ -261,7 +253,7 @@ class _Bundler:
         items = [(t, _readable(f)) for t, f in zip(targets, self.inputs, strict=True)]
         output = _writable(self.outputs[0])
         hosts = [f for t, f in items if t.kind == OffloadKind.HOST]
-        if self.given.flag("###") and hosts and self._is_object(hosts[0]):
+        if self.values.flag("###") and hosts and self._is_object(hosts[0]):
             self._print_adding(targets)
             return
         compression = Compression(level=self.level, version=self.version)
@@ -269,7 +261,7 @@ class _Bundler:
             items,
             output,
             file_type=self.type,
-            alignment=self.given.number("bundle-align", 1),
+            alignment=self.values.number("bundle-align", 1),
             compression=compression if self.compress else None,
             keep_equal=self.keep_equal,
         )
@@ -279,7 +271,7 @@ class _Bundler:
     def _unbundle(self, targets: list[BundleEntryID]) -> None:
         files = [_writable(output) for output in self.outputs]
         file = _readable(self.inputs[0])
-        if self.given.flag("###") and self._is_object(file):
+        if self.values.flag("###") and self._is_object(file):
             self._print_removing(targets)
             return
 
@@ -288,8 +280,8 @@ class _Bundler:
                 file,
                 dict(zip(wanted, files, strict=True)),
                 file_type=self.type,
-                allow_missing=self.given.flag("allow-missing-bundles"),
-                hip_openmp=self.given.flag("hip-openmp-compatible"),
+                allow_missing=self.values.flag("allow-missing-bundles"),
+                hip_openmp=self.values.flag("hip-openmp-compatible"),
                 keep_equal=self.keep_equal,
                 opened=self._report_opened if self.verbose else None,
             )
@@ -319,9 +311,9 @@ class _Bundler:
             unbundle_archive(
                 file,
                 dict(zip(targets, files, strict=True)),
-                allow_missing=self.given.flag("allow-missing-bundles"),
-                hip_openmp=self.given.flag("hip-openmp-compatible"),
-                check=self.given.flag("check-input-archive"),
+                allow_missing=self.values.flag("allow-missing-bundles"),
+                hip_openmp=self.values.flag("hip-openmp-compatible"),
+                check=self.values.flag("check-input-archive"),
                 keep_equal=self.keep_equal,
                 opened=self._report_member if self.verbose else None,
                 warn=self.warn,
@@ -340,7 +332,7 @@ class _Bundler:
         self._report_opened(opened)
 
     def _report_opened(self, opened: OpenedBundle) -> None:
-        reports: list[CompressionReport] = [c.report for c in opened.containers if c.report]
+        reports = [report for report in opened.reports if report]
         for report in reports:
             print_lines(describe_decompression(report))
         if not reports and len(opened.content) >= _UNCOMPRESSED_REPORTED:

@@ -95,7 +95,7 @@ class Values:
 
     def __init__(self) -> None:
         self.positionals: list[str] = []
-        self.given: dict[str, list[Value]] = {}
+        self.by_name: dict[str, list[Value]] = {}
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return the value of a flag, or `default` if it was not given."""
@@ -114,15 +114,15 @@ class Values:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the elements of a list; none if it was not given."""
-        return tuple(value for value in self.given.get(name, ()) if isinstance(value, str))
+        return tuple(value for value in self.by_name.get(name, ()) if isinstance(value, str))
 
     def _last(self, name: str) -> Value | None:
-        values = self.given.get(name)
+        values = self.by_name.get(name)
         return values[-1] if values else None
 
 
-class ParsingEndedError(UsageError):
-    """A command line ends an LLVM tool: it is wrong, or asks for a text, with status 0.
+class ParsingEnded(Exception):  # noqa: N818 - a requested text is no error
+    """A command line ends the tool: it is wrong (status 1), or requests a text (status 0).
 
     `lines` are for standard error, unchanged: errors, also those before the request for a text.
     They hold bytes that are not UTF-8 as surrogates, as ``sys.argv`` does. `text` is for standard
@@ -134,9 +134,6 @@ class ParsingEndedError(UsageError):
         self.text = text
         super().__init__("\n".join(self.lines))
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)  # callers print lines
-
 
 def run_drop_in(
     tool: str, run: Callable[[], None], described: Callable[[OffloadError], str] = str
@@ -147,7 +144,7 @@ def run_drop_in(
     """
     try:
         run()
-    except ParsingEndedError as end:
+    except ParsingEnded as end:
         print_lines(end.lines)
         if end.text:
             print_text(end.text, sys.stdout)
@@ -159,6 +156,7 @@ def run_drop_in(
 
 
 _GENERIC = (
+    Option("h", "flag", "Alias for -help", visibility="never"),
     Option(
         "help",
         "information",
@@ -207,7 +205,7 @@ _GENERIC = (
 def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Values:
     """Parse `arguments`; `tool` is the invoked name, for messages.
 
-    :raises ParsingEndedError: they are not what `command_line` allows, or ask for a text.
+    :raises ParsingEnded: they are not what `command_line` allows, or request a text.
     """
     return _CommandLineParser(tool, command_line).parse(expanded(arguments))
 
@@ -215,7 +213,7 @@ def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Val
 def expanded(arguments: Sequence[str]) -> list[str]:
     """Return arguments with response files expanded.
 
-    :raises ParsingEndedError: a response file cannot be read, or contains itself.
+    :raises ParsingEnded: a response file cannot be read, or contains itself.
     """
     if not any(arg.startswith("@") for arg in arguments):
         return [*arguments]
@@ -224,7 +222,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     try:
         return expand_response_files(arguments)
     except UsageError as error:
-        raise ParsingEndedError([str(error)]) from error
+        raise ParsingEnded([str(error)]) from error
 
 
 class _CommandLineParser:
@@ -249,7 +247,7 @@ class _CommandLineParser:
                 self._option(arg, remaining)
         self._check_counts()
         if self.errors:
-            raise ParsingEndedError(self.errors)
+            raise ParsingEnded(self.errors)
         return self.values
 
     def _positional(self, arg: str) -> None:
@@ -268,7 +266,7 @@ class _CommandLineParser:
         if option is None:
             self._unknown(arg, self._nearest(argument))
         elif option.option_type == "information" and given is None:
-            raise ParsingEndedError(self.errors, self._information(name))
+            raise ParsingEnded(self.errors, self._information(name))
         else:
             self._occurrence(option, given, remaining)
 
@@ -304,7 +302,7 @@ class _CommandLineParser:
             if given is None:
                 self._wrong(option, "requires a value!")
                 return
-        values = self.values.given.setdefault(option.name, [])
+        values = self.values.by_name.setdefault(option.name, [])
         try:
             values += _converted(option, given or "")
         except ValueError as error:
@@ -322,7 +320,7 @@ class _CommandLineParser:
             self._error("Too many positional arguments specified!")
             self.errors.append(f"Can specify at most {most} positional arguments: {see}")
         for option in self.command_line.options:
-            if option.required and option.name not in self.values.given:
+            if option.required and option.name not in self.values.by_name:
                 self._wrong(option, "must be specified at least once!")
 
     def _nearest(self, argument: str) -> str:
@@ -390,7 +388,7 @@ def _dashed(name: str) -> str:
 
 
 def _distance(name: str, arg: str) -> int:
-    """Return the edit distance in bytes between `word` and `name`."""
+    """Return the edit distance in bytes between `arg` and `name`."""
     row = list(range(len(name) + 1))
     for above, byte in enumerate(os.fsencode(arg)):
         corner, row[0] = above, above + 1

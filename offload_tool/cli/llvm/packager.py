@@ -35,7 +35,6 @@ PACKAGER_COMMAND_LINE = CommandLine(
     category="llvm-offload-binary options",
     version="offload-tool packager 0.1.0 (behaves as llvm-offload-binary 22.1.8)",
     options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
         Option("archive", "flag", "Write extracted files to a static archive", bucket=209),
         Option(
             "image",
@@ -64,7 +63,6 @@ PACKAGER_COMMAND_LINE = CommandLine(
     usage="Extract from <file>.",
 )
 
-_FIRST_OF_23 = 23
 _OLD_NAME = "clang-offload-packager"
 _DEPRECATED = "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead."
 _INVALID = "Invalid data was encountered while parsing the file"
@@ -127,7 +125,7 @@ def _run(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
         generation=generation,
         keep_equal=keep_equal,
         warn=warn,
-        extracted=_say_extracted if generation == 23 else None,
+        extracted=_print_extracted if generation == 23 else None,
     )
 
 
@@ -139,7 +137,7 @@ def _generation(tool: str, wanted: str | None) -> Generation:
     import re
 
     number = re.search(r"-([0-9]+)", _stem(tool))
-    return 23 if number is not None and int(number[1]) >= _FIRST_OF_23 else 22
+    return 23 if number is not None and int(number[1]) >= 23 else 22
 
 
 def _described(error: OffloadError) -> str:
@@ -155,7 +153,7 @@ def _described(error: OffloadError) -> str:
     return f"'{error.path}': {general}: offset {error.offset:#x}, {error.field}: {error.message}"
 
 
-def _say_extracted(name: str) -> None:
+def _print_extracted(name: str) -> None:
     print_lines([f"Extracted: {name}"], sys.stdout)
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _LLVMS_NAMES = ("llvm-offload-wrapper", "clang-offload-wrapper")
 _OLDER_TOOL = "clang-offload-wrapper"
 _OLDER_OPTIONS = frozenset({"target", "offload-arch", "add-omp-offload-notes", "save-temps"})
-_FIRST_OF_23 = 23
 _FIRST_OF_22 = 20
 """The first clang whose objects have ``llvm_offload_entries``."""
 
@@ -51,7 +50,6 @@ def _command_line(
         category="llvm-offload-wrapper options",
         version=f"offload-tool wrapper 0.1.0 (behaves as llvm-offload-wrapper {version})",
         options=(
-            Option("h", "flag", "Alias for -help", visibility="never"),
             Option(
                 "kind",
                 "enum",
@@ -90,7 +88,6 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
     category="clang-offload-wrapper options",
     version="offload-tool wrapper 0.1.0 (behaves as clang-offload-wrapper 15.0.6)",
     options=(
-        Option("h", "flag", "Alias for -help", visibility="never"),
         Option(
             "add-omp-offload-notes",
             "flag",
@@ -133,19 +130,19 @@ def choose_tool(tool: str, args: Sequence[str]) -> tuple[CommandLine, Generation
     """
     name = os.path.basename(tool)
     given = {}
-    for arg, behind in zip(args, (*args[1:], ""), strict=False):
+    for arg, following in zip(args, (*args[1:], ""), strict=False):
         if arg == "--":
             break
         if arg.startswith("-"):
             option, _, value = arg.lstrip("-").partition("=")
-            given[option] = value or behind
+            given[option] = value or following
     number = re.search(r"-([0-9]+)(\.|$)", name)
     wanted = given.get("llvm", number[1] if number else "22")
-    asked = int(wanted) if wanted.isdigit() else 22  # the parser rejects other values
+    version = int(wanted) if wanted.isdigit() else 22  # the parser rejects other values
     is_older = not _OLDER_OPTIONS.isdisjoint(given) or name.startswith(_OLDER_TOOL)
     if is_older and "kind" not in given:
-        return OLDER_WRAPPER_COMMAND_LINE, 15 if asked < _FIRST_OF_22 else 22
-    if asked >= _FIRST_OF_23:
+        return OLDER_WRAPPER_COMMAND_LINE, 15 if version < _FIRST_OF_22 else 22
+    if version >= 23:
         return WRAPPER_23_COMMAND_LINE, 23
     return WRAPPER_COMMAND_LINE, 22
 
@@ -167,18 +164,18 @@ def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
 
     args = expanded(arguments)
     command_line, generation = choose_tool(tool, args)
-    given = parse(tool, command_line, args)
-    if given.flag("h"):
+    values = parse(tool, command_line, args)
+    if values.flag("h"):
         print_text(help_text(tool, command_line), sys.stdout)
         return
     is_older = command_line is OLDER_WRAPPER_COMMAND_LINE
-    kind = given.text("kind") or "openmp"
-    triple, output = given.text("target" if is_older else "triple"), given.text("o")
+    kind = values.text("kind") or "openmp"
+    triple, output = values.text("target" if is_older else "triple"), values.text("o")
     if kind == "sycl":
         raise UsageError("--kind=sycl: images of SYCL are not wrapped here; use LLVM's own program")
     if is_older and not is_known_arch(fields(triple or "")[0]):
         raise UsageError(f"'{triple}': unsupported target triple")
-    images = [STDIN if name == "-" else name for name in given.positionals]
+    images = [STDIN if name == "-" else name for name in values.positionals]
     if not output:
         for image in images:
             InputFile(image).close()  # an image that cannot be read comes first
@@ -188,11 +185,11 @@ def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
         STDOUT if output == "-" else output,
         kind=kind,  # type: ignore[arg-type] # one of the choices
         triple=triple,
-        target_ids=given.texts("offload-arch") or None,
+        target_ids=values.texts("offload-arch") or None,
         generation=generation,
-        is_relocatable=given.flag("relocatable"),
+        is_relocatable=values.flag("relocatable"),
         as_object=False if os.path.basename(tool).startswith(_LLVMS_NAMES) else None,
-        add_notes=given.flag("add-omp-offload-notes"),
+        add_notes=values.flag("add-omp-offload-notes"),
         keep_equal=keep_equal,
         warn=lambda text: print_lines([f"{tool}: warning: {text}"]),
     )

@@ -43,7 +43,7 @@ _ALIGNMENTS = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 @frozen
 class BundleEntry:
-    """An entry of a bundle: its target, and the place of its code object or text."""
+    """An entry of a bundle: its target, and the range of its code object or text."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
@@ -84,11 +84,6 @@ class BundleLayout:
         rows = zip(self.entries, contents, strict=True)
         ranges = (Range(entry.offset, *content) for entry, content in rows)
         return FilePlan(join([Literal(0, self.header), *ranges]), self.size)
-
-
-def is_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Return whether `data` has the magic of a binary bundle at `offset`."""
-    return data[offset : offset + len(MAGIC)] == MAGIC
 
 
 def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
@@ -154,7 +149,7 @@ def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = Non
     return _TableReader(data, offset, path, len(data)).read()
 
 
-def read_begun_bundle(
+def read_partial_bundle(
     begin: memoryview, size: int, *, path: StrPath | None = None
 ) -> Bundle | None:
     """Read the table of a bundle in `size` bytes of data, which begin with `begin`.
@@ -165,7 +160,7 @@ def read_begun_bundle(
     """
     try:
         return _TableReader(begin, 0, path, size).read()
-    except _BegunTableError:
+    except _PartialTableError:
         return None
 
 
@@ -211,7 +206,7 @@ class TableForm:
         return found if last == room else None
 
 
-class _BegunTableError(Exception):
+class _PartialTableError(Exception):
     """The table extends beyond the bytes at hand."""
 
 
@@ -279,7 +274,7 @@ class _TableReader:
                 f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
             )
         if self.position + size > len(self.data):
-            raise _BegunTableError
+            raise _PartialTableError
         self.position += size
         return self.data[self.position - size : self.position]
 

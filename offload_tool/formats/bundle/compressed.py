@@ -34,7 +34,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.codec import (
@@ -47,13 +47,14 @@ from offload_tool.formats.codec import (
     split,
 )
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
+from offload_tool.formats.magic import begins
 from offload_tool.io import OutputFile, StrPath
 from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen, replaced
 
 _PREFIX = struct.Struct("<4sHH")
-_FIELDS = {  # behind the prefix: [total size], uncompressed size, hash
+_FIELDS = {  # after the prefix: [total size], uncompressed size, hash
     1: struct.Struct("<IQ"),
     2: struct.Struct("<IIQ"),
     3: struct.Struct("<QQQ"),
@@ -62,6 +63,8 @@ _METHODS: dict[int, Method] = {0: "zlib", 1: "zstd"}
 _VERSION_2_LIMIT = 1 << 32
 _IN_MEMORY = 16 << 20
 _Result = TypeVar("_Result")
+_Write: TypeAlias = Callable[[bytes | memoryview], object]
+"""Appends bytes to an output."""
 
 
 @frozen
@@ -112,11 +115,6 @@ class CompressionReport:
         return self.header.offset + self.header.size + self.payload_size
 
 
-def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
-    """Return whether `data` has the magic of a compressed bundle at `offset`."""
-    return data[offset : offset + len(MAGIC)] == MAGIC
-
-
 def read_compressed_header(
     data: memoryview, offset: int = 0, *, path: StrPath | None = None
 ) -> CompressedHeader:
@@ -139,7 +137,7 @@ def read_compressed_header(
         return fields.unpack_from(data, offset + start)
 
     available = max(len(data) - offset, 0)
-    if not is_compressed_bundle(data, offset):
+    if not begins(data, MAGIC, offset):
         found = bytes(data[offset : offset + len(MAGIC)])
         raise error(0, "magic", f"expected {MAGIC.decode()!r}, found {found!r}")
     _, version, method = take(0, _PREFIX)
@@ -229,28 +227,10 @@ def _check_version_2(version: int, size: int, what: str) -> None:
         raise UsageError(f"{what} exceeds version 2 limit: {size} bytes; use version 3")
 
 
-class _ByteSink(Protocol):
-    def write(self, data: bytes | memoryview, /) -> object: ...
-
-
-class _Memory:
-    """Bytes in memory.
-
-    ``io.BytesIO`` is unsuitable: the cycle collector may close it while views of its bytes exist,
-    and Python 3.13 then prints an error (older versions with ``-X dev``).
-    """
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        self.data += data
-
-
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> tuple[memoryview, CompressionReport]:
-    """Decompress a bundle in order to read it, in memory or mapped; `Passing` lists the checks.
+    """Decompress a bundle to read it, in memory or mapped; `BundleStream` lists the checks.
 
     A bundle above 16 MiB goes to an anonymous temporary file, which ends with the last use of the
     result.
@@ -259,10 +239,10 @@ def decompress(
     :raises LimitError: the bundle exceeds the run's budget.
     :raises FileError: there is no space for temporary files.
     """
-    return _kept(header.uncompressed_size, Passing(data, header, path=path).to)
+    return _stored(header.uncompressed_size, BundleStream(data, header, path=path).to)
 
 
-class Passing:
+class BundleStream:
     """A bundle that is decompressed once, as a stream; its beginning is available at once.
 
     `to` checks size and hash at its end. Memory does not depend on sizes in the header.
@@ -292,10 +272,10 @@ class Passing:
         """The first bytes, as many as one step decompresses."""
         self._seconds = time.perf_counter() - started
 
-    def to(self, output: _ByteSink) -> CompressionReport:
-        """Decompress everything into `output`, once, and check size and hash.
+    def to(self, write: _Write) -> CompressionReport:
+        """Decompress everything, once, with `write`, and check size and hash.
 
-        :raises FormatError: the bundle is damaged; `output` has invalid content.
+        :raises FormatError: the bundle is damaged; the written content is invalid.
         :raises LimitError: the bundle exceeds the run's budget.
         """
         header, stream = self._header, self._stream
@@ -305,7 +285,7 @@ class Passing:
         with BackgroundHash(UNHASHED) as md5:
             for chunk in _exactly(header.uncompressed_size, chunks, self._size_error):
                 md5.update(chunk)
-                output.write(chunk)
+                write(chunk)
             digest = _truncated(md5.digest())
         start = header.offset + header.size
         if header.total_size is not None and stream.end != self.end:
@@ -337,27 +317,27 @@ def decompress_range(
     *,
     head: bytes = b"",
     method: Method,
-    refused: Callable[[str], FormatError],
+    size_error: Callable[[str], FormatError],
     path: StrPath | None = None,
 ) -> memoryview:
     """Decompress the range from `start` to `end` of `data` to exactly `size` bytes.
 
-    The result begins with `head`. Checks and memory use are those for bundles. `refused` makes the
-    error for an impossible or wrong size from a description of the expected size.
+    The result begins with `head`. Checks and memory use are those for bundles. `size_error` returns
+    the error for an impossible or wrong size from a description of the expected size.
 
     :raises FormatError: the size is wrong, or the data is damaged.
     :raises LimitError: the content exceeds the run's budget.
     :raises FileError: there is no space for temporary files.
     """
-    stream = _open_stream(data, start, end, size, method, refused, path)
+    stream = _open_stream(data, start, end, size, method, size_error, path)
     budget(end - start).unpack(size, path)
 
-    def write(output: _ByteSink) -> None:
-        output.write(head)
-        for chunk in _exactly(size, stream, refused):
-            output.write(chunk)
+    def decompress_to(write: _Write) -> None:
+        write(head)
+        for chunk in _exactly(size, stream, size_error):
+            write(chunk)
 
-    content, _ = _kept(len(head) + size, write)
+    content, _ = _stored(len(head) + size, decompress_to)
     return content
 
 
@@ -367,38 +347,40 @@ def _open_stream(
     end: int | None,
     size: int,
     method: Method,
-    refused: Callable[[str], FormatError],
+    size_error: Callable[[str], FormatError],
     path: StrPath | None,
 ) -> ZstdStream | ZlibStream:
     """Open the payload; reject an impossible `size` before decompression."""
     stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
-    if stream.exact not in (None, size):
-        raise refused(f"{stream.exact} (the size in the zstd frame)")
-    if size > stream.most:
-        raise refused(f"at most {stream.most} (what the payload can hold)")
+    if stream.exact_size not in (None, size):
+        raise size_error(f"{stream.exact_size} (the size in the zstd frame)")
+    if size > stream.max_size:
+        raise size_error(f"at most {stream.max_size} (what the payload can hold)")
     return stream
 
 
 def _exactly(
-    size: int, chunks: Iterable[bytes | memoryview], refused: Callable[[str], FormatError]
+    size: int, chunks: Iterable[bytes | memoryview], size_error: Callable[[str], FormatError]
 ) -> Iterator[bytes | memoryview]:
     """Yield the chunks; raise unless they have `size` bytes in total."""
     found = 0
     for chunk in chunks:
         found += len(chunk)
         if found > size:
-            raise refused(f"at least {found} (what the payload holds)")
+            raise size_error(f"at least {found} (what the payload holds)")
         yield chunk
     if found < size:
-        raise refused(f"{found} (what the payload holds)")
+        raise size_error(f"{found} (what the payload holds)")
 
 
-def _kept(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview, _Result]:
-    """Return the `size` bytes that `write` writes, in memory or mapped, and its result."""
+def _stored(size: int, produce: Callable[[_Write], _Result]) -> tuple[memoryview, _Result]:
+    """Return the `size` bytes that `produce` writes, in memory or mapped, and its result."""
     if size <= _IN_MEMORY:
-        memory = _Memory()
-        result = write(memory)
-        return memoryview(memory.data).toreadonly(), result
+        # Not io.BytesIO: the cycle collector may close it while views of its bytes exist, and
+        # Python 3.13 then prints an error (older versions with ``-X dev``).
+        memory = bytearray()
+        result = produce(memory.extend)
+        return memoryview(memory).toreadonly(), result
     from offload_tool.io.temporary_directory import usual_folder  # only large content needs it
 
     folder = usual_folder()
@@ -410,5 +392,5 @@ def _kept(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview,
     if size > free:
         raise FileError(folder, f"decompressing needs {size} bytes, only {free} are free")
     with Spool(folder, folder) as spool:
-        result = write(spool.out)
+        result = produce(spool.out.write)
         return spool.since().data, result

@@ -25,12 +25,13 @@ returned. Like LLVM, it cannot add sections to Mach-O, Wasm, XCOFF, GOFF and DXC
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
+from offload_tool.formats.magic import begins, next_content
 from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
@@ -42,8 +43,7 @@ from offload_tool.util.frozen import frozen
 HOST_MARKER = b"\0"
 """The content of the host's section."""
 _HOST_KIND = "host-"
-_NOT_ZERO = re.compile(rb"[^\0]")
-_MACH_O = {
+_MACH_O: dict[bytes, Literal["big", "little"]] = {
     b"\xfe\xed\xfa\xce": "big",
     b"\xfe\xed\xfa\xcf": "big",
     b"\xce\xfa\xed\xfe": "little",
@@ -61,7 +61,7 @@ _OTHER_FORMATS = {
 
 @frozen
 class ObjectEntry:
-    """A section of the bundle: target and place of its code object."""
+    """A section of the bundle: target and range of its code object."""
 
     id: str
     """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
@@ -89,9 +89,9 @@ def is_object_file(data: memoryview) -> str | None:
     if is_coff(data):
         return "COFF"
     if (order := _MACH_O.get(bytes(data[:4]))) and len(data) >= 28:
-        macho_type = int.from_bytes(data[12:16], "little" if order == "little" else "big")
+        macho_type = int.from_bytes(data[12:16], order)
         return "Mach-O" if macho_type in _MACH_O_TYPES else None
-    names = (name for magic, name in _OTHER_FORMATS.items() if data[: len(magic)] == magic)
+    names = (name for magic, name in _OTHER_FORMATS.items() if begins(data, magic))
     return next(names, None)
 
 
@@ -125,11 +125,11 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
 def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> ObjectEntry:
     entry_id = name[len(MAGIC) :].decode("utf-8", "surrogateescape")
     is_host = entry_id.startswith(_HOST_KIND)
-    markers = is_host and not _NOT_ZERO.search(data, offset, offset + size)
+    markers = is_host and next_content(data[: offset + size], offset) is None
     return ObjectEntry(entry_id, offset, size, size if markers else 0)
 
 
-def refuse_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
+def check_not_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
     """Check that no code objects were concatenated, as far as this is detectable.
 
     :raises UnsupportedError: the host's section represents several objects.

@@ -40,30 +40,18 @@ COMMENT_MARKS: dict[str, str] = {
 }
 """The line comment of each file type that is bundled as text."""
 
-_START = "__CLANG_OFFLOAD_BUNDLE____START__"
-_END = "__CLANG_OFFLOAD_BUNDLE____END__"
+START = "__CLANG_OFFLOAD_BUNDLE____START__"
+END = "__CLANG_OFFLOAD_BUNDLE____END__"
 
 
-def start_marker(comment: str, entry_id: str) -> bytes:
-    """Return the text before the content of an entry.
+def marker(comment: str, keyword: str, entry_id: str) -> bytes:
+    """Return the text before (`START`) or after (`END`) the content of an entry.
 
     :raises UsageError: the ID contains a line feed, so readers would cut it.
     """
-    return _marker(comment, _START, entry_id)
-
-
-def end_marker(comment: str, entry_id: str) -> bytes:
-    """Return the text after the content of an entry.
-
-    :raises UsageError: the ID contains a line feed.
-    """
-    return _marker(comment, _END, entry_id)
-
-
-def _marker(comment: str, word: str, entry_id: str) -> bytes:
     if "\n" in entry_id:
         raise UsageError(f"bundle entry ID {entry_id!r} holds a line feed; it must be one line")
-    return f"\n{comment} {word} {entry_id}\n".encode("utf-8", "surrogateescape")
+    return f"\n{comment} {keyword} {entry_id}\n".encode("utf-8", "surrogateescape")
 
 
 def check_text_content(data: memoryview, comment: str, *, path: StrPath | None = None) -> None:
@@ -71,7 +59,7 @@ def check_text_content(data: memoryview, comment: str, *, path: StrPath | None =
 
     :raises FormatError: it contains one (for example, it is a bundle itself).
     """
-    if found := _pattern(comment, _END).search(data):
+    if found := _pattern(comment, END).search(data):
         raise FormatError(
             "expected text without bundle markers, found an end marker, which would end this "
             "entry early; the file may be a bundle already: unbundle it first",
@@ -86,7 +74,7 @@ def plan_text_bundle(items: Iterable[tuple[str, FileRange]], comment: str) -> Fi
 
     parts: list[bytes | FileRange] = []
     for entry_id, content in items:
-        parts += (start_marker(comment, entry_id), content, end_marker(comment, entry_id))
+        parts += (marker(comment, START, entry_id), content, marker(comment, END, entry_id))
     return FilePlan.of(parts)
 
 
@@ -108,11 +96,11 @@ def read_text_bundle(
     """
     from offload_tool.formats.bundle.binary import BundleEntry  # not for the markers
 
-    start, end = _pattern(comment, _START), _pattern(comment, _END)
+    start, end = _pattern(comment, START), _pattern(comment, END)
     entries = []
     position = 0
     while opened := start.search(data, position):
-        entry_id = bytes(data[slice(*opened.span("id"))]).decode("utf-8", "surrogateescape")
+        entry_id = opened["id"].decode("utf-8", "surrogateescape")
         position = opened.end()
         if position == opened.end("id"):
             raise _unfinished(entry_id, "a line feed after the ID", opened.start(), path)
@@ -126,8 +114,8 @@ def read_text_bundle(
     return tuple(entries)
 
 
-def _pattern(comment: str, word: str) -> re.Pattern[bytes]:
-    return re.compile(b"\n" + re.escape(f"{comment} {word} ".encode()) + rb"(?P<id>[^\n]*)\n?")
+def _pattern(comment: str, keyword: str) -> re.Pattern[bytes]:
+    return re.compile(b"\n" + re.escape(f"{comment} {keyword} ".encode()) + rb"(?P<id>[^\n]*)\n?")
 
 
 def _unfinished(entry_id: str, expected: str, offset: int, path: StrPath | None) -> FormatError:

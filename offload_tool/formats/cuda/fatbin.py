@@ -7,7 +7,7 @@
     0       4     magic, 0xBA55ED50
     4       2     version, 1
     6       2     size of this header, 16
-    8       8     size of all entries behind it
+    8       8     size of all entries after it
 
     offset  size  field of an entry; entries follow each other without gaps
     ------  ----  ------------------------------------------------------------------
@@ -75,9 +75,6 @@ from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_ta
 from offload_tool.io import StrPath
 from offload_tool.io.limits import budget
 from offload_tool.util.frozen import frozen
-
-SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-"""Full section names; linked PE files have the first 8 characters."""
 
 _MAGIC = 0xBA55ED50
 _HEADER = struct.Struct("<IHHQ")
@@ -156,12 +153,12 @@ class Packed:
 
 @frozen
 class CudaImage:
-    """One image: its processor, and the place of its bytes."""
+    """One image: its processor, and the range of its bytes."""
 
     image_kind: str
     """``ptx``, ``elf``, ``nvvm``, ..., or ``kind N`` if undocumented."""
     processor: str
-    """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM."""
+    """``sm_90a``, ``compute_90`` for PTX, ``lto_90`` for NVVM; ``kind77_90`` if undocumented."""
     identifier: str
     entry: int
     """Index of its entry in the fat binary, from 0."""
@@ -208,11 +205,6 @@ class CudaFatbin:
 # -- reading ---------------------------------------------------------------------------
 
 
-def is_cuda_fatbin(data: memoryview) -> bool:
-    """Return whether `data` begins with the magic of a fat binary."""
-    return data[:4] == _BEGIN[:4]
-
-
 def cuda_fatbin_size(data: memoryview, offset: int) -> int:
     """Return the size in bytes, header included, of a plausible fat binary at `offset`."""
     _, _, header_size, size = _HEADER.unpack_from(data, offset)
@@ -234,12 +226,6 @@ def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int |
         if row.version == _ENTRY_VERSION and _ENTRY.size <= row.header_size <= room:
             return at
     return None
-
-
-def cuda_processor(kind: int, number: int, flags: int) -> str:
-    """Return the processor of an entry: ``sm_90a``, ``compute_90``, ``lto_90``, ``kind77_90``."""
-    suffix = next((text for text, flag in _SUFFIXES.items() if flag & flags), "")
-    return f"{_PREFIXES.get(kind, f'kind{kind}')}_{number}{suffix}"
 
 
 def read_cuda_fatbin(
@@ -335,19 +321,22 @@ class _Reader:
         stored = row.packed if packed and row.packed else row.payload
         start = self.position + row.header_size
         size = row.payload if packed is None else packed.size
-        return self._named(row, self.position, row.header_size, (start, stored, size, packed, 0))
+        return self._make_image(
+            row, self.position, row.header_size, (start, stored, size, packed, 0)
+        )
 
-    def _named(
+    def _make_image(
         self,
         row: _EntryHeader,
         position: int,
         room: int,
-        place: tuple[int, int, int, Packed | None, int],
+        payload: tuple[int, int, int, Packed | None, int],
     ) -> CudaImage:
-        processor = cuda_processor(row.kind, row.number, row.flags)
+        suffix = next((text for text, flag in _SUFFIXES.items() if flag & row.flags), "")
+        processor = f"{_PREFIXES.get(row.kind, f'kind{row.kind}')}_{row.number}{suffix}"
         identifier = self._identifier(row, position, room)
         kind = _KINDS.get(row.kind, f"kind {row.kind}")
-        return CudaImage(kind, processor, identifier, self.number, *place)
+        return CudaImage(kind, processor, identifier, self.number, *payload)
 
     def _identifier(self, row: _EntryHeader, position: int, room: int) -> str:
         if not row.identifier_size:
@@ -377,8 +366,8 @@ class _Reader:
             if inner.header_size + inner.payload > packed.size:
                 message = f"expected an image within {packed.size} bytes, found {inner.payload} "
                 raise self.error(f"{message}bytes at offset {inner.header_size}", position)
-            place = (packed.offset, packed.stored_size, inner.payload, packed, inner.header_size)
-            images.append(self._named(inner, position, end - position, place))
+            payload = (packed.offset, packed.stored_size, inner.payload, packed, inner.header_size)
+            images.append(self._make_image(inner, position, end - position, payload))
             position += self._inner_size(inner, position, end)
         return tuple(images)
 
@@ -475,8 +464,8 @@ def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     from offload_tool.formats.codec import ZstdStream
 
     stream = ZstdStream(data, packed.offset, packed.end, path)
-    if stream.exact not in (None, packed.size) or packed.size > stream.most:
-        what = f"at most {stream.most}" if stream.exact is None else str(stream.exact)
+    if stream.exact_size not in (None, packed.size) or packed.size > stream.max_size:
+        what = f"at most {stream.max_size}" if stream.exact_size is None else str(stream.exact_size)
         message = f"expected {what} bytes unpacked (what the zstd frame says), found {packed.size}"
         raise _payload_error(packed, path, message)
     budget(packed.stored_size).unpack(packed.size, path)
@@ -539,16 +528,16 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
             f"'{entry.processor}' cannot be in a CUDA fat binary; expected sm_NN, sm_NNa or sm_NNf"
         )
     number = int(processor[1])
-    kind, (minor, major), content, options, flags = _described(entry, number)
-    behind = b"" if options is None else _packed_options(options)
+    kind, (minor, major), content, options, flags = _entry_fields(entry, number)
+    packed_options = b"" if options is None else _packed_options(options)
     size = _padded(len(content))
     row = _EntryHeader(
         kind=kind,
         version=_ENTRY_VERSION,
-        header_size=_ENTRY.size + len(behind),
+        header_size=_ENTRY.size + len(packed_options),
         payload=size,
         packed=0,
-        options=_ENTRY.size if behind else 0,
+        options=_ENTRY.size if packed_options else 0,
         minor=minor,
         major=major,
         number=number,
@@ -558,13 +547,13 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
         zero=0,
         unpacked=0,
     )
-    return [_ENTRY.pack(*row) + behind, content, bytes(size - len(content))]
+    return [_ENTRY.pack(*row) + packed_options, content, bytes(size - len(content))]
 
 
-def _described(entry: NewCudaEntry, number: int) -> _Fields:
+def _entry_fields(entry: NewCudaEntry, number: int) -> _Fields:
     """Return kind, versions, payload, options (None: without), and flags."""
     if is_elf(memoryview(entry.content)):
-        return _described_cubin(entry, number)
+        return _cubin_fields(entry, number)
     options = entry.options.encode()
     if bytes(entry.content[:4]) in _BITCODE:
         return _NVVM, (0, 0), entry.content, options, 0
@@ -572,7 +561,7 @@ def _described(entry: NewCudaEntry, number: int) -> _Fields:
     return _PTX, (minor, major), shortened(entry.content) + b"\0", options, 0
 
 
-def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
+def _cubin_fields(entry: NewCudaEntry, number: int) -> _Fields:
     tables = read_elf_tables(memoryview(entry.content))
     abi, flags = tables.header.e_ident[8], tables.header.e_flags
     if tables.header.e_machine != EM_CUDA or not tables.elf_class.is_64:
@@ -581,9 +570,9 @@ def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
             f"{64 if tables.elf_class.is_64 else 32}-bit file for {tables.header.e_machine}"
         )
     is_new = abi >= 8
-    made_for = (flags >> 8 if is_new else flags) & 0xFF
-    if made_for != number:
-        raise UsageError(f"the cubin given for {entry.processor} is for sm_{made_for}")
+    compiled_for = (flags >> 8 if is_new else flags) & 0xFF
+    if compiled_for != number:
+        raise UsageError(f"the cubin given for {entry.processor} is for sm_{compiled_for}")
     if not is_new or not flags & 3:
         return _ELF, (abi, 1), entry.content, None, 0
     compat = [at for at, name in enumerate(tables.names) if name == _COMPAT_SECTION]
@@ -592,7 +581,7 @@ def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:
 
 
 def _packed_options(options: bytes) -> bytes:
-    """Return the options of an entry, which are directly behind its header."""
+    """Return the options of an entry, which directly follow its header."""
     # The length of a cubin's section excludes the NUL before it.
     length = len(options.removeprefix(b"\0"))
     text = options.ljust(_padded(length + 1), b"\0")

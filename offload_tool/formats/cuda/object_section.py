@@ -29,9 +29,10 @@ from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, 
 PLACEHOLDER = b"offload_tool: the fat binary goes here"
 SECTION = ".nv_fatbin"
 RELOCATABLE_SECTION = "__nv_relfatbin"
+SECTIONS = (SECTION, RELOCATABLE_SECTION)
+"""Full names; linked PE files have the first 8 characters."""
 ALIGNMENT = 16
 """Alignment of the fat binary in the file, in bytes; the section requires 8."""
-_SECTIONS = (SECTION.encode(), RELOCATABLE_SECTION.encode())
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
@@ -51,7 +52,7 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     if tables.elf_class is not ELF64_LITTLE:
         raise UnsupportedError(expected, path=path, offset=0)
     for index, (name, section) in enumerate(zip(tables.names, tables.sections, strict=True)):
-        if name in _SECTIONS:
+        if name.decode("latin-1") in SECTIONS:
             found = data[section.sh_offset : section.sh_offset + section.sh_size]
             if found == PLACEHOLDER:
                 return index

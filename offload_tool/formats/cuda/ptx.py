@@ -3,7 +3,7 @@ r"""PTX, NVIDIA's assembly text: version, short form in fat binaries, and kernel
 ``fatbinary`` of CUDA 13 removes text that the assembler would skip::
 
     // to the end of the line, and /* ... */     removed ("/*/" is a whole comment)
-    blanks and tabs behind white space           removed
+    blanks and tabs after white space            removed
     "..." with \" in it                          unchanged
 
 Source: fatbinary 13.0 and 13.5 and libnvfatbin 13.5, observed with 38,000 random texts.

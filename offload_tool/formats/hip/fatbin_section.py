@@ -147,22 +147,22 @@ def cuid_symbol(cuid: str) -> str:
     return CUID_PREFIX + cuid_hash(cuid)
 
 
-class EmbeddingPlace(NamedTuple):
+class EmbeddingSection(NamedTuple):
     """The section for embedded content."""
 
-    section: str
+    name: str
     alignment: int
-    is_kept: bool = False
+    is_retained: bool = False
     """Whether the linker keeps the section although nothing refers to it."""
 
 
-BUNDLE_PLACE = EmbeddingPlace(SECTION, ALIGNMENT)
-MARKER_PLACE = EmbeddingPlace(".kpack_markers", 1)
+EMBEDDED_BUNDLE = EmbeddingSection(SECTION, ALIGNMENT)
+EMBEDDED_MARKER = EmbeddingSection(".kpack_markers", 1)
 """For the marker of each source."""
-TOOLS_PLACE = EmbeddingPlace(".rocm_kpack_ref", 1, is_kept=True)
+TOOLS_MARKER = EmbeddingSection(".rocm_kpack_ref", 1, is_retained=True)
 """For the marker of a linked file, which AMD's tools look up; its loader follows wrappers."""
 
-NO_PLACE = EmbeddingPlace(".rodata", 1)
+NOTHING_EMBEDDED = EmbeddingSection(".rodata", 1)
 """For the 0 bytes of an object that embeds nothing."""
 
 
@@ -178,12 +178,12 @@ def plan_embedding(
     host_triple: str,
     *,
     for_all: bool = False,
-    place: EmbeddingPlace = BUNDLE_PLACE,
+    into: EmbeddingSection = EMBEDDED_BUNDLE,
 ) -> FilePlan:
     """Return a plan of the object that embeds a bundle of `size` bytes, content 0.
 
     `hashes` are those of the host objects' CUIDs (see `cuid_hash`). The one bundle `for_all` of a
-    program also has the symbols without a hash. `place` is its section.
+    program also has the symbols without a hash. The content goes `into` a section.
 
     :raises UsageError: this package cannot write objects for the host architecture.
     """
@@ -192,13 +192,13 @@ def plan_embedding(
         known = ", ".join(sorted(_HOSTS))
         raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
     machine, flags = _HOSTS[arch]
-    start = _align(_ELF.header.size, place.alignment)
+    start = _align(_ELF.header.size, into.alignment)
 
-    flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if place.is_kept else 0)
-    abi = _ELFOSABI_GNU if place.is_kept else 0  # otherwise GNU's linker does not know the flag
+    flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if into.is_retained else 0)
+    abi = _ELFOSABI_GNU if into.is_retained else 0  # otherwise GNU's linker does not know the flag
 
     defined = symbol_names(hashes, for_all=for_all)
-    texts = [*defined, place.section, ".bss", ".note.GNU-stack", ".symtab", ".strtab"]
+    texts = [*defined, into.name, ".bss", ".note.GNU-stack", ".symtab", ".strtab"]
     strings = b"\0" + b"".join(text.encode() + b"\0" for text in texts)
     offsets = list(itertools.accumulate((len(text.encode()) + 1 for text in texts), initial=1))
     symbols = bytes(_ELF.symbol.size)
@@ -216,7 +216,7 @@ def plan_embedding(
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (names[0], SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, place.alignment, 0),
+        (names[0], SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, into.alignment, 0),
         (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
         (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
         (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),

@@ -54,16 +54,16 @@ _HEADER = struct.Struct("<4sIQ")
 _DATA = 64
 """Offset of the code objects."""
 _VERSION = 1
-_LEAST = 8
+_MIN_ENTRY = 8
 """Smallest entry with its key, in bytes."""
 _COUNT = struct.Struct("<I")
-_MOST_FRAMES = 1 << 20
+_MAX_FRAMES = 1 << 20
 """The runtime rejects more."""
-_MOST_DATA = 1 << 32
+_MAX_DATA = 1 << 32
 """Bytes of all frames; the runtime rejects more."""
-_MOST = (1 << 64) - 1
+_MAX_NUMBER = (1 << 64) - 1
 _LEVEL = 3
-_WHOLE = 64 << 20
+_MAX_IN_MEMORY = 64 << 20
 """Largest code object that is compressed in one step, as by AMD's writer, in bytes."""
 _CHUNK = 4 << 20
 
@@ -81,6 +81,8 @@ class KpackImage(NamedTuple):
     """Decompressed size in bytes."""
     metadata: bytes
     """MessagePack; empty if there is none."""
+    is_compressed: bool
+    """Whether it is stored as a zstd frame."""
 
 
 class KpackArchive(NamedTuple):
@@ -95,11 +97,6 @@ class KpackArchive(NamedTuple):
     """In table order."""
     unknown: tuple[str, ...]
     """Unknown keys of the table."""
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether images are zstd frames."""
-        return self.scheme == ZSTD
 
     def check_known(self, path: StrPath) -> None:
         """Raise if the table has unknown keys, which a rewritten archive would lose.
@@ -135,7 +132,7 @@ def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive
 
 
 def unpacked_kpack_image(
-    data: memoryview, archive: KpackArchive, image: KpackImage, *, path: StrPath | None = None
+    data: memoryview, image: KpackImage, *, path: StrPath | None = None
 ) -> memoryview:
     """Return the bytes of a code object: mapped, or decompressed in bounded memory.
 
@@ -143,17 +140,17 @@ def unpacked_kpack_image(
     :raises LimitError: it exceeds the run's budget.
     """
     end = image.offset + image.stored_size
-    if not archive.is_compressed:
+    if not image.is_compressed:
         return data[image.offset : end]
     from offload_tool.formats.bundle.compressed import decompress_range
 
-    def refused(expected: str) -> FormatError:
+    def size_error(expected: str) -> FormatError:
         message = f"expected {expected}, found {image.size}"
         field = f"original_size of {image.key} for {image.target_id}"
         return FormatError(message, path=path, offset=image.offset, field=field)
 
     return decompress_range(
-        data, image.offset, end, image.size, method="zstd", refused=refused, path=path
+        data, image.offset, end, image.size, method="zstd", size_error=size_error, path=path
     )
 
 
@@ -222,7 +219,7 @@ class _KpackReader:
         elif key == "blobs":
             self.blobs = list(self._read_blobs(reader))
         elif key in ("zstd_offset", "zstd_size"):
-            self.numbers[key] = reader.number(key, _MOST)
+            self.numbers[key] = reader.number(key, _MAX_NUMBER)
         else:
             if key != "format_version":
                 self.unknown.append(key)
@@ -242,7 +239,7 @@ class _KpackReader:
         keys: set[str] = set()
         count = reader.map_size("a map for toc")
         size = len(self.data)
-        budget(size).check_members(min(count, size // _LEAST), self.path)
+        budget(size).check_members(min(count, size // _MIN_ENTRY), self.path)
         for _ in range(count):
             key = reader.string("a kernel key")
             if key in keys:
@@ -260,7 +257,7 @@ class _KpackReader:
         metadata = b""
         for field in reader.map_keys(f"a map for {key!r} and {target_id}", "a key"):
             if field in ("ordinal", "original_size"):
-                numbers[field] = reader.number(f"{field} of {key!r} for {target_id}", _MOST)
+                numbers[field] = reader.number(f"{field} of {key!r} for {target_id}", _MAX_NUMBER)
             elif field == "metadata":
                 metadata = bytes(reader.skip())
             else:
@@ -276,7 +273,7 @@ class _KpackReader:
             found: dict[str, int] = {}
             for key in reader.map_keys(f"a map for blob {number}", "a key"):
                 if key in ("offset", "size"):
-                    found[key] = reader.number(f"{key} of blob {number}", _MOST)
+                    found[key] = reader.number(f"{key} of blob {number}", _MAX_NUMBER)
                 else:
                     reader.skip()
             if len(found) < 2:
@@ -289,14 +286,14 @@ class _KpackReader:
         if self.entries and blobs is None:
             raise self._refusal(f"there are no blobs, which the scheme {NONE} has")
         for entry in self.entries:
-            offset, size = self._of_ordinal(entry, blobs or [])
+            offset, size = self._location(entry, blobs or [])
             if offset + size > len(self.data):
                 message = f"claims bytes {offset} to {offset + size}, but the file has "
                 message += f"{len(self.data)}; it may be cut short"
                 raise self._error(message, self.toc, f"blob {entry.ordinal}")
             if entry.original_size not in (None, size):
                 raise self._size_error(entry, f"{size} (the size of blob {entry.ordinal})", offset)
-            yield _image(entry, offset, size, size)
+            yield _image(entry, offset, size, size, is_compressed=False)
 
     def _compressed(self, numbers: dict[str, int]) -> Iterator[KpackImage]:
         if not self.entries and not numbers:
@@ -304,14 +301,14 @@ class _KpackReader:
         frames = self._frames(numbers)
         sizes: dict[int, int] = {}
         for entry in self.entries:
-            offset, size = self._of_ordinal(entry, frames)
+            offset, size = self._location(entry, frames)
             if entry.ordinal not in sizes:
                 sizes[entry.ordinal] = self._frame_size(entry, offset, offset + size)
             unpacked = sizes[entry.ordinal]
             if entry.original_size != unpacked:
                 expected = f"{unpacked} (what the frame holds)"
                 raise self._size_error(entry, expected, offset)
-            yield _image(entry, offset, size, unpacked)
+            yield _image(entry, offset, size, unpacked, is_compressed=True)
 
     def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
         """Return offset and size of each frame."""
@@ -320,15 +317,15 @@ class _KpackReader:
                 raise self._refusal(f"there is no {key}, which the scheme {ZSTD} has")
         start, size = numbers["zstd_offset"], numbers["zstd_size"]
         end = start + size
-        if not _COUNT.size <= size <= _MOST_DATA:
-            message = f"expected {_COUNT.size} to {_MOST_DATA}, found {size}"
+        if not _COUNT.size <= size <= _MAX_DATA:
+            message = f"expected {_COUNT.size} to {_MAX_DATA}, found {size}"
             raise self._error(message, self.toc, "zstd_size")
         if end > len(self.data):
             message = f"claims bytes {start} to {end}, but the file has {len(self.data)}; it may "
             raise self._error(message + "be cut short", self.toc, "zstd_size")
         (count,) = _COUNT.unpack_from(self.data, start)
-        if count > _MOST_FRAMES:
-            message = f"expected at most {_MOST_FRAMES} frames, found {count}"
+        if count > _MAX_FRAMES:
+            message = f"expected at most {_MAX_FRAMES} frames, found {count}"
             raise self._error(message, start, "count of frames")
         found: list[tuple[int, int]] = []
         at = start + _COUNT.size
@@ -354,13 +351,15 @@ class _KpackReader:
             message = f"expected one zstd frame of {end - start} bytes, found one of "
             message += f"{stream.end - start}; AMD's two readers differ here"
             raise self._error(message, start, f"frame {entry.ordinal}")
-        if stream.exact is not None:
-            return stream.exact
-        if entry.original_size is None or entry.original_size > stream.most:
-            raise self._size_error(entry, f"at most {stream.most} (what the frame can hold)", start)
+        if stream.exact_size is not None:
+            return stream.exact_size
+        if entry.original_size is None or entry.original_size > stream.max_size:
+            raise self._size_error(
+                entry, f"at most {stream.max_size} (what the frame can hold)", start
+            )
         return entry.original_size  # decompression checks it
 
-    def _of_ordinal(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def _location(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
         if entry.ordinal >= len(rows):
             message = f"expected an ordinal below {len(rows)} for {entry.key!r} and "
             raise self._refusal(f"{message}{entry.target_id}, found {entry.ordinal}")
@@ -381,8 +380,11 @@ class _KpackReader:
         return FormatError(message, path=self.path, offset=offset, field=field)
 
 
-def _image(entry: _TableEntry, offset: int, stored_size: int, size: int) -> KpackImage:
-    return KpackImage(entry.key, entry.target_id, offset, stored_size, size, entry.metadata)
+def _image(
+    entry: _TableEntry, offset: int, stored_size: int, size: int, *, is_compressed: bool
+) -> KpackImage:
+    sizes = offset, stored_size, size
+    return KpackImage(entry.key, entry.target_id, *sizes, entry.metadata, is_compressed)
 
 
 # -- writing ---------------------------------------------------------------------------
@@ -403,10 +405,10 @@ class NewKpackImage(NamedTuple):
     """A MessagePack map, or empty."""
 
 
-def kept_image(archive: KpackArchive, image: KpackImage, source: InputFile) -> NewKpackImage:
+def copied_image(image: KpackImage, source: InputFile) -> NewKpackImage:
     """Return an image of the archive `source` for storing it unchanged in a new archive."""
     content = source.range(image.offset, image.stored_size)
-    packed = image.size if archive.is_compressed else None
+    packed = image.size if image.is_compressed else None
     return NewKpackImage(image.key, image.target_id, content, packed, image.metadata)
 
 
@@ -455,8 +457,8 @@ class _KpackWriter:
         self.scheme = scheme
         self.rows: dict[str, dict[str, tuple[int, int, bytes]]] = {}
         """Ordinal, decompressed size and metadata, by key and target ID."""
-        self.places: list[tuple[int, int]] = []
-        """Places of the code objects of scheme "none", from the beginning of the archive."""
+        self.blobs: list[tuple[int, int]] = []
+        """Offset in the archive and size of each code object, in scheme "none"."""
         self.count = 0
         self.known: dict[tuple[int, bytes], tuple[int, int]] = {}
         """Ordinal and decompressed size of the stored code objects."""
@@ -489,9 +491,9 @@ class _KpackWriter:
 
     def _check_limits(self, end: int) -> None:
         size = end - self.start - _DATA
-        if self.count > _MOST_FRAMES or size > _MOST_DATA:
+        if self.count > _MAX_FRAMES or size > _MAX_DATA:
             message = f"{self.count} code objects of {size} bytes; the runtime takes at most "
-            message += f"{_MOST_FRAMES} of {_MOST_DATA}: make archives of fewer, or use '{NONE}'"
+            message += f"{_MAX_FRAMES} of {_MAX_DATA}: make archives of fewer, or use '{NONE}'"
             raise FormatError(message, path=self.out.path)
 
     def _stored(self, image: NewKpackImage) -> tuple[int, int]:
@@ -511,7 +513,7 @@ class _KpackWriter:
     def _store(self, image: NewKpackImage) -> None:
         content = image.content
         if self.scheme == NONE:
-            self.places.append((self.out.position - self.start, content.size))
+            self.blobs.append((self.out.position - self.start, content.size))
             self.out.append([content])
         elif image.packed_from is not None:
             self.out.append([_COUNT.pack(content.size), content])
@@ -523,7 +525,7 @@ class _KpackWriter:
 
         # Python's reader needs the content size in the frame.
         machine = zstandard.ZstdCompressor(level=_LEVEL)
-        if content.size <= _WHOLE:
+        if content.size <= _MAX_IN_MEMORY:
             frame = machine.compress(content.data)
             self.out.append([_COUNT.pack(len(frame)), frame])
             return
@@ -534,7 +536,7 @@ class _KpackWriter:
             self.out.write(engine.compress(content.data[start : start + _CHUNK]))
         self.out.write(engine.flush())
         size = self.out.position - at - _COUNT.size
-        if size > _MOST_DATA - 1:
+        if size > _MAX_DATA - 1:
             message = f"a code object of {content.size} bytes is too large to be compressed"
             raise FormatError(f"{message}; use '{NONE}'", path=content.source.path)
         self.out.patch(at, _COUNT.pack(size))
@@ -543,12 +545,9 @@ class _KpackWriter:
         packer = messagepack().Packer(use_bin_type=True)
         extra = 1 if self.scheme == NONE else 2
         yield packer.pack_map_header(6 + extra)
-        family = ",".join(target_ids)
-        for value in ("format_version", _VERSION, "group_name", group, "gfx_arch_family", family):
-            yield packer.pack(value)
-        yield packer.pack("gfx_arches")
-        yield packer.pack(list(target_ids))
-        yield packer.pack("toc")
+        names = ("group_name", group, "gfx_arch_family", ",".join(target_ids))
+        values = ("format_version", _VERSION, *names, "gfx_arches", list(target_ids), "toc")
+        yield from map(packer.pack, values)
         yield packer.pack_map_header(len(self.rows))
         for key, targets in self.rows.items():
             yield packer.pack(key)
@@ -561,13 +560,12 @@ class _KpackWriter:
                 if metadata:
                     yield packer.pack("metadata")
                     yield metadata
-        yield packer.pack("compression_scheme")
-        yield packer.pack(self.scheme)
+        yield from map(packer.pack, ("compression_scheme", self.scheme))
         if self.scheme == NONE:
             yield packer.pack("blobs")
-            yield packer.pack_array_header(len(self.places))
-            for offset, size in self.places:
+            yield packer.pack_array_header(len(self.blobs))
+            for offset, size in self.blobs:
                 yield packer.pack({"offset": offset, "size": size})
             return
-        for value in ("zstd_offset", _DATA, "zstd_size", end - self.start - _DATA):
-            yield packer.pack(value)
+        size = end - self.start - _DATA
+        yield from map(packer.pack, ("zstd_offset", _DATA, "zstd_size", size))

@@ -6,7 +6,7 @@ pointer; tools look for the section ``.rocm_kpack_ref`` (COFF: ``.kpackrf``)::
     .hipFatBinSegment                 .rocm_kpack_ref   MessagePack, one map
       "HIPK", version,                  kpack_search_paths   array of strings
       pointer to the marker  ------->   kernel_name          string
-      index                           (bytes behind the map are ignored)
+      index                           (bytes after the map are ignored)
 
 A path is relative to the folder of the program or library that contains the wrapper. The loader
 replaces its first ``@GFXARCH@`` by each target ID that the device may load, in turn::
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SECTION = ".rocm_kpack_ref"
 PLACEHOLDER = "@GFXARCH@"
-MOST = 64 << 10
+MAX_SIZE = 64 << 10
 """Bytes of a marker; the loader reads no more."""
 _PATHS, _NAME = "kpack_search_paths", "kernel_name"
 
@@ -53,8 +53,8 @@ def pack_marker(marker: KpackMarker) -> bytes:
     pack = messagepack().packb
     check_text(*marker.search_paths, marker.kernel_name)
     data: bytes = pack({_PATHS: list(marker.search_paths), _NAME: marker.kernel_name})
-    if len(data) > MOST:
-        raise UsageError(f"a kpack marker has at most {MOST} bytes, not {len(data)}")
+    if len(data) > MAX_SIZE:
+        raise UsageError(f"a kpack marker has at most {MAX_SIZE} bytes, not {len(data)}")
     return data
 
 
@@ -73,7 +73,7 @@ def read_marker(
 
     name = None
     paths: tuple[str, ...] = ()
-    with reading(data[offset : offset + MOST], refusal) as reader:
+    with reading(data[offset : offset + MAX_SIZE], refusal) as reader:
         for key in reader.map_keys("a map", "a key"):
             if key == _NAME:
                 name = reader.string(f"a string for {_NAME}")

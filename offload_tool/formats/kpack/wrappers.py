@@ -1,8 +1,7 @@
 """The wrappers through which HIP host code registers its device code, and how to mark them.
 
 Each translation unit has one (or all share one, with relocatable device code), see
-`fatbin_section`. Marking a file removes its bundles, and puts one marker in the place of the
-first::
+`fatbin_section`. Marking a file removes its bundles, and replaces the first by one marker::
 
     before   .hipFatBinSegment  HIPF 1 .. 0 | HIPF 1 .. 0     .hip_fatbin      bundle | bundle
                                        |             |                         ^        ^
@@ -30,8 +29,8 @@ from typing import NamedTuple
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.hip.fatbin_section import (
     EMBEDDED,
+    EMBEDDED_MARKER,
     KPACKED,
-    MARKER_PLACE,
     SECTION,
     HipWrapper,
     wrappers_of,
@@ -57,7 +56,7 @@ _POINTER = 8
 _INDEX = 16
 _WORD = struct.Struct("<Q")
 _RELA = struct.Struct("<QQq")
-_MARKER_SECTIONS = {name.encode() for name in (MARKER_SECTION, MARKER_PLACE.section)}
+_MARKER_SECTIONS = {name.encode() for name in (MARKER_SECTION, EMBEDDED_MARKER.name)}
 
 
 class LinkedWrapper(NamedTuple):
@@ -94,7 +93,9 @@ class LinkedWrappers:
             for wrapper, address in found
         ]
 
-    def rewired(self, magic: bytes, new: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    def pointer_patches(
+        self, magic: bytes, new: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, bytes) patches that set `magic` and the (target, index) pairs `new`."""
         for row, (target, index) in zip(self.rows, new, strict=True):
             yield row.wrapper.offset, magic
@@ -116,9 +117,9 @@ class LinkedWrappers:
         section = self.tables.sections[number]
         own = {row.address + _POINTER for row in self.rows}
         start, end = section.sh_addr, section.sh_addr + section.sh_size
-        place = self.pointers.leading_into(start, end, own)
-        if place is not None:
-            message = f"the pointer at address {place:#x}, which is in no wrapper, leads into "
+        pointer = self.pointers.leading_into(start, end, own)
+        if pointer is not None:
+            message = f"the pointer at address {pointer:#x}, which is in no wrapper, leads into "
             message += self.tables.label(number)
             raise UnsupportedError(f"cannot be split: {message}", path=self.tables.path)
 
@@ -153,14 +154,14 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
     if tables.elf_class is not ELF64_LITTLE:
         return
     if tables.header.e_type == ET_REL:
-        found = [(wrapper, _place_in_object(tables, wrapper)) for wrapper in wrappers_of(tables)]
+        found = [(wrapper, _marker_in_object(tables, wrapper)) for wrapper in wrappers_of(tables)]
     else:
         linked = LinkedWrappers(tables)
         found = [(row.wrapper, linked.pointers.offset(row.target)) for row in linked.rows]
     markers: dict[int, KpackMarker] = {}
     limits = budget(len(tables.data))
     for position, (wrapper, at) in enumerate(found):
-        if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
+        if at is not None and (wrapper.magic == KPACKED or _points_to_marker(tables, at)):
             if at not in markers:
                 markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
                 limits.look(size, tables.path)
@@ -168,7 +169,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
             yield MarkedWrapper(position, key, markers[at])
 
 
-def _is_wrapped(tables: ElfTables, at: int) -> bool:
+def _points_to_marker(tables: ElfTables, at: int) -> bool:
     """Return whether a wrapper points to a map, and so to a marker, not to a bundle.
 
     ``passes/runtime/kpack_wrap.c`` changes the magic at program start.
@@ -176,14 +177,14 @@ def _is_wrapped(tables: ElfTables, at: int) -> bool:
     return at < len(tables.data) and tables.data[at] in MAPS
 
 
-def _place_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:
+def _marker_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:
     """Return the offset in an object of a wrapper's marker; None if it is in another object."""
-    place = wrapper.offset + _POINTER - tables.sections[wrapper.section].sh_offset
+    pointer = wrapper.offset + _POINTER - tables.sections[wrapper.section].sh_offset
     for index, other in enumerate(tables.sections):
         if other.sh_type != SHT_RELA or other.sh_info != wrapper.section:
             continue
         content = tables.content(index)
-        for found in re.finditer(re.escape(_WORD.pack(place)), content):
+        for found in re.finditer(re.escape(_WORD.pack(pointer)), content):
             if found.start() % _RELA.size == 0 and found.start() + _RELA.size <= len(content):
                 _, info, addend = _RELA.unpack_from(content, found.start())
                 return _at_symbol(tables, index, info >> 32, addend)
@@ -235,7 +236,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     return plan_shrunk_elf(
         tables.data,
         replacements,
-        patches=wrappers.rewired(KPACKED, new),
+        patches=wrappers.pointer_patches(KPACKED, new),
         renamed={numbers[0]: MARKER_SECTION.encode()},
         verb="split",
         path=tables.path,
@@ -265,7 +266,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
     def patches(address: int) -> Iterator[tuple[int, bytes]]:
         row = tables.sections[markers[0]]
         yield row.sh_offset, bytes(row.sh_size)
-        yield from wrappers.rewired(EMBEDDED, [(address + start, 0) for start in starts])
+        yield from wrappers.pointer_patches(EMBEDDED, [(address + start, 0) for start in starts])
         yield from _moved_symbols(tables, {markers[0], *empty}, markers[0], address)
 
     return plan_grown_elf(

@@ -87,18 +87,18 @@ class BundleEntryID:
             message. With `known`, also an invalid target ID.
         """
         _check_typed(text)
-        tell = warn or (lambda _: None)
+        report = warn or (lambda _: None)
         kind, triple, target, is_old = _split(text)
-        target_id = _typed_target_id(target, text, tell, known)
+        target_id = _typed_target_id(target, text, report, known)
         result = cls(kind, triples.emitted(triple), target_id)
         if known is not None:
             _check_architecture(result, text)
         if is_old:
-            tell(_three_fields(text, result))
+            report(_three_fields(text, result))
         return result
 
     @classmethod
-    def asked(
+    def parse_any_kind(
         cls,
         text: str,
         *,
@@ -115,14 +115,14 @@ class BundleEntryID:
         if kind in OffloadKind.ALL or not has_all_fields(text):
             return cls.parse(text, warn=warn, known=known)
         result = cls.read(text)
-        tell = warn or (lambda _: None)
+        report = warn or (lambda _: None)
         if known is not None:
             _check_typed(text, {kind})
-            _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, tell, known)
+            _typed_target_id(_VIRTUAL.sub("sm_", result.target_id), text, report, known)
             _check_architecture(result, text)
         *_, is_old = _split(text)
         if is_old:
-            tell(_three_fields(text, result))
+            report(_three_fields(text, result))
         return result
 
     @classmethod
@@ -179,7 +179,7 @@ def _split(text: str) -> tuple[str, str, str, bool]:
 def _old_target_id(rest: str) -> str | None:
     """Return the target ID of the old form, in place of the environment.
 
-    `rest` is everything behind the OS field. Environments never look like GPU names, but a target
+    `rest` is everything after the OS field. Environments never look like GPU names, but a target
     ID after an environment may contain dashes, so the processor alone decides.
     """
     processor, colon, features = rest.partition(":")
@@ -210,7 +210,7 @@ def _names_gpu(name: str) -> bool:
 def _typed_target_id(
     text: str,
     whole: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     known: Callable[[TargetID], bool] | None,
 ) -> str:
     if not text:
@@ -223,10 +223,10 @@ def _typed_target_id(
             problems = (f"invalid target '{whole}': {problem}" for problem in error.problems)
             raise EntryIDError(problems) from None
         if understood is None:
-            tell(f"'{whole}' keeps its target ID as it is: {error}")
+            report(f"'{whole}' keeps its target ID as it is: {error}")
             return text
         if find_processor(understood.processor) is None:
-            tell(
+            report(
                 f"unknown processor '{understood.processor}' in '{whole}' is kept, "
                 "LLVM 22 would drop the target ID"
             )
@@ -394,13 +394,13 @@ def incompatibility(
         return other_triple
     if (code_object.kind, code_object.target_id) == (target.kind, target.target_id):
         return None
-    ours, theirs = _loadable(code_object), _loadable(target)
+    ours, theirs = _valid_target_id(code_object), _valid_target_id(target)
     if ours is None or theirs is None:
-        return f"target ID {_named(code_object)} is not {_named(target)}"
+        return f"target ID {_quoted(code_object)} is not {_quoted(target)}"
     return target_ids.incompatibility(ours, theirs)
 
 
-def _named(entry: BundleEntryID) -> str:
+def _quoted(entry: BundleEntryID) -> str:
     return f"'{entry.target_id}'" if entry.target_id else "(none)"
 
 
@@ -412,7 +412,7 @@ def _kinds_compatible(first: str, second: str, *, hip_openmp: bool) -> bool:
     return any(kind.lower().startswith("hip") for kind in (first, second))
 
 
-def _loadable(entry: BundleEntryID) -> TargetID | None:
+def _valid_target_id(entry: BundleEntryID) -> TargetID | None:
     """Return the entry's target ID if it is valid for the entry's architecture."""
     understood = any_target_id(entry.target_id)
     if understood is None:

@@ -102,13 +102,13 @@ def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
 
     `device` has the kind and triple of the code objects it loads.
     """
-    found = _judged(code, device)
+    found = _fit_or_reason(code, device)
     return found if isinstance(found, Fit) else None
 
 
 def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
     """Return briefly why `device` cannot load `code`; empty if it can."""
-    found = _judged(code, device)
+    found = _fit_or_reason(code, device)
     return found if isinstance(found, str) else ""
 
 
@@ -118,45 +118,45 @@ def completions(target: TargetID) -> Iterator[TargetID]:
     On a device, each feature of its processor is on or off.
     """
     processor = find_processor(target.processor)
-    given = dict(target.features)
-    names = [] if processor is None else [n for n in processor.features if n not in given]
+    fixed = dict(target.features)
+    names = [] if processor is None else [n for n in processor.features if n not in fixed]
     for settings in itertools.product((True, False), repeat=len(names)):
-        features = given | dict(zip(names, settings, strict=True))
+        features = fixed | dict(zip(names, settings, strict=True))
         yield TargetID(target.processor, tuple(features.items()))
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a library repeats a few IDs in every bundle
-def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
+def _fit_or_reason(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
     """Return how `device` can load `code`, or why it cannot."""
     if is_cuda(code) and is_cuda(device):
-        return _judged_cuda(code.target_id, device.target_id)
+        return _cuda_fit_or_reason(code.target_id, device.target_id)
     reason = incompatibility(code, device)
     if reason is None:
         return _native_fit(code, device)
-    asked, kinds = _amd_gpu(device), {code.kind, device.kind}
-    if asked is None or not is_amd(code) or not (len(kinds) == 1 or kinds <= OffloadKind.ANY_HIP):
+    gpu, kinds = _amd_gpu(device), {code.kind, device.kind}
+    if gpu is None or not is_amd(code) or not (len(kinds) == 1 or kinds <= OffloadKind.ANY_HIP):
         return reason
     # Not even its own code serves a device of a GPU's name and SPIR-V's triple.
     own_code = replaced(code, triple=device.triple, target_id=device.target_id)
     if code.target_id == SPIRV_PROCESSOR:
         if kinds <= OffloadKind.ANY_HIP:
-            why = f"the runtime compiles it for {asked.processor}, for which nothing else serves"
+            why = f"the runtime compiles it for {gpu.processor}, for which nothing else serves"
             return Fit(SPIRV, why)
         return f"SPIR-V is loaded by HIP's runtime, not for {device.kind}"
     processor = find_processor(code.target_id.partition(":")[0])
     if processor is None or not processor.covers or incompatibility(own_code, device) is not None:
         return reason
-    if asked.processor not in processor.covers:
+    if gpu.processor not in processor.covers:
         covered = ", ".join(processor.covers)
-        return f"processor {processor.name} covers {covered}, not {asked.processor}"
+        return f"processor {processor.name} covers {covered}, not {gpu.processor}"
     # The ID under which a device looks up generic code.
-    features = tuple(f for f in asked.features if f[0] in processor.features)
+    features = tuple(f for f in gpu.features if f[0] in processor.features)
     generic = replaced(device, target_id=str(TargetID(processor.name, features)))
     if (reason := incompatibility(code, generic)) is not None:
         return reason
-    own = find_processor(asked.processor)
+    own = find_processor(gpu.processor)
     lost = [f for f in (own.features if own else ()) if f not in processor.features]
-    reason = f"{processor.name} covers {asked.processor}, of which no image serves"
+    reason = f"{processor.name} covers {gpu.processor}, of which no image serves"
     if lost:
         reason += f"; runtimes that ask {processor.name} for {' and '.join(lost)} pass it over"
     return Fit(GENERIC, reason, is_sure=not lost)
@@ -164,12 +164,12 @@ def _judged(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
 
 def _amd_gpu(device: BundleEntryID) -> TargetID | None:
     """Return the target ID of an AMD GPU; a newer one may have any ``gfx`` name."""
-    asked = any_target_id(device.target_id)
-    if asked is None or not is_amd(device):
+    gpu = any_target_id(device.target_id)
+    if gpu is None or not is_amd(device):
         return None
-    processor = find_processor(asked.processor)
+    processor = find_processor(gpu.processor)
     known = processor is not None and processor.family == "amdgcn"
-    return asked if known or asked.processor.startswith("gfx") else None
+    return gpu if known or gpu.processor.startswith("gfx") else None
 
 
 def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
@@ -204,10 +204,10 @@ class CudaTarget(NamedTuple):
         return -self.number if self.number in _TEGRA else self.number // 10
 
 
-def _judged_cuda(code: str, device: str) -> Fit | str:
-    image, asked = CudaTarget.parse(code), CudaTarget.parse(device)
-    if asked is None or asked.form != "sm":
-        if asked is not None and image == asked:  # not a device, but a name of images
+def _cuda_fit_or_reason(code: str, device: str) -> Fit | str:
+    image, target = CudaTarget.parse(code), CudaTarget.parse(device)
+    if target is None or target.form != "sm":
+        if target is not None and image == target:  # not a device, but a name of images
             return Fit(EXACT, "its very name")
         return f"'{device}' names no NVIDIA device, such as sm_90"
     if image is None:
@@ -215,33 +215,33 @@ def _judged_cuda(code: str, device: str) -> Fit | str:
     if image.form not in ("sm", "compute"):
         return f"{code} is for a linker or compiler, not for a device"
     major, minor = divmod(image.number, 10)
-    if _serves(image, asked):
-        return _cuda_fit(image, asked)
+    if _can_run(image, target):
+        return _cuda_fit(image, target)
     if image.suffix == "a":
         return f"{code} runs on sm_{image.number} alone"
-    if image.suffix == "f" and major == asked.number // 10:
+    if image.suffix == "f" and major == target.number // 10:
         return f"{code} runs on sm_{image.number} and later ones of its family"
     if image.form == "compute":
         return f"{code} is PTX for sm_{image.number} and later ones"
-    return f"{code} runs on {major}.{minor} and later {major}.x, not on sm_{asked.number}"
+    return f"{code} runs on {major}.{minor} and later {major}.x, not on sm_{target.number}"
 
 
-def _serves(image: CudaTarget, asked: CudaTarget) -> bool:
+def _can_run(image: CudaTarget, target: CudaTarget) -> bool:
     if image.suffix == "a":
-        return image.number == asked.number
-    if image.number > asked.number or (image.suffix == "f" and image.family != asked.family):
+        return image.number == target.number
+    if image.number > target.number or (image.suffix == "f" and image.family != target.family):
         return False
-    return image.form == "compute" or image.number // 10 == asked.number // 10
+    return image.form == "compute" or image.number // 10 == target.number // 10
 
 
-def _cuda_fit(image: CudaTarget, asked: CudaTarget) -> Fit:
-    rank = (asked.number - image.number) * len(_SUFFIX_RANKS) + _SUFFIX_RANKS[image.suffix]
+def _cuda_fit(image: CudaTarget, target: CudaTarget) -> Fit:
+    rank = (target.number - image.number) * len(_SUFFIX_RANKS) + _SUFFIX_RANKS[image.suffix]
     if image.form == "compute":
-        return Fit(PTX, f"PTX, which the driver compiles for sm_{asked.number}", rank=rank)
-    if image.number == asked.number:
+        return Fit(PTX, f"PTX, which the driver compiles for sm_{target.number}", rank=rank)
+    if image.number == target.number:
         what = {"a": "all that it has", "f": "all that its family has", "": "its very processor"}
         return Fit(EXACT, what[image.suffix], rank=rank)
-    reason = f"of the same major number as sm_{asked.number}"
-    if image.family == asked.family:
+    reason = f"of the same major number as sm_{target.number}"
+    if image.family == target.family:
         return Fit(COMPATIBLE, reason, rank=rank)
     return Fit(COMPATIBLE, f"{reason}; not promised for Tegra", is_sure=False, rank=rank + _UNSURE)

@@ -82,21 +82,21 @@ def parse_targets(
     :raises TargetIDError: targets are invalid or conflicting, or `kind` does not support them; the
         message lists all problems.
     """
-    args = [arg for item in items for arg in split_list(item)]
-    ids = parse_target_ids([w for w in args if not _is_triple(w)], allow_unknown=allow_unknown)
+    names = [name for item in items for name in split_list(item)]
+    ids = parse_target_ids([n for n in names if not _is_triple(n)], allow_unknown=allow_unknown)
     found = {CompileTarget(str(target), target.triple, target) for target in ids}
-    found |= {parse_target(arg) for arg in args if _is_triple(arg)}
+    found |= {parse_target(name) for name in names if _is_triple(name)}
     problems = [
         f"{device.name} cannot be compiled from {_NAMES[kind]} sources"
         for device in sorted(found)
-        if not _serves(device, kind)
+        if not _is_supported(device, kind)
     ]
     if problems:
         raise TargetIDError(problems)
     return tuple(sorted(found))
 
 
-def _serves(device: CompileTarget, kind: str) -> bool:
+def _is_supported(device: CompileTarget, kind: str) -> bool:
     return device.arch in _KINDS[kind] or (kind == "openmp" and device.target_id is None)
 
 

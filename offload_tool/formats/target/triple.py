@@ -105,8 +105,8 @@ xtensa
 def _arch_table() -> dict[str, tuple[str, str]]:
     table = {}
     for row in _ARCH_ROWS.strip().splitlines():
-        names, _, meant = row.partition(" -> ")
-        arch, _, sub = (meant or names.split()[0]).partition("/")
+        names, _, target = row.partition(" -> ")
+        arch, _, sub = (target or names.split()[0]).partition("/")
         table.update(dict.fromkeys(names.split(), (arch, sub)))
     table.update({f"dxilv1.{n}": ("dxil", f"v1.{n}") for n in range(10)})
     table.update({f"spirv1.{n}": ("spirv", f"v1.{n}") for n in (5, 6)})
@@ -197,7 +197,7 @@ _FORMATS_BY_ARCH = {
 
 def _beginning(name: str, known: Iterable[str]) -> str:
     """Return the first of `known` with which `name` begins; empty if there is none."""
-    return next((word for word in known if name.startswith(word)), "")
+    return next((prefix for prefix in known if name.startswith(prefix)), "")
 
 
 def _arm(name: str) -> tuple[str, str] | None:
@@ -370,7 +370,7 @@ class Meaning(NamedTuple):
     object_format: str
 
 
-_WORDS = {
+_FIELD_NAMES = {
     "arch": "architecture",
     "sub_arch": "sub-architecture",
     "vendor": "vendor",
@@ -425,7 +425,7 @@ def incompatibility(code_object: str, target: str) -> str | None:
         ignored.add("sub_arch")
     for name, our, their in zip(Meaning._fields, ours, theirs, strict=True):
         if our != their and name not in ignored:
-            return f"{_WORDS[name]} {our or 'unknown'} is not {their or 'unknown'}"
+            return f"{_FIELD_NAMES[name]} {our or 'unknown'} is not {their or 'unknown'}"
     return None
 
 

@@ -212,7 +212,7 @@ def _registered_id(env: Environment, text: str) -> str:
     from offload_tool.operations.wrap import registered_id
 
     if text.count("-") > 1:
-        found = BundleEntryID.asked(text).target_id
+        found = BundleEntryID.parse_any_kind(text).target_id
         if found is None:
             raise UsageError(
                 f"OFFLOAD_TARGETS: '{text}' has no target ID; "

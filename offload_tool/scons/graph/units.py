@@ -340,7 +340,7 @@ def packaged_ids(env: Environment) -> list[BundleEntryID]:
     from offload_tool.operations.package import kind_number  # few builds package files
 
     def read(texts: Iterable[str], **checks: Any) -> list[BundleEntryID]:
-        ids = [BundleEntryID.asked(text, **checks) for text in texts]
+        ids = [BundleEntryID.parse_any_kind(text, **checks) for text in texts]
         for entry in ids:
             kind_number(kind_outside_bundles(entry), "llvm22", None)
         return ids

@@ -30,7 +30,7 @@ from offload_tool.clang.argument_files import (
     programs_in,
 )
 from offload_tool.clang.environment import processor_of
-from offload_tool.clang.options import BESIDE, does
+from offload_tool.clang.options import SIBLING, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
@@ -169,7 +169,7 @@ class PassRecords:
             if known == key:
                 return told is not None
         if self._told is None or self._told[0] != key:
-            told_now = compiler_queries.front_end(self._node, self.command).tells_folder
+            told_now = compiler_queries.front_end(self._node, self.command).embeds_folder
             self._told = (dict(key), told_now)
         return self._told[1]
 
@@ -308,7 +308,7 @@ class PassRecords:
 
     @property
     def _writes_more(self) -> bool:
-        return any(does(arg, BESIDE) for arg in all_args(self.args))
+        return any(does(arg, SIBLING) for arg in all_args(self.args))
 
     def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
         folders = (

@@ -24,7 +24,7 @@ from offload_tool.errors import (
     LimitError,
     UnsupportedError,
 )
-from offload_tool.formats.bundle.compressed import Passing, decompress, read_compressed_header
+from offload_tool.formats.bundle.compressed import BundleStream, decompress, read_compressed_header
 from offload_tool.io import replace_file
 from tests.formats.compressed import (
     ZLIB,
@@ -252,7 +252,7 @@ LIMITED = """
     import resource, sys
     resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
     from offload_tool.errors import ContentError
-    from offload_tool.formats.bundle.compressed import Passing, read_compressed_header
+    from offload_tool.formats.bundle.compressed import BundleStream, read_compressed_header
 
     class Sink:
         size = 0
@@ -262,7 +262,7 @@ LIMITED = """
     data = memoryview(sys.stdin.buffer.read())
     sink = Sink()
     try:
-        Passing(data, read_compressed_header(data)).to(sink)
+        BundleStream(data, read_compressed_header(data)).to(sink.write)
     except ContentError as error:
         print(error)
     print(sink.size)
@@ -356,7 +356,7 @@ def test_hash_of_places_used_again(method: int, monkeypatch) -> None:
             self.real.update(chunk)
 
     hashlib_md5 = hashlib.md5
-    monkeypatch.setattr(f"{STREAM}._ROOM", 1000)
+    monkeypatch.setattr(f"{STREAM}._OUTPUT_SIZE", 1000)
     monkeypatch.setattr(f"{STREAM}.CHUNK", 1000)
     content = random.Random(1).randbytes(20_000)
     data = compressed(content, 3, method)
@@ -386,7 +386,7 @@ def test_decompress_into_a_file(tmp_path: Path) -> None:
     for name, data in (("good", memoryview(good)), ("bad", memoryview(bad))):
         try:
             with replace_file(tmp_path / name) as output:
-                Passing(data, read_compressed_header(data)).to(output)
+                BundleStream(data, read_compressed_header(data)).to(output.write)
         except ContentError:
             assert name == "bad"
     assert [path.name for path in tmp_path.iterdir()] == ["good"]

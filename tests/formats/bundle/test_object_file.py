@@ -11,11 +11,11 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.object_file import (
     HOST_MARKER,
     ObjectEntry,
+    check_not_merged,
     is_object_file,
     plan_host,
     plan_object_bundle,
     read_object_bundle,
-    refuse_merged,
 )
 from offload_tool.io import InputFile
 from tests.conftest import Tool, run_tool
@@ -144,7 +144,7 @@ def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
     entries = read_object_bundle(memoryview((tmp_path / "merged.o").read_bytes()))
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
     with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
-        refuse_merged(entries, path="m.o")
+        check_not_merged(entries, path="m.o")
 
 
 # -- without LLVM ------------------------------------------------------------------------
@@ -187,8 +187,8 @@ def test_ids_that_occur_twice() -> None:
     """Equal IDs in one file cannot be told apart and are refused."""
     twice = [ObjectEntry(HOST, 8, 1, 1), ObjectEntry(GFX906, 9, 1), ObjectEntry(GFX906, 10, 1)]
     with pytest.raises(FormatError, match=f"2 sections have the bundle entry ID '{GFX906}'"):
-        refuse_merged(twice)
-    refuse_merged(twice[:2])
+        check_not_merged(twice)
+    check_not_merged(twice[:2])
 
 
 @pytest.mark.parametrize(

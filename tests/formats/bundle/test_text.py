@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.bundle import text
 from offload_tool.formats.bundle.binary import BundleEntry
 from offload_tool.formats.bundle.text import (
     COMMENT_MARKS,
     check_text_content,
-    end_marker,
+    marker,
     read_text_bundle,
-    start_marker,
 )
 from tests.conftest import Tool
 
@@ -30,7 +30,7 @@ END = "// __CLANG_OFFLOAD_BUNDLE____END__ "
 
 
 def entry(name: str, content: bytes, comment: str = "//") -> bytes:
-    return start_marker(comment, name) + content + end_marker(comment, name)
+    return marker(comment, text.START, name) + content + marker(comment, text.END, name)
 
 
 def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
@@ -44,7 +44,7 @@ def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
 def test_layout() -> None:
     """An entry is an empty line, the start line, the content, and an end line of its own."""
     assert entry("ID", b"int x;") == f"\n{START}ID\nint x;\n{END}ID\n".encode()
-    assert start_marker("#", "ID").startswith(b"\n# __CLANG_OFFLOAD_BUNDLE____START__ ID")
+    assert marker("#", text.START, "ID").startswith(b"\n# __CLANG_OFFLOAD_BUNDLE____START__ ID")
 
 
 def test_offsets() -> None:
@@ -52,7 +52,7 @@ def test_offsets() -> None:
     data = b"before" + entry(HOST, b"h\n") + entry(GFX906, b"")
     assert read_text_bundle(memoryview(data), "//") == (
         BundleEntry(HOST, data.index(b"h\n\n"), 2),
-        BundleEntry(GFX906, len(data) - len(end_marker("//", GFX906)), 0),
+        BundleEntry(GFX906, len(data) - len(marker("//", text.END, GFX906)), 0),
     )
 
 
@@ -127,14 +127,14 @@ def test_content_that_cannot_be_stored() -> None:
 def test_ids_of_two_lines() -> None:
     """An ID that no reader would find the end of is not written."""
     with pytest.raises(UsageError, match="holds a line feed"):
-        start_marker("//", "a\nb")
+        marker("//", text.START, "a\nb")
 
 
 def test_ids_that_are_no_text() -> None:
     """An ID's bytes survive reading and writing whatever they are."""
     data = f"\n{START}".encode() + b"hip-\xff\r\nx" + f"\n{END}\n".encode()
     (found,) = read_text_bundle(memoryview(data), "//")
-    assert start_marker("//", found.id) == data[: found.offset]
+    assert marker("//", text.START, found.id) == data[: found.offset]
 
 
 @pytest.fixture

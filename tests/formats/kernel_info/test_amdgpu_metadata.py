@@ -66,7 +66,7 @@ def test_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [kernel.name for kernel in whole] == [f"k{number}" * 40 for number in range(50)]
     module = "offload_tool.formats.msgpack_stream"
     for size in (16, 17, 100, 1000):
-        monkeypatch.setattr(f"{module}._MOST_AT_ONCE", size)
+        monkeypatch.setattr(f"{module}._READ_SIZE", size)
         assert read(metadata(kernels)) == whole
     monkeypatch.setattr(msgpack, "Unpacker", msgpack.fallback.Unpacker)
     assert read(metadata(kernels)) == whole

@@ -102,9 +102,7 @@ def read(data: bytes) -> dict[tuple[str, str], bytes]:
     view = memoryview(data)
     found = read_kpack(view, path="demo.kpack")
     return {
-        (image.key, image.target_id): bytes(
-            unpacked_kpack_image(view, found, image, path="demo.kpack")
-        )
+        (image.key, image.target_id): bytes(unpacked_kpack_image(view, image, path="demo.kpack"))
         for image in found.images
     }
 
@@ -155,7 +153,7 @@ def test_many_images(tmp_path: Path) -> None:
 
 def test_large_code_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A code object too large for one step is one zstd frame that knows its size."""
-    monkeypatch.setattr("offload_tool.formats.kpack.archive._WHOLE", 100)
+    monkeypatch.setattr("offload_tool.formats.kpack.archive._MAX_IN_MEMORY", 100)
     monkeypatch.setattr("offload_tool.formats.kpack.archive._CHUNK", 7)
     data = written(tmp_path, IMAGES)
     assert read(data) == {("lib/a.so#0", "gfx942"): A, ("lib/a.so#1", "gfx942"): B}

@@ -9,7 +9,7 @@ import pytest
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, HipWrapper, wrappers_of
 from offload_tool.formats.kpack.marker import (
-    MOST,
+    MAX_SIZE,
     KpackMarker,
     pack_marker,
     read_marker,
@@ -46,7 +46,10 @@ def test_unusual_markers_are_read() -> None:
         (b"\x82\xb2kpack_search_paths\x91\x01\xabkernel_name\xa1k", "expected a path"),
         (b"\x81\xabkernel_name\x07", "expected a string for kernel_name"),
         (b"__CLANG_OFFLOAD_BUNDLE__", "expected a map at byte 0"),
-        (BYTES[:1] + b"\xa1x\xdb" + struct.pack(">I", MOST) + bytes(MOST), "too early|exceeds"),
+        (
+            BYTES[:1] + b"\xa1x\xdb" + struct.pack(">I", MAX_SIZE) + bytes(MAX_SIZE),
+            "too early|exceeds",
+        ),
     ],
 )
 def test_broken_markers_are_refused(data: bytes, message: str) -> None:
@@ -59,7 +62,7 @@ def test_what_is_not_written() -> None:
         with pytest.raises(UsageError, match="needs a kernel name and at least one search path"):
             pack_marker(marker)
     with pytest.raises(UsageError, match="at most 65536 bytes"):
-        pack_marker(KpackMarker("k", ("a" * MOST,)))
+        pack_marker(KpackMarker("k", ("a" * MAX_SIZE,)))
 
 
 def wrappers_in(content: bytes) -> list[HipWrapper]:
