@@ -85,7 +85,7 @@ _SCRIPT = """\
 case " $* " in
 *" -E "* | *" -### "*) ;;
 *" -c "* | *" -S "*)
-    eval "set -- ${words} \\"\\$@\\"" ;;
+    eval "set -- ${args} \\"\\$@\\"" ;;
 esac
 exec {compiler} "$@"
 """
