@@ -15,11 +15,9 @@ from offload_tool.errors import UsageError
 from offload_tool.pch import pch
 
 if TYPE_CHECKING:
-    from offload_tool.clang.environment import Surroundings
+    from offload_tool.run.cut_off import Stages
     from offload_tool.run.pass_command import PassCommand, WantedPass
     from offload_tool.run.run_pass import Outputs
-
-    WithoutDriver = Callable[[Sequence[str], Mapping[str, str]], bool | None]
 
 
 def emit_pch(
@@ -91,14 +89,14 @@ class PassWithPch:
         command: Sequence[str],
         environ: Mapping[str, str],
         *,
-        without_driver: WithoutDriver | None = None,
+        stages: Stages | None = None,
     ) -> None:
         """Set the PCH `file`, and `say`, which prints why it is not used.
 
-        A `launcher` precedes the compiler. Without one, `without_driver`, if given, runs the pass
-        first: see `pch.UsablePch.run`.
+        A `launcher` precedes the compiler. With `stages`, the pass runs without the driver, if
+        possible.
         """
-        self._say, self._launcher, self._without_driver = say, launcher, without_driver
+        self._say, self._launcher, self._stages = say, launcher, stages
         self._file, self._wanted, self._found = file, wanted, found
         self._source, self._command, self._environ = source, command, environ
         self._recipe = _recipe(file, wanted, found, flags, environ)
@@ -110,7 +108,12 @@ class PassWithPch:
         if isinstance(usable, str):
             reason = usable
         else:
-            reason = usable.run(self._command, self._launcher, self._without_driver)
+            without_driver = None
+            if self._stages is not None:
+                from offload_tool.run.driverless import DirectPasses
+
+                without_driver = functools.partial(DirectPasses().run_quietly, stages=self._stages)
+            reason = usable.run(self._command, self._launcher, without_driver)
             self._used = None if reason else usable
         if reason and reason != pch.MESSAGES:  # the compile without the PCH prints those
             self._say(f"'{self._source}': '{self._file}' is not used: {reason}")
@@ -139,10 +142,6 @@ def _recipe(
     from offload_tool.run.pass_command import compiler_version, surroundings_of
 
     args = [*found.args, *flags, *found.last]
-
-    def surroundings() -> Surroundings:
-        return surroundings_of(found, args, environ)
-
     return pch.PchRecipe(
         os.path.abspath(file),
         wanted.stage,
@@ -150,7 +149,7 @@ def _recipe(
         len(found.compiler),
         {**environ, **found.environment},
         found.identity,
-        functools.cache(surroundings),
+        functools.cache(lambda: surroundings_of(found, args, environ)),
         functools.cache(lambda: compiler_version(found)),
     )
 

@@ -96,14 +96,48 @@ _OTHERS = _Names(
 class _FlagSet:
     """The driver's output for one set of flags; its lock guards all access."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.names: _Names | None = None
-        """The names of the first command; None before it."""
-        self.jobs: Jobs = ()
-        """The jobs of the first command."""
-        self.is_proved: bool | None = None
+    def __init__(self, key: list[str], environment: Mapping[str, str]) -> None:
+        """`key` is the program and the rest of the cache key."""
+        self._key, self._environment = key, environment
+        self._lock = threading.Lock()
+        self._first: tuple[_Names, Jobs] | None = None
+        """The names and the jobs of the first command; None before it."""
+        self._is_proved: bool | None = None
         """Whether the jobs hold for other names; None before the second query."""
+
+    def jobs_for(self, command: Sequence[str], names: _Names) -> Jobs:
+        """Return the jobs of a command; () if the driver must run."""
+        with self._lock:
+            if self._first is None:
+                self._first = self._query("direct", command, names)
+            first, jobs = self._first
+            if not jobs or names == first:
+                return jobs
+            if self._is_proved is None:
+                self._is_proved = self._prove(command, names, first, jobs)
+            return _for_names(jobs, first, names) if self._is_proved else ()
+
+    def _prove(self, command: Sequence[str], names: _Names, first: _Names, jobs: Jobs) -> bool:
+        """Return True if the driver's jobs for dummy names differ only in the names."""
+        if {*first} & {*_OTHERS}:
+            return False
+        _, found = self._query("direct, others", _renamed(command, names, _OTHERS), _OTHERS)
+        return found == _for_names(jobs, first, _OTHERS)
+
+    def _query(self, what: str, command: Sequence[str], names: _Names) -> tuple[_Names, Jobs]:
+        """Return the driver's jobs for a command, and their names, from the cache or a query."""
+
+        def find() -> list[list[str]]:
+            return [[*names], *map(list, _asked(command, names, self._environment))]
+
+        def named(result: list[list[str]]) -> list[str]:
+            own = {*result[0], _BETWEEN}  # these are temporary
+            return [arg for job in result[1:] for arg in job if arg not in own]
+
+        program, *args = self._key
+        result = cached_query(what, program, args, self._environment, find, named)
+        first, *jobs = map(tuple, result)
+        return _Names(*first), tuple(jobs)
 
 
 _UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
@@ -121,7 +155,7 @@ class DirectPasses:
     """Runs the device passes of one build; all run in the working directory of this process."""
 
     def __init__(self) -> None:
-        self._told: dict[object, _FlagSet] = {}
+        self._flag_sets: dict[object, _FlagSet] = {}
         self._lacking = threading.local()
 
     def advise(self, command: Sequence[str]) -> None:
@@ -183,16 +217,8 @@ class DirectPasses:
             tuple(sorted(environment.items())),
             os.getcwd(),
         )
-        question = [program, *key[0], *key[1:3]]
-        told = self._told.setdefault(key, _FlagSet())
-        with told.lock:
-            if told.names is None:
-                told.names, told.jobs = _kept("direct", question, command, names, environment)
-            if not told.jobs or names == told.names:
-                return told.jobs
-            if told.is_proved is None:
-                told.is_proved = _is_proved(told, question, command, names, environment)
-            return _for_names(told.jobs, told.names, names) if told.is_proved else ()
+        flag_set = _FlagSet([program, *key[0], *key[1:3]], environment)
+        return self._flag_sets.setdefault(key, flag_set).jobs_for(command, names)
 
 
 @functools.cache
@@ -212,45 +238,6 @@ def _files_left() -> Iterator[bool]:
     finally:
         if taken:
             turns.release()
-
-
-def _kept(
-    what: str,
-    question: list[str],
-    command: Sequence[str],
-    names: _Names,
-    environment: Mapping[str, str],
-) -> tuple[_Names, Jobs]:
-    """Return the driver's jobs for a command, from the cache or a query.
-
-    `question` is the program and the rest of the cache key.
-    """
-
-    def find() -> list[list[str]]:
-        return [[*names], *map(list, _asked(command, names, environment))]
-
-    def named(result: list[list[str]]) -> list[str]:
-        own = {*result[0], _BETWEEN}  # these are temporary
-        return [arg for job in result[1:] for arg in job if arg not in own]
-
-    result = cached_query(what, question[0], question[1:], environment, find, named)
-    first, *jobs = map(tuple, result)
-    return _Names(*first), tuple(jobs)
-
-
-def _is_proved(
-    told: _FlagSet,
-    question: list[str],
-    command: Sequence[str],
-    names: _Names,
-    environment: Mapping[str, str],
-) -> bool:
-    """Return True if the driver's jobs for dummy names differ only in the names."""
-    if told.names is None or {*told.names} & {*_OTHERS}:
-        return False
-    other = _renamed(command, names, _OTHERS)
-    _, found = _kept("direct, others", question, other, _OTHERS, environment)
-    return found == _for_names(told.jobs, told.names, _OTHERS)
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
@@ -436,13 +423,12 @@ def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> 
 
     :raises OSError: it cannot be run.
     """
-    places = enumerate(files, start=1)
-    given = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in places]
+    actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files, start=1)]
     process = 0
     try:
         with shielded():  # on a signal, the handler below must know the process
             process = os.posix_spawn(
-                job[0], job, environment, file_actions=given, setsigdef=_IGNORED_BY_PYTHON
+                job[0], job, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON
             )
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     except BaseException:

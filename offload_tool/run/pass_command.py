@@ -143,9 +143,8 @@ def pass_command(
         from offload_tool.toolchain.capability_check import Job
 
         job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
-        is_device = job.device is not None
-        known = job.device is not None and job.device.target_id is not None
-        targets = (job.device.name,) if job.device is not None and known else ()
+        device = job.device
+        targets = (device.name,) if device is not None and device.target_id is not None else ()
         needed = Job(job.kind, targets, deciding, trial_flags(given))
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
@@ -159,8 +158,8 @@ def pass_command(
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "is_direct": is_device and job.is_direct and len(toolchain.clang) == 1,
-            "installed": list(toolchain.installed) if is_device else [],
+            "is_direct": device is not None and job.is_direct and len(toolchain.clang) == 1,
+            "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
             "is_script": _is_script(toolchain.clang, environ),
             "toolchain": {
@@ -295,18 +294,18 @@ def cached_toolchain(
 
     :raises CompilerError: no compiler is usable.
     """
-    jobs = (job,) if job is not None else ()
     from offload_tool.toolchain.probe import Toolchain
     from offload_tool.toolchain.select import find_toolchain
     from offload_tool.util.frozen import as_dict
 
     def find() -> dict[str, Any]:
+        jobs = (job,) if job is not None else ()
         return as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))
 
     key = ["toolchain", *_toolchain_key(environ)]
-    for each in jobs:
-        key += [each.kind, *each.targets, "", *each.flags, *folder_meant(each.flags)]
-        key += ["with", *each.given, *folder_meant(each.given)] if each.given else []
+    if job is not None:
+        key += [job.kind, *job.targets, "", *job.flags, *folder_meant(job.flags)]
+        key += ["with", *job.given, *folder_meant(job.given)] if job.given else []
     result = cached_result(
         key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ
     )

@@ -124,10 +124,7 @@ def run_pass(
     stages = _stages(environ) if found.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
-        without_driver = _without_driver(stages)
-        faster = accelerator(
-            wanted, found, source, [*flags], whole, environ, without_driver=without_driver
-        )
+        faster = accelerator(wanted, found, source, [*flags], whole, environ, stages=stages)
 
     def listed() -> list[str]:
         from offload_tool.manifest.inputs import files_read
@@ -164,7 +161,11 @@ def run_pass(
             raise blame_launcher(error) from None
 
     job = OutputJob(
-        *(work, whole, outputs, found.compiler, check),
+        work,
+        command=whole,
+        outputs=outputs,
+        tool=found.compiler,
+        check=check,
         installed=found.installed,
         faster=None if faster is None else faster.run,
         stages=stages,
@@ -179,14 +180,6 @@ def _stages(environ: Mapping[str, str]) -> Stages:
     if switch not in {"0", "1"}:
         raise UsageError(f"{_CUTOFF}: expected 0 or 1, found {switch!r}")
     return Stages(is_on=switch == "1")
-
-
-def _without_driver(stages: Stages | None) -> Callable[..., bool | None] | None:
-    if stages is None:
-        return None
-    from offload_tool.run.driverless import DirectPasses
-
-    return functools.partial(DirectPasses().run_quietly, stages=stages)
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
