@@ -75,8 +75,7 @@ class UnknownReadsError(Exception):
 
 def lets_assembler_read(text: bytes) -> bool:
     """Return whether a text may have such a statement."""
-    found = _names(text)
-    return found is None or bool(found)
+    return _names(text) != ()
 
 
 def assembler_reads(

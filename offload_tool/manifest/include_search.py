@@ -125,12 +125,8 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
         found |= prints.once(
             (once, lookups.outside), lambda: found_in(once, lookups.outside, prints)
         )
-    return sorted(filter(_is_file, found.difference(read, lookups.present)))
-
-
-def _is_file(name: str) -> bool:
-    """Return whether the file exists and is no directory."""
-    return os.path.exists(name) and not os.path.isdir(name)
+    new = found.difference(read, lookups.present)
+    return sorted(name for name in new if os.path.exists(name) and not os.path.isdir(name))
 
 
 def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:

@@ -65,9 +65,7 @@ _GUARD = re.compile(
     + _REST
 )
 _HIDDEN = re.compile(rb"\?\?|\r(?!\n)")
-_ANY_INCLUDE = re.compile(
-    rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)", re.MULTILINE
-)
+_ANY_INCLUDE = re.compile(rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)")
 _IN_NO_TEXT = re.compile(r"[\"\\\r\n=]")
 """Characters not allowed in a name in a PCH's text, or in an option that maps it."""
 

@@ -78,14 +78,15 @@ _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
-_WORDS = "OFFLOAD_PCH_WORDS"
+_VARIABLE = "OFFLOAD_PCH_WORDS"
+"""The variable from which the script takes the options of a PCH."""
 _SCRIPT = """\
 #!/bin/sh
 # {identity}
 case " $* " in
 *" -E "* | *" -### "*) ;;
 *" -c "* | *" -S "*)
-    eval "set -- ${args} \\"\\$@\\"" ;;
+    eval "set -- ${variable} \\"\\$@\\"" ;;
 esac
 exec {compiler} "$@"
 """
@@ -109,8 +110,8 @@ class PchRecipe(NamedTuple):
     """Returns the header search path of these passes."""
     version: Callable[[], str] = str
     """As `Work.version`."""
-    prints: Callable[[], Fingerprints] | None = None
-    """Returns known fingerprints of files, if set."""
+    prints: Callable[[], Fingerprints] = Fingerprints
+    """Returns known fingerprints of files."""
 
     @property
     def text_file(self) -> str:
@@ -208,30 +209,32 @@ class UsablePch(NamedTuple):
 
         :raises CompilerError, FileError: a launcher's files cannot be written.
         """
-        done = None
+        program, environment = self.recipe.program, self.recipe.environment
         if launcher:
             from offload_tool.run.launcher_key import run_launched
 
-            said = b""
-            wrapped, variables = launched_with_pch(command, self)
+            messages = b""
+            script = _script(command[:program], self.recipe.compiler)
+            variables = {
+                "CCACHE_COMPILERCHECK": "content",
+                **environment,
+                _VARIABLE: shlex.join(self.args()),
+            }
 
             def run_once(before: Sequence[str], args: Sequence[str]) -> int:
-                nonlocal said
-                status, said = run_quietly([*before, *args], variables)
+                nonlocal messages
+                status, messages = run_quietly([*before, *args], variables)
                 return status
 
-            done = (
-                not run_launched(launcher, wrapped, variables, self.recipe.compiler, run_once)
-                and not said
-            )
+            args = [script, *command[program:]]
+            status = run_launched(launcher, args, variables, self.recipe.compiler, run_once)
+            is_done: bool | None = status == 0 and not messages
         else:
-            program, environment = self.recipe.program, self.recipe.environment
             args = [*command[:program], *self.args(), *command[program:]]
-            done = without_driver(args, environment) if without_driver else None
-        if done is None:
-            status, said = run_quietly(args, environment)
-            done = status == 0 and not said
-        return self._reason_of_names(command) if done else MESSAGES
+            is_done = without_driver(args, environment) if without_driver else None
+        if is_done is None:
+            is_done = run_quietly(args, environment) == (0, b"")
+        return self._reason_of_names(command) if is_done else MESSAGES
 
     def chain(self) -> list[str]:
         """Return the files through which the source reaches the PCH, as in its depfile."""
@@ -328,14 +331,14 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         return "the precompiled header is of other flags, or out of date: make it again"
     if reason := refusal_of(recipe.file):
         return reason
-    kept = read_options(recipe.names_file)
-    if kept is None:
+    options = read_options(recipe.names_file)
+    if options is None:
         return f"'{recipe.names_file}' is not there: make the precompiled header again"
-    naming, is_guarded = kept
-    if of.passed and not is_guarded:
-        return _twice(of)
+    naming, is_guarded = options
     if not of.passed:
         return UsablePch(recipe, of, tuple(read), naming)
+    if not is_guarded:
+        return _twice(of)
     known = before(recipe, read)
     reason = reason_of_passed(recipe, read, of, known)
     return reason or UsablePch(recipe, of, tuple(read), naming, known.files if known else ())
@@ -350,8 +353,7 @@ def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
     """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
     from offload_tool.manifest.output_state import Recorded
 
-    prints = recipe.prints() if recipe.prints is not None else None
-    return Recorded(recipe.work(), prints).files_if_current()
+    return Recorded(recipe.work(), recipe.prints()).files_if_current()
 
 
 def make_pch(
@@ -379,30 +381,30 @@ def make_pch(
     if content_of(recipe.text_file) != text:
         with replace_file(recipe.text_file) as out:
             out.write(text)
-    reasons: list[str] = []
+    reason = ""
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        nonlocal reason
         remove(tokens_file(recipe.file))
         remove(recipe.names_file)  # clang appends to it
-        status, said = run_quietly(command, environment)
+        status, messages = run_quietly(command, environment)
         if status:
-            failed(said)
-        elif said:
-            reasons.append("messages of the compiler about its headers: mend or disable them")
+            failed(messages)
+        elif messages:
+            reason = "messages of the compiler about its headers: mend or disable them"
         return status
 
     def check() -> None:
-        reason = "".join(reasons[:1]) or _reason_of_made(recipe, of, names, least)
-        if reason:
-            refuse(recipe.file, reason)
+        if refusal := reason or _reason_of_made(recipe, of, names, least):
+            refuse(recipe.file, refusal)
 
     job = OutputJob(
         recipe.work(),
-        recipe.command(names),
-        outputs or Outputs(recipe.file),
-        recipe.args[: recipe.program],
-        check,
-        installed,
+        command=recipe.command(names),
+        outputs=outputs or Outputs(recipe.file),
+        tool=recipe.args[: recipe.program],
+        check=check,
+        installed=installed,
     )
     return produce_output(job, run)
 
@@ -453,32 +455,18 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))
 
 
-def launched_with_pch(
-    command: Sequence[str], usable: UsablePch
-) -> tuple[list[str], Mapping[str, str]]:
-    """Return the command of a pass with a PCH for a launcher, and its environment.
+def _script(compiler: Sequence[str], identity: str) -> str:
+    """Return the script that adds the options of a PCH to compiles, written if missing.
 
     :raises CompilerError: no folder for the script can be written.
     :raises FileError: the script cannot be written.
     """
-    recipe = usable.recipe
-    compiler = command[: recipe.program]
-    variables = {
-        "CCACHE_COMPILERCHECK": "content",
-        **recipe.environment,
-        _WORDS: shlex.join(usable.args()),
-    }
-    script = _script(compiler, recipe.compiler)
-    return [script, *command[recipe.program :]], variables
-
-
-def _script(compiler: Sequence[str], identity: str) -> str:
     from offload_tool.io import replace_file
     from offload_tool.toolchain.disk_cache import cache_folder
 
     text = _SCRIPT.format(
         identity=" ".join(identity.split()),
-        args=_WORDS,
+        variable=_VARIABLE,
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
     folder = Path(cache_folder()) / "pch" / digest_of(text)[:16]

@@ -83,7 +83,7 @@ def run_cuda_link(
     def check() -> None:
         check_cubin(outputs.file)
 
-    return produce_output(OutputJob(work, args, outputs, linker.command, check), link)
+    return produce_output(OutputJob(work, args, outputs, tool=linker.command, check=check), link)
 
 
 def _assembled(

@@ -218,10 +218,16 @@ def run_device_link(
     check_names(inputs, outputs)
     tool = linker(device, toolchain)
     depfile = _depfile_beside(outputs.file)
-    args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
-    end += _link_inputs(device, kind, toolchain, inputs)
+    args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file, *inputs]
+    dependencies = []
     is_lld = device.target_id is not None
-    dependencies = [f"--dependency-file={depfile}"] if is_lld else []
+    if is_lld:
+        from offload_tool.passes.openmp import device_runtimes
+
+        dependencies.append(f"--dependency-file={depfile}")
+        # Only the host code tells which kernels of an archive are needed.
+        runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
+        end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
     def listed() -> list[str]:
         from offload_tool.clang.depfile import read_depfile
@@ -245,19 +251,8 @@ def run_device_link(
 
             check_code_object(outputs.file, device.target_id, None)
 
-    return produce_output(OutputJob(work, [*args, *dependencies, *end], outputs, tool, check))
-
-
-def _link_inputs(
-    device: CompileTarget, kind: str, toolchain: Toolchain, inputs: Sequence[str]
-) -> list[str]:
-    if device.target_id is None:
-        return list(inputs)
-    from offload_tool.passes.openmp import device_runtimes
-
-    # Only the host code tells which kernels of an archive are needed.
-    runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
-    return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
+    command = [*args, *dependencies, *end]
+    return produce_output(OutputJob(work, command, outputs, tool=tool, check=check))
 
 
 def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
