@@ -190,7 +190,7 @@ def _emit_pch(
 
     _refuse(options, ("pch", "host_ir"), "--emit-pch")
     (source,) = options.sources
-    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_say)
+    return emit_pch(wanted, source, outputs, environ=environ, flags=flags, report=_say)
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> None:

@@ -27,19 +27,19 @@ def emit_pch(
     *,
     environ: Mapping[str, str],
     flags: Sequence[str] = (),
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
     """Make a PCH of the leading includes of `source`; return the compiler's exit status.
 
     If there are none, the PCH holds the first header on the chain of first includes. If no PCH is
-    possible, the output is a line with the reason, which `say` also prints.
+    possible, the output is a line with the reason, which `report` also prints.
 
     :raises TargetIDError, UsageError: no such pass, or no includes.
     :raises FileError: an input cannot be read, or an output cannot be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     """
     from offload_tool.run.pass_command import pass_command
-    from offload_tool.run.run_pass import check_names, write_beside
+    from offload_tool.run.run_pass import check_names, write_depfile_and_stamp
     from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
     check_names([source], outputs)
@@ -57,20 +57,20 @@ def emit_pch(
     reason = _reason(recipe, wanted, found, environ)
     if reason:
         pch.refuse(outputs.file, reason)
-        write_beside(outputs, installed, found.compiler)
-        say(f"'{outputs.file}': no precompiled header: {reason}")
+        write_depfile_and_stamp(outputs, installed, found.compiler)
+        report(f"'{outputs.file}': no precompiled header: {reason}")
         return 0
-    of = candidates.all[0]
-    status = pch.make_pch(recipe, of, failed=_pass_on, outputs=outputs, installed=installed)
+    candidate = candidates.all[0]
+    status = pch.make_pch(recipe, candidate, failed=_pass_on, outputs=outputs, installed=installed)
     if status == 0 and (refusal := pch.refusal_of(outputs.file)):
-        say(f"'{outputs.file}': no precompiled header: {refusal}")
+        report(f"'{outputs.file}': no precompiled header: {refusal}")
     return status
 
 
-def _pass_on(said: bytes) -> None:
+def _pass_on(messages: bytes) -> None:
     import sys
 
-    sys.stderr.buffer.write(said)
+    sys.stderr.buffer.write(messages)
     sys.stderr.flush()
 
 
@@ -80,7 +80,7 @@ class PassWithPch:
     def __init__(
         self,
         file: str,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         launcher: Sequence[str],
         wanted: WantedPass,
         found: PassCommand,
@@ -91,12 +91,12 @@ class PassWithPch:
         *,
         stages: Stages | None = None,
     ) -> None:
-        """Set the PCH `file`, and `say`, which prints why it is not used.
+        """Set the PCH `file`, and `report`, which prints why it is not used.
 
         A `launcher` precedes the compiler. With `stages`, the pass runs without the driver, if
         possible.
         """
-        self._say, self._launcher, self._stages = say, launcher, stages
+        self._report, self._launcher, self._stages = report, launcher, stages
         self._file, self._wanted, self._found = file, wanted, found
         self._source, self._command, self._environ = source, command, environ
         self._recipe = _recipe(file, wanted, found, flags, environ)
@@ -116,7 +116,7 @@ class PassWithPch:
             reason = usable.run(self._command, self._launcher, without_driver)
             self._used = None if reason else usable
         if reason and reason != pch.MESSAGES:  # the compile without the PCH prints those
-            self._say(f"'{self._source}': '{self._file}' is not used: {reason}")
+            self._report(f"'{self._source}': '{self._file}' is not used: {reason}")
         return not reason
 
     def _find(self) -> pch.UsablePch | str:

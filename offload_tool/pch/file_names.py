@@ -60,7 +60,7 @@ class Names(NamedTuple):
             return []
         return [_KEEP_DOTS, f"{_MAP}{self.folder}={self.spelled}"]
 
-    def given(self, name: str) -> str:
+    def restored(self, name: str) -> str:
         """Return a name of the compiler's as it is without a PCH."""
         if self.folder and name.startswith(self.folder):
             return self.spelled + name.removeprefix(self.folder)
@@ -68,7 +68,7 @@ class Names(NamedTuple):
 
     def shown(self, name: str) -> str:
         """Return the name as in depfiles and messages."""
-        return without_dots(self.given(name))
+        return without_dots(self.restored(name))
 
 
 def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
@@ -87,7 +87,7 @@ def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
         if any(whole.startswith(other) for other in changed)
     ]
     args = [_KEEP_DOTS, *needed] if needed else []
-    wrong = next((name for name, whole in names.items() if named(whole, args) != name), "")
+    wrong = next((name for name, whole in names.items() if mapped_name(whole, args) != name), "")
     return args, wrong
 
 
@@ -123,7 +123,7 @@ def _folder_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def named(whole: str, args: Sequence[str]) -> str:
+def mapped_name(whole: str, args: Sequence[str]) -> str:
     """Return the name that clang gives a file with these options."""
     maps = [arg.removeprefix(_MAP).partition("=") for arg in args if arg.startswith(_MAP)]
     for old, _, new in sorted(maps, reverse=True):

@@ -12,8 +12,8 @@
 A PCH only saves time: outputs, messages, depfiles and manifests are the same without it. It
 replaces the first bytes of a source, if they equal its text, and clang skips them. Or it replaces a
 header on the chain of first includes, which is guarded (`include_prefix`). Validation compares the
-contents of headers, not their times (see `READING`). If a compile with it prints messages or
-fails, the pass is compiled again without.
+contents of headers, not their times (see `SHARED_OPTIONS`). If a compile with it prints messages
+or fails, the pass is compiled again without.
 
 ccache and sccache preprocess a source before the lookup. With a PCH in the command that fails, or
 yields other text. Therefore they get the plain command, with a script as the compiler. The script
@@ -50,7 +50,7 @@ from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
     absolute_name,
-    named,
+    mapped_name,
     options_for,
     read_options,
     without_dots,
@@ -59,15 +59,15 @@ from offload_tool.pch.file_names import (
 from offload_tool.pch.include_prefix import (
     Candidate,
     SearchPath,
-    comes_once,
+    has_pragma_once,
     includes_text,
-    own_folders,
+    user_folders,
 )
 from offload_tool.pch.side_effects import (
-    READING,
-    before,
-    reason_of_passed,
+    SHARED_OPTIONS,
+    reason_of_includers,
     run_quietly,
+    source_start,
     tokens_file,
 )
 
@@ -143,14 +143,14 @@ class PchRecipe(NamedTuple):
     @property
     def search_path(self) -> SearchPath:
         """The header search path of these passes."""
-        return SearchPath(self.folder, self.surroundings().folders, own_folders(self.args))
+        return SearchPath(self.folder, self.surroundings().folders, user_folders(self.args))
 
     def command(self, names: Names) -> list[str]:
         """Return the command that makes the PCH of headers with such names."""
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         args = [part for arg in making for part in ("-Xclang", arg)]
         return [
-            *(*self.args, "-fsyntax-only", *args, *READING, *names.options),
+            *(*self.args, "-fsyntax-only", *args, *SHARED_OPTIONS, *names.options),
             *(*dependency_flags(self.depfile), self.text_file),
         ]
 
@@ -160,7 +160,7 @@ class PchRecipe(NamedTuple):
 
         text = self.text_file
         job = [*self.args, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
-        asked = (self.depfile, text, job, self.environment)
+        compile_args = (self.depfile, text, job, self.environment)
         return Work(
             self.file,
             [*self.args, "-fsyntax-only", text],
@@ -169,8 +169,8 @@ class PchRecipe(NamedTuple):
             f"{self.compiler}, in {self.folder}, rules {RULES}",
             (text,),
             self.surroundings,
-            lambda: inputs.files_read(*asked),
-            lambda: inputs.preprocess(*asked),
+            lambda: inputs.files_read(*compile_args),
+            lambda: inputs.preprocess(*compile_args),
             version=self.version,
             links=False,
         )
@@ -180,7 +180,7 @@ class UsablePch(NamedTuple):
     """A current PCH, for one source."""
 
     recipe: PchRecipe
-    of: Candidate
+    candidate: Candidate
     """The candidate that it is for the source."""
     inputs: tuple[str, ...]
     """Its dependencies, as the compiler spells them."""
@@ -192,9 +192,9 @@ class UsablePch(NamedTuple):
     def args(self) -> list[str]:
         """Return the options by which a pass uses the PCH."""
         args = ["-include-pch", self.recipe.file]
-        args += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
+        args += [f"-preamble-bytes={self.candidate.end},1"] if self.candidate.end else []
         flags = (part for arg in args for part in ("-Xclang", arg))
-        return [*flags, *READING, *self.naming]
+        return [*flags, *SHARED_OPTIONS, *self.naming]
 
     def run(
         self,
@@ -238,8 +238,8 @@ class UsablePch(NamedTuple):
 
     def chain(self) -> list[str]:
         """Return the files through which the source reaches the PCH, as in its depfile."""
-        names = [each.name for each in self.of.passed]
-        names += [each[1:-1] for each in self.of.headers if names and each[0] == '"']
+        names = [each.name for each in self.candidate.includers]
+        names += [each[1:-1] for each in self.candidate.headers if names and each[0] == '"']
         return [without_dots(name) for name in names]
 
     def _reason_of_names(self, command: Sequence[str]) -> str:
@@ -256,7 +256,7 @@ class UsablePch(NamedTuple):
         for name in [command[-1], *read]:
             if name in theirs:
                 continue
-            if named(name, self.naming) != name:
+            if mapped_name(name, self.naming) != name:
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
                 )
@@ -271,8 +271,8 @@ class UsablePch(NamedTuple):
         """
         inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
-        shown = Names.of(self.of.headers, self.recipe.folder).shown(found)
-        return "" if not found or shown == name or comes_once(found) else shown
+        shown = Names.of(self.candidate.headers, self.recipe.folder).shown(found)
+        return "" if not found or shown == name or has_pragma_once(found) else shown
 
 
 @cached_by_stat
@@ -318,10 +318,10 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     if not text:
         return "no precompiled header is there: make it first"
     found = recipe.search_path.candidates(source)
-    of = next(
+    candidate = next(
         (each for each in found.all if includes_text(each.headers, recipe.folder) == text), None
     )
-    if of is None:
+    if candidate is None:
         return (
             "different leading includes: it must begin with those of the precompiled header, "
             f"'{found.stop}' is where they end"
@@ -335,37 +335,37 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     if options is None:
         return f"'{recipe.names_file}' is not there: make the precompiled header again"
     naming, is_guarded = options
-    if not of.passed:
-        return UsablePch(recipe, of, tuple(read), naming)
+    if not candidate.includers:
+        return UsablePch(recipe, candidate, tuple(read), naming)
     if not is_guarded:
-        return _twice(of)
-    known = before(recipe, read)
-    reason = reason_of_passed(recipe, read, of, known)
-    return reason or UsablePch(recipe, of, tuple(read), naming, known.files if known else ())
+        return _reason_unguarded(candidate)
+    known = source_start(recipe, read)
+    reason = reason_of_includers(recipe, read, candidate, known)
+    return reason or UsablePch(recipe, candidate, tuple(read), naming, known.files if known else ())
 
 
-def _twice(of: Candidate) -> str:
-    header = without_dots(of.headers[0][1:-1])
+def _reason_unguarded(candidate: Candidate) -> str:
+    header = without_dots(candidate.headers[0][1:-1])
     return f"'{header}' can be included twice: add '#pragma once'"
 
 
 def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
     """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
-    from offload_tool.manifest.output_state import Recorded
+    from offload_tool.manifest.output_state import OutputManifest
 
-    return Recorded(recipe.work(), recipe.prints()).files_if_current()
+    return OutputManifest(recipe.work(), recipe.prints()).files_if_current()
 
 
 def make_pch(
     recipe: PchRecipe,
-    of: Candidate,
+    candidate: Candidate,
     *,
     failed: Callable[[bytes], None] = lambda _: None,
     outputs: Outputs | None = None,
     installed: Sequence[str] = (),
     least: int = 0,
 ) -> int:
-    """Make the PCH of candidate `of` unless it is current; return the compiler's status.
+    """Make the PCH of a candidate unless it is current; return the compiler's status.
 
     If no pass may use it, its file holds the reason. `failed` gets the messages of a failed
     compile. `outputs` are the files to write; `installed` are further dependencies for the rule.
@@ -376,8 +376,8 @@ def make_pch(
     from offload_tool.io import replace_file
     from offload_tool.run.run_pass import OutputJob, Outputs, produce_output
 
-    text = includes_text(of.headers, recipe.folder)
-    names = Names.of(of.headers, recipe.folder)
+    text = includes_text(candidate.headers, recipe.folder)
+    names = Names.of(candidate.headers, recipe.folder)
     if content_of(recipe.text_file) != text:
         with replace_file(recipe.text_file) as out:
             out.write(text)
@@ -395,7 +395,7 @@ def make_pch(
         return status
 
     def check() -> None:
-        if refusal := reason or _reason_of_made(recipe, of, names, least):
+        if refusal := reason or _reason_against(recipe, candidate, names, least):
             refuse(recipe.file, refusal)
 
     job = OutputJob(
@@ -409,9 +409,9 @@ def make_pch(
     return produce_output(job, run)
 
 
-def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) -> str:
+def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least: int) -> str:
     """Return why a new PCH may not be used; "" if it may."""
-    read = [name for name in recipe.work().listed() if name != recipe.text_file]
+    read = [name for name in recipe.work().files_read() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
     if not reason and sum(look.size for look in map(file_stat, read) if look is not None) < least:
         reason = SMALL
@@ -419,15 +419,15 @@ def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) 
         return reason
     from offload_tool.pch.side_effects import reason_of_order, reason_of_probe
 
-    entered = [*map(names.given, os.fsdecode(content_of(recipe.names_file)).splitlines())]
+    entered = [*map(names.restored, os.fsdecode(content_of(recipe.names_file)).splitlines())]
     naming, wrong = options_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
     reason, is_guarded = reason_of_probe(recipe, names.options, naming, entered)
     if not reason and not is_guarded and names.folder:
-        reason = _twice(of)
-    if not reason and of.passed:
-        reason = reason_of_order(recipe, of, entered)
+        reason = _reason_unguarded(candidate)
+    if not reason and candidate.includers:
+        reason = reason_of_order(recipe, candidate, entered)
     write_options(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
 
@@ -442,7 +442,7 @@ def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[st
     recipe, known = pch.recipe, set(listed)
     text, named = recipe.text_file, set(possible_files(recipe.args))
     absolute = partial(absolute_name, folder=recipe.folder)
-    names = Names.of(pch.of.headers, recipe.folder)
+    names = Names.of(pch.candidate.headers, recipe.folder)
     chain = pch.chain()
     first = [
         name

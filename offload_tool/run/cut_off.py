@@ -59,7 +59,7 @@ class Stages:
 
     def __init__(self, *, is_on: bool = True) -> None:
         self._is_on = is_on
-        self.known = ""
+        self.known_digest = ""
         """The digest of the output's bitcode; "" if the output must be rebuilt."""
         self.is_cut_off = False
         """Whether the backend was skipped and the output kept."""
@@ -70,18 +70,18 @@ class Stages:
         self._printed = 0
         self._began = self._started = 0.0
 
-    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_whole: bool) -> None:
+    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
         """Start a pass that follows the recorded pass `before`.
 
         It runs in two stages if the recorded pass took long enough; a first pass does unless it
-        excludes HIP's headers. `is_whole`: the output is intact, and the backend's other
+        excludes HIP's headers. `is_unchanged`: the output is intact, and the backend's other
         dependencies are unchanged.
         """
         is_short = (
             any(does(w, NO_HEADERS) for w in args) if before is None else before.bitcode == _SHORT
         )
         self._is_taken = self._is_on and not is_short
-        self.known = before.bitcode if before is not None and is_whole else ""
+        self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
         self.forget()
 
@@ -129,7 +129,7 @@ class Stages:
             self._digest = digest_of(os.pread(self._files[0].fileno(), bitcode, 0))
             self._printed = errors
             self.front_end_seconds = time.perf_counter() - self._started
-            self.is_cut_off = self._digest == self.known
+            self.is_cut_off = self._digest == self.known_digest
         elif errors > self._printed:
             self._digest = ""  # the backend prints diagnostics, which each run must repeat
         return self.is_cut_off

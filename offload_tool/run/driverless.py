@@ -128,7 +128,7 @@ class _FlagSet:
         """Return the driver's jobs for a command, and their names, from the cache or a query."""
 
         def find() -> list[list[str]]:
-            return [[*names], *map(list, _asked(command, names, self._environment))]
+            return [[*names], *map(list, _query_jobs(command, names, self._environment))]
 
         def named(result: list[list[str]]) -> list[str]:
             own = {*result[0], _BETWEEN}  # these are temporary
@@ -141,11 +141,11 @@ class _FlagSet:
 
 
 _UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
-_LACKING = (
+_NO_DEFINITION = (
     "offload: {output}: device code calls what its own source does not define; if another source "
     "does, set OFFLOAD_RDC=True ('offload-tool compile': --rdc, then --link)\n"
 )
-_LACKING_LIBRARY = (
+_NO_DEVICE_LIBRARY = (
     "offload: {output}: device code calls ROCm's device libraries, which -nogpulib leaves out; "
     "remove that flag\n"
 )
@@ -156,11 +156,11 @@ class DirectPasses:
 
     def __init__(self) -> None:
         self._flag_sets: dict[object, _FlagSet] = {}
-        self._lacking = threading.local()
+        self._advice = threading.local()
 
     def advise(self, command: Sequence[str]) -> None:
         """Print a hint if this thread's pass failed in the driver, too."""
-        if text := getattr(self._lacking, "text", ""):
+        if text := getattr(self._advice, "text", ""):
             sys.stderr.write(text.format(output=command[-1]))
 
     def run(
@@ -177,13 +177,13 @@ class DirectPasses:
         and backend are two jobs, and the output may stay untouched.
         """
         jobs = self._jobs(command, environment)
-        self._lacking.text = ""
-        with _files_left() as are_left:
+        self._advice.text = ""
+        with _files_left() as has_files:
             try:
-                return _run(jobs, environment, stages) if jobs and are_left else None
+                return _run(jobs, environment, stages) if jobs and has_files else None
             except _UnknownEndError as error:
                 if undefined := _UNDEFINED.search(error.text):
-                    self._lacking.text = _LACKING_LIBRARY if undefined[1] else _LACKING
+                    self._advice.text = _NO_DEVICE_LIBRARY if undefined[1] else _NO_DEFINITION
                 return None
 
     def run_quietly(
@@ -197,8 +197,8 @@ class DirectPasses:
         Return None if the driver must run.
         """
         jobs = self._jobs(command, environment)
-        with _files_left() as are_left:
-            if not jobs or not are_left:
+        with _files_left() as has_files:
+            if not jobs or not has_files:
                 return None
             try:
                 return _run_jobs(jobs, environment, stages) == (0, b"")
@@ -262,7 +262,7 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
 
-def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
+def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
     """Query the driver for its jobs; return () if it fails or its output is not recognised."""
     more = terminal_args(environment)
     try:
@@ -296,11 +296,11 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
     return tuple(tuple(_BETWEEN if arg == made else arg for arg in job) for job in jobs)
 
 
-def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
+def _is_program(front_end: str, command: str, environment: Mapping[str, str]) -> bool:
     """Return True if the front end is the called program, not, for example, wrapped by a cache."""
     called = program_of([command], environment)
     try:
-        return called is not None and os.path.samefile(asked, called)
+        return called is not None and os.path.samefile(front_end, called)
     except OSError:
         return False
 

@@ -38,7 +38,7 @@ class WantedPass(NamedTuple):
     target: str | None = None
     rdc: bool = False
 
-    def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
+    def parse(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
         """Return the parsed pass; without a `compiler` to query, allow unknown targets.
 
         :raises TargetIDError: invalid target, or one that the kind or the compiler does not
@@ -68,9 +68,9 @@ class WantedPass(NamedTuple):
         :raises CodeObjectError: unexpected output; the message describes it.
         """
         if self.kind != "hip" or self.rdc:
-            self.read().check(output, host_ir)
+            self.parse().check(output, host_ir)
             return
-        # Most passes are these. This check imports half as many modules as `read` does.
+        # Most passes are these. This check imports half as many modules as `parse` does.
         from offload_tool.passes.verify_output import (
             check_code_object,
             check_host_object,
@@ -125,7 +125,7 @@ def pass_command(
     """Return the command of a pass over `source`, up to the user's `flags`.
 
     :raises CompilerError: no compiler is usable.
-    :raises TargetIDError, UsageError: see `WantedPass.read`.
+    :raises TargetIDError, UsageError: see `WantedPass.parse`.
     """
     suffix = os.path.splitext(source)[1]
     key = ["pass", *_toolchain_key(environ)]
@@ -135,23 +135,23 @@ def pass_command(
 
     # A user's flags may compensate for a defect of the compiler; then all flags are part of the
     # key.
-    with_all = [*key, "with", *flags, *folder_meant(flags)]
+    key_with_flags = [*key, "with", *flags, *folder_meant(flags)]
 
-    def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
+    def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.clang.options import trial_flags
         from offload_tool.passes.compile_pass import dependency_flags
         from offload_tool.toolchain.capability_check import Job
 
-        job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
+        job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
         device = job.device
         targets = (device.name,) if device is not None and device.target_id is not None else ()
-        needed = Job(job.kind, targets, deciding, trial_flags(given))
+        needed = Job(job.kind, targets, deciding, trial_flags(user_flags))
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
         like = f"source{suffix}"
-        own, made = job.local_flags(toolchain, like), job.flags(toolchain, _HOST_IR, like)
+        local_flags = job.local_flags(toolchain, like)
         return {
-            "args": [*toolchain.clang, *own, *made],
+            "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],
             # Host objects that list their entries need no embedded fat binary for each source.
             "last": job.last_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
             "dependencies": dependencies,
@@ -165,16 +165,16 @@ def pass_command(
             "toolchain": {
                 "clang": [*toolchain.clang],
                 "lld": [*toolchain.lld],
-                "local_flags": own,
+                "local_flags": local_flags,
                 "configuration": [*toolchain.configuration],
                 "programs": [*toolchain.programs],
                 "doubts": [*toolchain.doubts],
             },
         }
 
-    def kept(asked: Sequence[str], find: Callable[[], Any]) -> Any:
+    def cached(key: Sequence[str], find: Callable[[], Any]) -> Any:
         return cached_result(
-            asked,
+            key,
             find,
             lambda result: _toolchain_dependencies(result["toolchain"], environ),
             lambda result: _command(result["toolchain"]),
@@ -183,14 +183,14 @@ def pass_command(
 
     def find_unless_known() -> dict[str, Any]:
         with suppress(LookupError):
-            kept(with_all, _not_known)
+            cached(key_with_flags, _raise_not_cached)
             raise CompilerError("the flags provide what this compiler lacks")
         return find()
 
     try:
-        result = kept(key, find_unless_known)
+        result = cached(key, find_unless_known)
     except CompilerError:
-        result = kept(with_all, lambda: find(flags, lenient=True))
+        result = cached(key_with_flags, lambda: find(flags, lenient=True))
     for doubt in result["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
     names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
@@ -200,7 +200,7 @@ def pass_command(
     return PassCommand(*(result[name] for name in PassCommand._fields))
 
 
-def _not_known() -> Any:
+def _raise_not_cached() -> Any:
     raise LookupError
 
 
@@ -260,7 +260,7 @@ def cached_for_pass(
     return cached_result(
         [what, *_toolchain_key(environ), os.getcwd(), *args],
         find,
-        lambda result: [*_places_of(found.toolchain, environ), *dependencies(result)],
+        lambda result: [*_dependency_paths(found.toolchain, environ), *dependencies(result)],
         lambda _: [*_command(found.toolchain), *args],
         environ,
     )
@@ -321,8 +321,8 @@ def _command(found: Mapping[str, Any]) -> list[str]:
 def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
     """Return the cache key of the search for a compiler, except for the files on disk."""
     key = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
-    places = (environ.get(name, "") for name in INSTALLATIONS)
-    relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, places)]))
+    named = (environ.get(name, "") for name in INSTALLATIONS)
+    relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, named)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
         key.append(os.getcwd())
     return key
@@ -332,10 +332,10 @@ def _toolchain_dependencies(
     found: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Iterator[str] | None:
     """Return the dependencies of a toolchain; None if it has doubts and must not be cached."""
-    return None if found["doubts"] else _places_of(found, environ)
+    return None if found["doubts"] else _dependency_paths(found, environ)
 
 
-def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+def _dependency_paths(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.toolchain.installations import searched_places
     from offload_tool.toolchain.probe import CLANG_NAME
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_places

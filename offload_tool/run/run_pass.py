@@ -42,7 +42,7 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.manifest.output_state import Recorded
+    from offload_tool.manifest.output_state import OutputManifest
     from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
     from offload_tool.toolchain.probe import Toolchain
@@ -103,7 +103,7 @@ def run_pass(
     :raises CodeObjectError: the compiler wrote an unexpected output.
     """
     inputs = [source] if host_ir is None else [source, host_ir]
-    output, depfile = outputs.file, _depfile_beside(outputs.file)
+    output, depfile = outputs.file, _compiler_depfile(outputs.file)
     check_names(inputs, outputs)
     check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
@@ -132,7 +132,7 @@ def run_pass(
         listed = files_read(depfile, source, whole, environment)
         return listed if faster is None else faster.read(listed)
 
-    def read_again() -> list[str] | None:
+    def preprocessed_files() -> list[str] | None:
         from offload_tool.manifest.inputs import preprocess
 
         return preprocess(depfile, source, whole, environment)
@@ -145,7 +145,7 @@ def run_pass(
         tuple(dict.fromkeys([read, *inputs[1:]])),
         functools.cache(lambda: surroundings_of(found, args, environ)),
         listed if found.dependencies else lambda: [read],
-        read_again if found.dependencies else None,
+        preprocessed_files if found.dependencies else None,
         by_inode=wanted.kind == "openmp" and read == source,
         version=lambda: compiler_version(found),
     )
@@ -217,7 +217,7 @@ def run_device_link(
 
     check_names(inputs, outputs)
     tool = linker(device, toolchain)
-    depfile = _depfile_beside(outputs.file)
+    depfile = _compiler_depfile(outputs.file)
     args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file, *inputs]
     dependencies = []
     is_lld = device.target_id is not None
@@ -242,7 +242,7 @@ def run_device_link(
         tuple(inputs),
         Surroundings,
         listed,
-        tells_all=is_lld,
+        names_all_inputs=is_lld,
     )
 
     def check() -> None:
@@ -301,7 +301,7 @@ class OutputJob(NamedTuple):
     """Set if the pass can run without the compiler's driver."""
 
 
-def _depfile_beside(output: str) -> str:
+def _compiler_depfile(output: str) -> str:
     """Return the name of the compiler's depfile, from which the requested one is made."""
     return sibling(output, ".d")
 
@@ -309,8 +309,8 @@ def _depfile_beside(output: str) -> str:
 def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     """Run the command unless the output is current; remove all outputs if it fails."""
     outputs = job.outputs
-    aside = OutputBackup(outputs.file)
-    aside.take_back()
+    backup = OutputBackup(outputs.file)
+    backup.restore()
     run = _Run(job)
     if run.is_current():
         return 0
@@ -318,22 +318,22 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     try:
         start = run.begin()
         # A program other than the compiler may write into the old file.
-        aside.put(keep=runner is None)
+        backup.save(keep=runner is None)
         if job.stages is not None:
             run.begin_stages(job.stages)
         if job.faster is not None and job.faster():
             status = 0
         elif runner is None:
-            status = _run_here(job, run.meanwhile)
+            status = _run_locally(job, run.prepare_manifest)
         else:
             status = runner(job.command, job.work.environment)
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
-                aside.take_back()
-            run.complete(aside, start)
+                backup.restore()
+            run.complete(backup, start)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
-        aside.take_back()
+        backup.restore()
         ended = True
         raise
     finally:
@@ -342,8 +342,8 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
                 _remove(*outputs, manifest_path(outputs.file))
             if status and start is not None:
                 remove_half_written(outputs.file, start.moment)
-            aside.drop()
-            _remove(_depfile_beside(outputs.file))
+            backup.drop()
+            _remove(_compiler_depfile(outputs.file))
     return status
 
 
@@ -352,7 +352,7 @@ class _Run:
 
     def __init__(self, job: OutputJob) -> None:
         self._job = job
-        self._recorded: Recorded | None = None
+        self._known_manifest: OutputManifest | None = None
 
     def is_current(self) -> bool:
         """Return True if the output is current; write depfile and stamp then."""
@@ -362,16 +362,16 @@ class _Run:
         read = self._manifest().files_if_current()
         if read is None:
             return False
-        _remove(_depfile_beside(outputs.file))  # left behind by a killed run
-        write_beside(outputs, [*read, *self._job.installed], self._job.tool)
+        _remove(_compiler_depfile(outputs.file))  # left behind by a killed run
+        write_depfile_and_stamp(outputs, [*read, *self._job.installed], self._job.tool)
         return True
 
-    def _manifest(self) -> Recorded:
-        if self._recorded is None:
-            from offload_tool.manifest.output_state import Recorded
+    def _manifest(self) -> OutputManifest:
+        if self._known_manifest is None:
+            from offload_tool.manifest.output_state import OutputManifest
 
-            self._recorded = Recorded(self._job.work)
-        return self._recorded
+            self._known_manifest = OutputManifest(self._job.work)
+        return self._known_manifest
 
     def begin(self) -> Start:
         """Return the start time and the state of the inputs.
@@ -381,23 +381,26 @@ class _Run:
         from offload_tool.clang.argument_files import include_folders
         from offload_tool.manifest.race_check import Start
 
-        files, folders = self._job.work.given, include_folders(tuple(self._job.command))
-        if self._recorded is not None:
-            files, folders = self._recorded.inputs_before(), self._recorded.folders_before()
-        return Start.now(_depfile_beside(self._job.outputs.file), files, folders)
+        files, folders = self._job.work.inputs, include_folders(tuple(self._job.command))
+        if self._known_manifest is not None:
+            files, folders = (
+                self._known_manifest.inputs_before(),
+                self._known_manifest.folders_before(),
+            )
+        return Start.now(_compiler_depfile(self._job.outputs.file), files, folders)
 
     def begin_stages(self, stages: Stages) -> None:
         """Choose the number of stages, and whether the output may stay."""
-        recorded = self._recorded
-        before = recorded.before if recorded is not None else None
-        is_whole = recorded is not None and recorded.is_whole()
-        stages.begin(before, self._job.command, is_whole=is_whole)
+        manifest = self._known_manifest
+        before = manifest.last_record if manifest is not None else None
+        is_unchanged = manifest is not None and manifest.is_unchanged()
+        stages.begin(before, self._job.command, is_unchanged=is_unchanged)
 
-    def meanwhile(self) -> None:
+    def prepare_manifest(self) -> None:
         """Prepare the manifest while the command runs."""
         self._manifest().prepare()
 
-    def complete(self, aside: OutputBackup, start: Start) -> None:
+    def complete(self, backup: OutputBackup, start: Start) -> None:
         """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
         outputs = self._job.outputs
         if not os.path.isfile(outputs.file):
@@ -408,11 +411,11 @@ class _Run:
             )
         self._job.check()
         read = self._manifest().files_read()
-        aside.take_back_if_equal()
+        backup.restore_if_equal()
         _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
         bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
         self._manifest().finish(read, start, bitcode)
-        aside.drop()  # from here on, errors keep the new output
+        backup.drop()  # from here on, errors keep the new output
         _write_stamp(outputs.stamp)
 
 
@@ -433,9 +436,9 @@ def _write_stamp(name: str | None) -> None:
         pass
 
 
-def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
+def _run_locally(job: OutputJob, while_running: Callable[[], None]) -> int:
     if job.stages is None:
-        return run_command(job.command, job.work.environment, meanwhile)
+        return run_command(job.command, job.work.environment, while_running)
     from offload_tool.run.driverless import DirectPasses
 
     sys.stdout.flush()
@@ -444,7 +447,7 @@ def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
     if status is not None:
         return status if status >= 0 else _SIGNAL_BASE - status
     job.stages.forget()
-    status = run_command(job.command, job.work.environment, meanwhile)
+    status = run_command(job.command, job.work.environment, while_running)
     if status:
         passes.advise(job.command)
     return status
@@ -453,7 +456,7 @@ def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
 def run_command(
     command: Sequence[str],
     environment: Mapping[str, str],
-    meanwhile: Callable[[], None] = lambda: None,
+    while_running: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a command without input and with our standard streams; return its exit status.
 
@@ -464,7 +467,7 @@ def run_command(
     try:
         with shielded():  # on a signal, the handler below must know the process
             process = _spawn(command, environment)
-        meanwhile()
+        while_running()
         _, status = os.waitpid(process, 0)
     except BaseException:
         if process:
@@ -489,23 +492,23 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
         ) from error
 
 
-def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+def write_depfile_and_stamp(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
     """Write the depfile and the stamp of an output; `names` are its dependencies.
 
     :raises FileError: one cannot be written.
     """
-    _write_depfile(outputs, names, compiler)
+    _write_depfile(outputs, names, tool)
     _write_stamp(outputs.stamp)
 
 
-def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+def _write_depfile(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
     if outputs.depfile is None:
         return
     from offload_tool.clang.depfile import depfile_text
     from offload_tool.io import replace_file
 
     target = outputs.stamp or outputs.file
-    text = depfile_text(target, dict.fromkeys([*names, *_programs(compiler)]))
+    text = depfile_text(target, dict.fromkeys([*names, *_programs(tool)]))
     with replace_file(outputs.depfile) as out:
         out.write(os.fsencode(text))
 
