@@ -63,7 +63,7 @@ _ESCAPE = re.compile(
 )
 """Escapes of letters and dots."""
 _CONTINUED = re.compile(rb"\\\r?\n")
-_MOST_FOLLOWED = 1000
+_MAX_FOLLOWED = 1000
 
 _LARGEST = 1 << 20
 """Size limit, in bytes, of a file that a flag names and that may hold flags."""
@@ -96,10 +96,10 @@ def assembler_reads(
         for raw in _names_in(file):
             name = os.fsdecode(raw)
             paths = (os.path.join(folder, name) for folder in ("", *folders))
-            there = list(filter(os.path.isfile, paths))
-            if not there or len(found) > _MOST_FOLLOWED:
+            existing = list(filter(os.path.isfile, paths))
+            if not existing or len(found) > _MAX_FOLLOWED:
                 raise UnknownReadsError(file)  # such as a comment, or text for another program
-            new = [path for path in there if path not in seen]
+            new = [path for path in existing if path not in seen]
             seen.update(new)
             found += new
             waiting += new

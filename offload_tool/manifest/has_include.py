@@ -30,7 +30,7 @@ _ARGUMENT = rb"\s*\(\s*(?:\"([^\"]+)\"|<([^>]+)>|(\w+))"
 _DEFINITION = rb"\s*(\w+)(\([^)]*\))?(.*)"
 _IDENTIFIER = rb"[A-Za-z_]\w*"
 _QUOTED = rb"\s*(?:\"([^\"]+)\"|<([^<>]+)>)\s*"
-_MOST_NAMES_OF_NAMES = 8
+_MAX_MACRO_DEPTH = 8
 
 
 class HasIncludeNames:
@@ -128,7 +128,7 @@ class _Definitions:
         if any(token in self._bodies for token in re.findall(_IDENTIFIER, name)):
             raise _UnknownNameError
 
-    def names_of(self, macro: bytes, depth: int = _MOST_NAMES_OF_NAMES) -> Iterator[str]:
+    def names_of(self, macro: bytes, depth: int = _MAX_MACRO_DEPTH) -> Iterator[str]:
         """Yield the names that a macro expands to."""
         bodies = self._bodies.get(macro)
         if not bodies or not depth:

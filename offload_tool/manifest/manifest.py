@@ -346,7 +346,7 @@ def record_pass_result(
         made,
         same_files=_same_names(equal),
         same_folders=_REPLACED
-        if race_check.folders_are_others()
+        if race_check.folders_were_replaced()
         else same_folders(lookups.folders, prints),
     )
 

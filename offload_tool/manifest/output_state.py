@@ -175,13 +175,13 @@ class OutputManifest:
         """
         work = self._work
         if not self._has_record:
-            self.forget()
+            self.remove()
             return
         begins = (content_of(name, len(THIN_ARCHIVE)) for name in read)
         if work.preprocess is None and THIN_ARCHIVE in begins:
             return  # the members that were read are not known
         if self._reads is not None and self._reads.unknown_input:
-            self.forget()
+            self.remove()
             return
         lookups = Lookups() if self._reads is None else self._reads.lookups
         key = self._key(read, self._named_files())
@@ -195,7 +195,7 @@ class OutputManifest:
         folders = self._work.surroundings().folders
         return reads_of(listed, folders, self._work.command, self._prints)
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove the manifest."""
         with suppress(OSError):
             os.unlink(self._path)
@@ -210,7 +210,7 @@ class OutputManifest:
         try:
             write_record(self._path, record, self._prints, self._work.output)
         except OffloadError:  # such as a full disk: the output is still right
-            self.forget()
+            self.remove()
 
 
 def _inodes(names: Iterable[str]) -> list[str]:

@@ -80,7 +80,7 @@ class RaceCheck:
             return found
         return CHANGED
 
-    def folders_are_others(self) -> bool:
+    def folders_were_replaced(self) -> bool:
         """Return whether a search directory of the pass was replaced."""
         known = self._start.folders
         return any(was and identity(name or ".") != was for name, was in known.items())
@@ -133,7 +133,7 @@ class RaceCheck:
         """Return whether a directory on a file's path may have been renamed since the start.
 
         A rename changes its ctime only; a new file in it changes its mtime, too.
-        `folders_are_others` checks the directories that were known before.
+        `folders_were_replaced` checks the directories that were known before.
         """
         folder = name.rpartition("/")[0]
         if is_of_system(name) or not folder.strip("./") or self._start.folders.get(folder):

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.pch import pch
+from offload_tool.run.pass_command import (
+    PassCommand,
+    WantedPass,
+    cached_for_pass,
+    compiler_version,
+    pass_command,
+    surroundings_of,
+)
+from offload_tool.run.run_pass import Outputs, check_names, write_depfile_and_stamp
+from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
-    from offload_tool.run.pass_command import PassCommand, WantedPass
-    from offload_tool.run.run_pass import Outputs
 
 
 def emit_pch(
@@ -38,26 +46,22 @@ def emit_pch(
     :raises FileError: an input cannot be read, or an output cannot be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     """
-    from offload_tool.run.pass_command import pass_command
-    from offload_tool.run.run_pass import check_names, write_depfile_and_stamp
-    from offload_tool.run.validate_flags import check_depfile_flags, check_flags
-
     check_names([source], outputs)
     check_flags(flags)
     check_depfile_flags(flags, outputs.depfile)
-    found = pass_command(wanted, source, environ=environ, flags=flags)
-    recipe = _recipe(outputs.file, wanted, found, flags, environ)
+    parts = pass_command(wanted, source, environ=environ, flags=flags)
+    recipe = _recipe(outputs.file, wanted, parts, flags, environ)
     candidates = recipe.search_path.candidates(source)
     if not candidates.all:
         raise UsageError(
             f"'{candidates.stop}': expected lines '#include <...>', or one of a header that has "
             "'#pragma once' or an include guard"
         )
-    installed = [source, *found.installed]
-    reason = _reason(recipe, wanted, found, environ)
+    installed = [source, *parts.installed]
+    reason = _reason(recipe, wanted, parts, environ)
     if reason:
         pch.refuse(outputs.file, reason)
-        write_depfile_and_stamp(outputs, installed, found.compiler)
+        write_depfile_and_stamp(outputs, installed, parts.compiler)
         report(f"'{outputs.file}': no precompiled header: {reason}")
         return 0
     candidate = candidates.all[0]
@@ -82,14 +86,14 @@ class PassWithPch:
         file: str,
         report: Callable[[str], None],
         launcher: Sequence[str],
+        *,
         wanted: WantedPass,
-        found: PassCommand,
+        parts: PassCommand,
         source: str,
         flags: Sequence[str],
         command: Sequence[str],
         environ: Mapping[str, str],
-        *,
-        stages: Stages | None = None,
+        stages: Stages | None,
     ) -> None:
         """Set the PCH `file`, and `report`, which prints why it is not used.
 
@@ -97,9 +101,10 @@ class PassWithPch:
         possible.
         """
         self._report, self._launcher, self._stages = report, launcher, stages
-        self._file, self._wanted, self._found = file, wanted, found
-        self._source, self._command, self._environ = source, command, environ
-        self._recipe = _recipe(file, wanted, found, flags, environ)
+        self._file, self._source, self._command = file, source, command
+        self._recipe = _recipe(file, wanted, parts, flags, environ)
+        self._reason = functools.partial(_reason, self._recipe, wanted, parts, environ)
+        self._is_distributed = bool(environ.get("OFFLOAD_DIST"))
         self._used: pch.UsablePch | None = None
 
     def run(self) -> bool:
@@ -120,45 +125,39 @@ class PassWithPch:
         return not reason
 
     def _find(self) -> pch.UsablePch | str:
-        if self._environ.get("OFFLOAD_DIST"):
+        if self._is_distributed:
             return "OFFLOAD_DIST is set"
-        reason = _reason(self._recipe, self._wanted, self._found, self._environ)
-        return reason or pch.find_usable(self._recipe, self._source)
+        return self._reason() or pch.find_usable(self._recipe, self._source)
 
-    def read(self, listed: list[str]) -> list[str]:
+    def files_read(self, listed: list[str]) -> list[str]:
         """Return the files that the pass read; `listed` are those in its depfile."""
-        if self._used is None:
-            return listed
-        return pch.read_with_pch(self._used, self._source, listed)
+        return listed if self._used is None else self._used.files_read(self._source, listed)
 
 
 def _recipe(
     file: str,
     wanted: WantedPass,
-    found: PassCommand,
+    parts: PassCommand,
     flags: Sequence[str],
     environ: Mapping[str, str],
 ) -> pch.PchRecipe:
-    from offload_tool.run.pass_command import compiler_version, surroundings_of
-
-    args = [*found.args, *flags, *found.last]
+    args = [*parts.args, *flags, *parts.last]
     return pch.PchRecipe(
         os.path.abspath(file),
         wanted.stage,
         pch.args_without_source(args),
-        len(found.compiler),
-        {**environ, **found.environment},
-        found.identity,
-        functools.cache(lambda: surroundings_of(found, args, environ)),
-        functools.cache(lambda: compiler_version(found)),
+        len(parts.compiler),
+        {**environ, **parts.environment},
+        parts.identity,
+        functools.cache(lambda: surroundings_of(parts, args, environ)),
+        functools.cache(lambda: compiler_version(parts)),
     )
 
 
 def _reason(
-    recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
+    recipe: pch.PchRecipe, wanted: WantedPass, parts: PassCommand, environ: Mapping[str, str]
 ) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
-    from offload_tool.run.pass_command import cached_for_pass
 
     def find() -> str:
         from offload_tool.pch.eligibility import reason_of_flags
@@ -166,5 +165,5 @@ def _reason(
         return reason_of_flags(wanted.kind, recipe.args, recipe.environment)
 
     args = [wanted.kind, wanted.stage, *recipe.args]
-    reason: str = cached_for_pass("precompiled header", found, args, environ, find)
+    reason: str = cached_for_pass("precompiled header", parts, args, environ, find)
     return reason

@@ -130,11 +130,7 @@ def _inline_device_variable(name: str) -> int:
     text = content_of(name)
     if not re.search(rb"__(?:device|constant|managed)__|DEVICE|CONSTANT", text):
         return 0
-    return _variable_in(_blanked(_with_whole_lines(text)))
-
-
-def _variable_in(code: bytes) -> int:
-    code = re.sub(rb"(?m)^[ \t]*#.*", b"", code)
+    code = re.sub(rb"(?m)^[ \t]*#.*", b"", _blanked(_with_whole_lines(text)))
     for found in re.finditer(_DEVICE_VARIABLE, code):
         begin = re.split(rb"[;{}()]", code[max(0, found.start() - 200) : found.start()])[-1]
         tokens = set(re.findall(rb"\w+", begin + found[1]))

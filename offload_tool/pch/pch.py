@@ -44,7 +44,7 @@ from offload_tool.io.file_digests import (
     identity,
 )
 from offload_tool.io.paths import remove, sibling
-from offload_tool.manifest import Work
+from offload_tool.manifest import Work, inputs
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
@@ -65,10 +65,12 @@ from offload_tool.pch.include_prefix import (
 )
 from offload_tool.pch.side_effects import (
     SHARED_OPTIONS,
+    names_in,
     reason_of_includers,
+    reason_of_order,
+    reason_of_probe,
     run_quietly,
     source_start,
-    tokens_file,
 )
 
 if TYPE_CHECKING:
@@ -101,11 +103,10 @@ class PchRecipe(NamedTuple):
     """``device`` or ``host``."""
     args: tuple[str, ...]
     """The common command of these passes: see `args_without_source`."""
-    program: int
+    program_args: int
     """How many arguments name the compiler."""
     environment: Mapping[str, str]
-    compiler: str
-    """Identifies the compiler."""
+    compiler_identity: str
     surroundings: Callable[[], Surroundings]
     """Returns the header search path of these passes."""
     version: Callable[[], str] = str
@@ -122,6 +123,11 @@ class PchRecipe(NamedTuple):
     def names_file(self) -> str:
         """The file with the options that restore the headers' names."""
         return sibling(self.file, ".names")
+
+    @property
+    def tokens_file(self) -> str:
+        """The file with the tokens in the headers, written when needed."""
+        return sibling(self.file, ".words")
 
     @property
     def folder(self) -> str:
@@ -156,8 +162,6 @@ class PchRecipe(NamedTuple):
 
     def work(self) -> Work:
         """Return its description for the manifest."""
-        from offload_tool.manifest import inputs
-
         text = self.text_file
         job = [*self.args, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
         compile_args = (self.depfile, text, job, self.environment)
@@ -166,7 +170,7 @@ class PchRecipe(NamedTuple):
             [*self.args, "-fsyntax-only", text],
             self.environment,
             # A PCH holds absolute names of headers, so a copied folder needs its own.
-            f"{self.compiler}, in {self.folder}, rules {RULES}",
+            f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
             (text,),
             self.surroundings,
             lambda: inputs.files_read(*compile_args),
@@ -209,12 +213,12 @@ class UsablePch(NamedTuple):
 
         :raises CompilerError, FileError: a launcher's files cannot be written.
         """
-        program, environment = self.recipe.program, self.recipe.environment
+        length, environment = self.recipe.program_args, self.recipe.environment
         if launcher:
             from offload_tool.run.launcher_key import run_launched
 
             messages = b""
-            script = _script(command[:program], self.recipe.compiler)
+            script = _script(command[:length], self.recipe.compiler_identity)
             variables = {
                 "CCACHE_COMPILERCHECK": "content",
                 **environment,
@@ -226,35 +230,58 @@ class UsablePch(NamedTuple):
                 status, messages = run_quietly([*before, *args], variables)
                 return status
 
-            args = [script, *command[program:]]
-            status = run_launched(launcher, args, variables, self.recipe.compiler, run_once)
+            args = [script, *command[length:]]
+            status = run_launched(
+                launcher, args, variables, self.recipe.compiler_identity, run_once
+            )
             is_done: bool | None = status == 0 and not messages
         else:
-            args = [*command[:program], *self.args(), *command[program:]]
+            args = [*command[:length], *self.args(), *command[length:]]
             is_done = without_driver(args, environment) if without_driver else None
         if is_done is None:
             is_done = run_quietly(args, environment) == (0, b"")
         return self._reason_of_names(command) if is_done else MESSAGES
 
-    def chain(self) -> list[str]:
+    def _chain(self) -> list[str]:
         """Return the files through which the source reaches the PCH, as in its depfile."""
         names = [each.name for each in self.candidate.includers]
         names += [each[1:-1] for each in self.candidate.headers if names and each[0] == '"']
         return [without_dots(name) for name in names]
+
+    def files_read(self, source: str, listed: Sequence[str]) -> list[str]:
+        """Return the files that a pass with the PCH read, in the order without a PCH.
+
+        `listed` are those in its depfile: the PCH's text and headers, the source, and its other
+        includes. Dependencies of the PCH are absolute there; files found by ``__has_include`` are
+        only in the PCH's own manifest.
+        """
+        recipe, known = self.recipe, set(listed)
+        text, named = recipe.text_file, set(possible_files(recipe.args))
+        absolute = partial(absolute_name, folder=recipe.folder)
+        names = Names.of(self.candidate.headers, recipe.folder)
+        first = [
+            name
+            for name in self.inputs
+            if name != text and (name not in named or {name, absolute(name)} & known)
+        ]
+        first = [*map(names.shown, first)] if names.options else first
+        begin = [source, *self.included, *self._chain()[1:], *first]
+        of_pch = {absolute(name) for name in (text, *self.inputs)}.difference(begin)
+        return list(dict.fromkeys([*begin, *(name for name in listed if name not in of_pch)]))
 
     def _reason_of_names(self, command: Sequence[str]) -> str:
         """Return which of the source's own files changed its name; "" if none."""
         from offload_tool.clang.depfile import read_depfile
         from offload_tool.passes.compile_pass import depfile_in
 
-        depfile, theirs = depfile_in(command), {*self.inputs}
-        theirs.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
+        depfile, of_pch = depfile_in(command), {*self.inputs}
+        of_pch.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
         read = read_depfile(depfile) if depfile else []
-        for name in self.chain():
+        for name in self._chain():
             if name not in read:
                 return f"'{name}' was not found where its source leads to"
         for name in [command[-1], *read]:
-            if name in theirs:
+            if name in of_pch:
                 continue
             if mapped_name(name, self.naming) != name:
                 return (
@@ -385,7 +412,7 @@ def make_pch(
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         nonlocal reason
-        remove(tokens_file(recipe.file))
+        remove(recipe.tokens_file)
         remove(recipe.names_file)  # clang appends to it
         status, messages = run_quietly(command, environment)
         if status:
@@ -402,7 +429,7 @@ def make_pch(
         recipe.work(),
         command=recipe.command(names),
         outputs=outputs or Outputs(recipe.file),
-        tool=recipe.args[: recipe.program],
+        tool=recipe.args[: recipe.program_args],
         check=check,
         installed=installed,
     )
@@ -413,13 +440,11 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
     """Return why a new PCH may not be used; "" if it may."""
     read = [name for name in recipe.work().files_read() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
-    if not reason and sum(look.size for look in map(file_stat, read) if look is not None) < least:
+    if not reason and sum(stat.size for stat in map(file_stat, read) if stat is not None) < least:
         reason = SMALL
     if reason:
         return reason
-    from offload_tool.pch.side_effects import reason_of_order, reason_of_probe
-
-    entered = [*map(names.restored, os.fsdecode(content_of(recipe.names_file)).splitlines())]
+    entered = [*map(names.restored, names_in(recipe.names_file))]
     naming, wrong = options_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
@@ -430,29 +455,6 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
         reason = reason_of_order(recipe, candidate, entered)
     write_options(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
-
-
-def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:
-    """Return the files that a pass read, in the order without a PCH.
-
-    `listed` are those in its depfile with the PCH: the PCH's text and headers, the source, and its
-    other includes. Dependencies of the PCH are absolute there; files found by ``__has_include`` are
-    only in the PCH's own manifest.
-    """
-    recipe, known = pch.recipe, set(listed)
-    text, named = recipe.text_file, set(possible_files(recipe.args))
-    absolute = partial(absolute_name, folder=recipe.folder)
-    names = Names.of(pch.candidate.headers, recipe.folder)
-    chain = pch.chain()
-    first = [
-        name
-        for name in pch.inputs
-        if name != text and (name not in named or {name, absolute(name)} & known)
-    ]
-    first = [*map(names.shown, first)] if names.options else first
-    begin = [source, *pch.included, *chain[1:], *first]
-    theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
-    return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))
 
 
 def _script(compiler: Sequence[str], identity: str) -> str:

@@ -130,7 +130,7 @@ def reason_of_probe(
         Path(source).write_bytes(includes + _PROBE)
         remove(again)
         with_it = compiled(*use_again, *dependency_flags(depfile), source=source)
-        is_guarded = bool(with_it) and not _names_in(again)
+        is_guarded = bool(with_it) and not names_in(again)
         Path(source).write_bytes(_PROBE)
         if not is_guarded:
             with_it = compiled(*use, *dependency_flags(depfile), source=source)
@@ -169,7 +169,7 @@ def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[s
         status, _ = run_quietly([*args, source], recipe.environment)
         if status:
             return f"'{source}' does not compile by itself"
-        read = _names_in(names)
+        read = names_in(names)
     finally:
         remove(names)
     for name in passed:
@@ -191,7 +191,8 @@ def _names_options(file: str) -> list[str]:
     return ["-Xclang", "-header-include-file", "-Xclang", file, "-Xclang=-sys-header-deps"]
 
 
-def _names_in(file: str) -> list[str]:
+def names_in(file: str) -> list[str]:
+    """Return the names that clang wrote to a file: see `_names_options`."""
     return os.fsdecode(content_of(file)).splitlines()
 
 
@@ -237,11 +238,6 @@ class SourceStart(NamedTuple):
     """The files that flags and the compiler itself include before the source."""
 
 
-def tokens_file(file: str) -> str:
-    """Return the file for the tokens in the headers of the PCH `file`, written when needed."""
-    return sibling(file, ".words")
-
-
 def reason_of_includers(
     recipe: PchRecipe, inputs: Sequence[str], candidate: Candidate, known: SourceStart | None
 ) -> str:
@@ -272,7 +268,7 @@ def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None
 
     :raises FileError: the result cannot be written.
     """
-    file = tokens_file(recipe.file)
+    file = recipe.tokens_file
     if file_stat(file) is None:
         from offload_tool.io import replace_file
 

@@ -83,9 +83,9 @@ class Stages:
         self._is_taken = self._is_on and not is_short
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the results: the output is made in another way."""
         self._digest, self.is_cut_off, self.front_end_seconds = "", False, 0.0
 
@@ -101,7 +101,7 @@ class Stages:
         would write different bytes or other files.
         """
         args = [*job]
-        self.forget()
+        self.reset()
         if (
             not self._is_taken
             or args.count(_EMIT) != 1
@@ -122,7 +122,7 @@ class Stages:
         self._files = bitcode, errors
         self._started = time.perf_counter()
 
-    def end_with(self, number: int) -> bool:
+    def stops_after(self, number: int) -> bool:
         """Return True if the jobs after job `number` need not run."""
         bitcode, errors = (os.fstat(file.fileno()).st_size for file in self._files)
         if not number:

@@ -28,7 +28,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -305,19 +305,18 @@ def _is_program(front_end: str, command: str, environment: Mapping[str, str]) ->
         return False
 
 
-def _renamed(args: Iterable[str], before: _Names, after: _Names) -> list[str]:
+def _renamed(args: Sequence[str], before: _Names, after: _Names) -> list[str]:
     """Return `args` with other names: whole arguments, and the value of ``-main-file-name``.
 
     Source: clang 22.1.8, observed: that is the base name of the source.
     """
     known = {old: new for old, new in zip(before, after, strict=True) if old}
-    given = list(args)
-    found = [known.get(arg, arg) for arg in given]
-    if _MAIN in given:
-        at = given.index(_MAIN) + 1
-        if given[at] == os.path.basename(before.source):
-            found[at] = os.path.basename(after.source)
-    return found
+    renamed = [known.get(arg, arg) for arg in args]
+    if _MAIN in args:
+        at = args.index(_MAIN) + 1
+        if args[at] == os.path.basename(before.source):
+            renamed[at] = os.path.basename(after.source)
+    return renamed
 
 
 def _for_names(jobs: Jobs, before: _Names, after: _Names) -> Jobs:
@@ -383,7 +382,7 @@ def _run_jobs(
                     break  # an error in the source: the driver adds nothing
                 if status:
                     raise _UnknownEndError(_content(errors))
-                if two and stages is not None and stages.end_with(number):
+                if two and stages is not None and stages.stops_after(number):
                     break
             text = _content(errors)
             if os.fstat(output.fileno()).st_size:

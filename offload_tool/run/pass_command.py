@@ -205,7 +205,7 @@ def _raise_not_cached() -> Any:
 
 
 def surroundings_of(
-    found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
+    parts: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
 ) -> Surroundings:
     """Return the folders and libraries that a pass's compiler finds on its own, queried from it.
 
@@ -221,7 +221,7 @@ def surroundings_of(
         from offload_tool.clang.search_path import front_end_of
         from offload_tool.toolchain.driver_cache import device_libraries
 
-        environment = {**environ, **found.environment}
+        environment = {**environ, **parts.environment}
         libraries = [*device_libraries(args, environment)]
         return {**front_end_of(args, environment)._asdict(), "libraries": libraries}
 
@@ -240,14 +240,14 @@ def surroundings_of(
     if has_configuration(args):
         result = find()
     else:
-        result = cached_for_pass("surroundings", found, args, environ, find, dependencies)
+        result = cached_for_pass("surroundings", parts, args, environ, find, dependencies)
     folders, libraries = (tuple(result[name]) for name in ("folders", "libraries"))
     return Surroundings(folders, result["tells_folder"], libraries)
 
 
 def cached_for_pass(
     what: str,
-    found: PassCommand,
+    parts: PassCommand,
     args: Sequence[str],
     environ: Mapping[str, str],
     find: Callable[[], Any],
@@ -260,20 +260,20 @@ def cached_for_pass(
     return cached_result(
         [what, *_toolchain_key(environ), os.getcwd(), *args],
         find,
-        lambda result: [*_dependency_paths(found.toolchain, environ), *dependencies(result)],
-        lambda _: [*_command(found.toolchain), *args],
+        lambda result: [*_dependency_paths(parts.toolchain, environ), *dependencies(result)],
+        lambda _: [*_command(parts.toolchain), *args],
         environ,
     )
 
 
-def compiler_version(found: PassCommand) -> str:
+def compiler_version(parts: PassCommand) -> str:
     """Return ``--version`` of a compiler that is a script, which may run any; else ""."""
-    if not found.is_script:
+    if not parts.is_script:
         return ""
     from offload_tool.clang.driver import output_of
 
     try:
-        return output_of(found.compiler, "--version")
+        return output_of(parts.compiler, "--version")
     except CompilerError as error:
         return str(error)
 
@@ -314,8 +314,8 @@ def cached_toolchain(
     return Toolchain(**result)
 
 
-def _command(found: Mapping[str, Any]) -> list[str]:
-    return [*found["clang"], *found["local_flags"]]
+def _command(toolchain: Mapping[str, Any]) -> list[str]:
+    return [*toolchain["clang"], *toolchain["local_flags"]]
 
 
 def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
@@ -329,13 +329,13 @@ def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
 
 
 def _toolchain_dependencies(
-    found: Mapping[str, Any], environ: Mapping[str, str]
+    toolchain: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Iterator[str] | None:
     """Return the dependencies of a toolchain; None if it has doubts and must not be cached."""
-    return None if found["doubts"] else _dependency_paths(found, environ)
+    return None if toolchain["doubts"] else _dependency_paths(toolchain, environ)
 
 
-def _dependency_paths(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+def _dependency_paths(toolchain: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.toolchain.installations import searched_places
     from offload_tool.toolchain.probe import CLANG_NAME
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_places
@@ -348,13 +348,14 @@ def _dependency_paths(found: Mapping[str, Any], environ: Mapping[str, str]) -> I
     for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
         yield f"{root}/llvm/bin/clang"
     args = environ.get("OFFLOAD_CLANG", "").split()
-    for arg in (*args, *found["clang"], *found["lld"]):
+    for arg in (*args, *toolchain["clang"], *toolchain["lld"]):
         yield from (os.path.join(folder, arg) for folder in ("", *program_folders(environ)))
-    for program in found["programs"]:
+    for program in toolchain["programs"]:
         yield from program_places(program, environ.get(LIBRARY_PATH, ""))
-    for file in found["configuration"]:
+    for file in toolchain["configuration"]:
         yield from (file, os.path.dirname(file))
-    for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
+    local_flags = toolchain["local_flags"]
+    for before, flag in zip(("", *local_flags), local_flags, strict=False):
         if flag.startswith("-B"):
             yield f"{flag[2:]}/lld"
         elif before == "-isystem":  # another version of the library may appear in its parent

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
         def run(self) -> bool:
             """Run it; return True if it produced the output."""
 
-        def read(self, listed: list[str], /) -> list[str]:
+        def files_read(self, listed: list[str], /) -> list[str]:
             """Return the files that it read; `listed` are those in its depfile."""
 
     Accelerator = Callable[..., Accelerated]
-    """Takes the arguments of `pch.compile_command.PassWithPch` after the first three."""
+    """Takes the keyword arguments of `pch.compile_command.PassWithPch`."""
 
 _CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
@@ -107,47 +107,55 @@ def run_pass(
     check_names(inputs, outputs)
     check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
-    found = pass_command(
+    parts = pass_command(
         wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
     )
-    if found.needs_host_ir and host_ir is None:
+    if parts.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR; give --host-ir F")
-    if host_ir is not None and not found.needs_host_ir:
+    if host_ir is not None and not parts.needs_host_ir:
         raise UsageError(
             "--host-ir: only host and device passes of OpenMP sources read host IR; leave it out"
         )
-    environment = {**environ, **found.environment}
-    read = source if found.dependencies else inputs[-1]
-    args, end = [*found.args, *flags, *found.last], ["-o", output, read]
+    environment = {**environ, **parts.environment}
+    read = source if parts.dependencies else inputs[-1]
+    args, end = [*parts.args, *flags, *parts.last], ["-o", output, read]
     key = [] if runner is None else _cache_key(wanted, host_ir)
-    whole = [*args, *key, *found.dependencies, *end]
-    stages = _stages(environ) if found.is_direct and runner is None else None
+    command = [*args, *key, *parts.dependencies, *end]
+    stages = _stages(environ) if parts.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
-        faster = accelerator(wanted, found, source, [*flags], whole, environ, stages=stages)
+        faster = accelerator(
+            wanted=wanted,
+            parts=parts,
+            source=source,
+            flags=flags,
+            command=command,
+            environ=environ,
+            stages=stages,
+        )
 
     def listed() -> list[str]:
         from offload_tool.manifest.inputs import files_read
 
-        listed = files_read(depfile, source, whole, environment)
-        return listed if faster is None else faster.read(listed)
+        listed = files_read(depfile, source, command, environment)
+        return listed if faster is None else faster.files_read(listed)
 
     def preprocessed_files() -> list[str] | None:
         from offload_tool.manifest.inputs import preprocess
 
-        return preprocess(depfile, source, whole, environment)
+        return preprocess(depfile, source, command, environment)
 
     work = Work(
         output,
         [*args, *end],
         environment,
-        found.identity,
+        parts.identity,
         tuple(dict.fromkeys([read, *inputs[1:]])),
-        functools.cache(lambda: surroundings_of(found, args, environ)),
-        listed if found.dependencies else lambda: [read],
-        preprocessed_files if found.dependencies else None,
+        functools.cache(lambda: surroundings_of(parts, args, environ)),
+        listed if parts.dependencies else lambda: [read],
+        preprocessed_files if parts.dependencies else None,
         by_inode=wanted.kind == "openmp" and read == source,
-        version=lambda: compiler_version(found),
+        version=lambda: compiler_version(parts),
     )
 
     def check() -> None:
@@ -162,11 +170,11 @@ def run_pass(
 
     job = OutputJob(
         work,
-        command=whole,
+        command=command,
         outputs=outputs,
-        tool=found.compiler,
+        tool=parts.compiler,
         check=check,
-        installed=found.installed,
+        installed=parts.installed,
         faster=None if faster is None else faster.run,
         stages=stages,
     )
@@ -446,7 +454,7 @@ def _run_locally(job: OutputJob, while_running: Callable[[], None]) -> int:
     status = passes.run(job.command, job.work.environment, job.stages)
     if status is not None:
         return status if status >= 0 else _SIGNAL_BASE - status
-    job.stages.forget()
+    job.stages.reset()
     status = run_command(job.command, job.work.environment, while_running)
     if status:
         passes.advise(job.command)

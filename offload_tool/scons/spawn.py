@@ -125,7 +125,7 @@ class DirectRunner:
             if done is not None:
                 return done
         if stages is not None:
-            stages.forget()
+            stages.reset()
         status = run_args(command, environment, self._program)
         if status:
             self._passes.advise(command)
