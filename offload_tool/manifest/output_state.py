@@ -139,17 +139,18 @@ class OutputManifest:
             and all(self._prints.digest(name) == record.inputs.get(name) for name in named)
         )
 
-    def inputs_before(self) -> tuple[str, ...]:
-        """Return the inputs of the run, as far as they are known before it."""
-        known = self.last_record.inputs if self.last_record else ()
-        return tuple(dict.fromkeys([*self._work.inputs, *self._named_files(), *known]))
+    def begin(self, marker: str) -> Start:
+        """Return the start of the run, with its inputs and search directories as far as known.
 
-    def folders_before(self) -> tuple[str, ...]:
-        """Return the search directories of the run, as far as they are known before it."""
-        known = self.last_record.lookups.folders if self.last_record else ()
+        :raises FileError: the file `marker` cannot be written.
+        """
+        record = self.last_record
+        known = record.inputs if record is not None else ()
+        searched = record.lookups.folders if record is not None else ()
+        files = dict.fromkeys([*self._work.inputs, *self._named_files(), *known])
         flagged = include_folders(all_args(self._work.command))
-        files = map(os.path.dirname, self.inputs_before())
-        return tuple(dict.fromkeys([*flagged, *files, *known]))
+        folders = dict.fromkeys([*flagged, *map(os.path.dirname, files), *searched])
+        return Start.now(marker, files, folders)
 
     def prepare(self) -> None:
         """Run the queries in parallel with the command."""

@@ -23,10 +23,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.io.file_digests import cached_by_stat, content_of, identity
 from offload_tool.pch.file_names import absolute_name, without_dots
 
@@ -217,22 +215,11 @@ class SearchPath(NamedTuple):
         return Candidates(tuple(found), stop)
 
 
-def user_folders(args: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders of ``-I`` and ``-iquote`` in a command."""
-    return include_folders(all_args(args), ("-I", "-iquote"))
-
-
 def _joined(folder: str, name: str) -> str:
     """Join folder and name as clang does."""
     if name.startswith("/"):
         return name
     return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
-
-
-def _parent(name: str) -> str:
-    """Return the folder of a file as clang spells it."""
-    folder = name.rpartition("/")[0].rstrip("/")
-    return folder or ("/" if name.startswith("/") else ".")
 
 
 def includes_text(headers: Headers, folder: str) -> bytes:
@@ -269,7 +256,11 @@ def bytes_read(headers: Headers, path: SearchPath) -> int:
 
 def _adjacent(include: str, includer: str) -> str:
     """Return the header that a quoted include finds in the includer's folder; "" if none."""
-    found = _joined(_parent(includer), include[1:]) if include.startswith('"') else ""
+    if not include.startswith('"'):
+        return ""
+    folder = includer.rpartition("/")[0].rstrip("/")
+    folder = folder or ("/" if includer.startswith("/") else ".")  # as clang spells it
+    found = _joined(folder, include[1:])
     return found if os.path.isfile(found) else ""
 
 

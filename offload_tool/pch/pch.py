@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.argument_files import all_args, include_folders, possible_files
 from offload_tool.clang.environment import Surroundings
 from offload_tool.io.file_digests import (
     Fingerprints,
@@ -61,7 +61,6 @@ from offload_tool.pch.include_prefix import (
     SearchPath,
     has_pragma_once,
     includes_text,
-    user_folders,
 )
 from offload_tool.pch.side_effects import (
     SHARED_OPTIONS,
@@ -149,7 +148,8 @@ class PchRecipe(NamedTuple):
     @property
     def search_path(self) -> SearchPath:
         """The header search path of these passes."""
-        return SearchPath(self.folder, self.surroundings().folders, user_folders(self.args))
+        user_folders = include_folders(all_args(self.args), ("-I", "-iquote"))
+        return SearchPath(self.folder, self.surroundings().folders, user_folders)
 
     def command(self, names: Names) -> list[str]:
         """Return the command that makes the PCH of headers with such names."""
@@ -185,7 +185,7 @@ class UsablePch(NamedTuple):
 
     recipe: PchRecipe
     candidate: Candidate
-    """The candidate that it is for the source."""
+    """The source's candidate whose headers it holds."""
     inputs: tuple[str, ...]
     """Its dependencies, as the compiler spells them."""
     naming: tuple[str, ...] = ()

@@ -102,7 +102,7 @@ class _FlagSet:
         self._lock = threading.Lock()
         self._first: tuple[_Names, Jobs] | None = None
         """The names and the jobs of the first command; None before it."""
-        self._is_proved: bool | None = None
+        self._holds_for_others: bool | None = None
         """Whether the jobs hold for other names; None before the second query."""
 
     def jobs_for(self, command: Sequence[str], names: _Names) -> Jobs:
@@ -113,11 +113,13 @@ class _FlagSet:
             first, jobs = self._first
             if not jobs or names == first:
                 return jobs
-            if self._is_proved is None:
-                self._is_proved = self._prove(command, names, first, jobs)
-            return _for_names(jobs, first, names) if self._is_proved else ()
+            if self._holds_for_others is None:
+                self._holds_for_others = self._check_others(command, names, first, jobs)
+            return _for_names(jobs, first, names) if self._holds_for_others else ()
 
-    def _prove(self, command: Sequence[str], names: _Names, first: _Names, jobs: Jobs) -> bool:
+    def _check_others(
+        self, command: Sequence[str], names: _Names, first: _Names, jobs: Jobs
+    ) -> bool:
         """Return True if the driver's jobs for dummy names differ only in the names."""
         if {*first} & {*_OTHERS}:
             return False
@@ -179,12 +181,22 @@ class DirectPasses:
         jobs = self._jobs(command, environment)
         self._advice.text = ""
         with _files_left() as has_files:
+            if not jobs or not has_files:
+                return None
             try:
-                return _run(jobs, environment, stages) if jobs and has_files else None
+                status, messages = _run_jobs(jobs, environment, stages)
             except _UnknownEndError as error:
                 if undefined := _UNDEFINED.search(error.text):
                     self._advice.text = _NO_DEVICE_LIBRARY if undefined[1] else _NO_DEFINITION
                 return None
+        is_named = any(os.fsencode(name) in messages for name in (_BETWEEN, _BITCODE))
+        if is_named or (status == 1 and not messages):
+            return None  # the driver names its object otherwise, and adds messages to a failure
+        if messages:
+            sys.stderr.flush()
+            with open(_ERRORS, "wb", closefd=False) as out:
+                out.write(messages)
+        return status
 
     def run_quietly(
         self,
@@ -278,22 +290,22 @@ def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str,
     front_end, linker = jobs
     if front_end.count("-o") != 1 or linker.count("-o") != 1:
         return ()
-    made = front_end[front_end.index("-o") + 1]
+    object_file = front_end[front_end.index("-o") + 1]
     is_understood = (
         front_end[1:2] == _CC1
         and linker[1:3] == _LLD
         and front_end[-1] == names.source
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
-        and linker.count(made) == 1
-        and os.path.dirname(made) == result.folder
+        and linker.count(object_file) == 1
+        and os.path.dirname(object_file) == result.folder
         and not any(arg.startswith("@") or PLAN in arg for arg in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
     )
     if not is_understood:
         return ()
-    return tuple(tuple(_BETWEEN if arg == made else arg for arg in job) for job in jobs)
+    return tuple(tuple(_BETWEEN if arg == object_file else arg for arg in job) for job in jobs)
 
 
 def _is_program(front_end: str, command: str, environment: Mapping[str, str]) -> bool:
@@ -322,23 +334,6 @@ def _renamed(args: Sequence[str], before: _Names, after: _Names) -> list[str]:
 def _for_names(jobs: Jobs, before: _Names, after: _Names) -> Jobs:
     """Return the jobs of the command with other names."""
     return tuple(tuple(_renamed(job, before, after)) for job in jobs)
-
-
-def _run(jobs: Jobs, environment: Mapping[str, str], stages: Stages | None) -> int | None:
-    """Run jobs and print their messages; return their status, or None if the driver must run.
-
-    :raises _UnknownEndError: see `_run_jobs`.
-    """
-    status, text = _run_jobs(jobs, environment, stages)
-    if any(os.fsencode(name) in text for name in (_BETWEEN, _BITCODE)) or (
-        status == 1 and not text
-    ):
-        return None  # the driver names its object otherwise, and adds messages to a failure
-    if text:
-        sys.stderr.flush()
-        with open(_ERRORS, "wb", closefd=False) as out:
-            out.write(text)
-    return status
 
 
 class _UnknownEndError(Exception):

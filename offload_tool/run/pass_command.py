@@ -138,9 +138,12 @@ def pass_command(
     key_with_flags = [*key, "with", *flags, *folder_meant(flags)]
 
     def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
+        import shutil
+
         from offload_tool.clang.options import trial_flags
         from offload_tool.passes.compile_pass import dependency_flags
         from offload_tool.toolchain.capability_check import Job
+        from offload_tool.toolchain.programs import is_script
 
         job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
         device = job.device
@@ -149,6 +152,7 @@ def pass_command(
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
         like = f"source{suffix}"
+        programs = (shutil.which(arg, path=environ.get("PATH")) for arg in toolchain.clang)
         local_flags = job.local_flags(toolchain, like)
         return {
             "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],
@@ -161,7 +165,7 @@ def pass_command(
             "is_direct": device is not None and job.is_direct and len(toolchain.clang) == 1,
             "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
-            "is_script": _is_script(toolchain.clang, environ),
+            "is_script": any(is_script(program) for program in programs if program),
             "toolchain": {
                 "clang": [*toolchain.clang],
                 "lld": [*toolchain.lld],
@@ -276,15 +280,6 @@ def compiler_version(parts: PassCommand) -> str:
         return output_of(parts.compiler, "--version")
     except CompilerError as error:
         return str(error)
-
-
-def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    import shutil
-
-    from offload_tool.toolchain.programs import is_script
-
-    programs = (shutil.which(arg, path=environ.get("PATH")) for arg in command)
-    return any(is_script(program) for program in programs if program)
 
 
 def cached_toolchain(

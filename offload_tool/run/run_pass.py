@@ -221,6 +221,7 @@ def run_device_link(
 
     :raises: as `run_pass` does; UsageError also for a device without a linker.
     """
+    from offload_tool.clang.depfile import read_depfile
     from offload_tool.passes.device_link import link_arguments, linker
 
     check_names(inputs, outputs)
@@ -237,11 +238,6 @@ def run_device_link(
         runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
         end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
-    def listed() -> list[str]:
-        from offload_tool.clang.depfile import read_depfile
-
-        return read_depfile(depfile) if is_lld else []
-
     work = Work(
         outputs.file,
         [*args, *end],
@@ -249,7 +245,7 @@ def run_device_link(
         toolchain.identity,
         tuple(inputs),
         Surroundings,
-        listed,
+        lambda: read_depfile(depfile) if is_lld else [],
         names_all_inputs=is_lld,
     )
 
@@ -316,29 +312,35 @@ def _compiler_depfile(output: str) -> str:
 
 def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     """Run the command unless the output is current; remove all outputs if it fails."""
-    outputs = job.outputs
+    outputs, depfile = job.outputs, _compiler_depfile(job.outputs.file)
     backup = OutputBackup(outputs.file)
     backup.restore()
-    run = _Run(job)
-    if run.is_current():
+    manifest = functools.cache(functools.partial(_manifest_of, job.work))
+    before = manifest() if os.path.exists(manifest_path(outputs.file)) else None
+    read = before.files_if_current() if before is not None else None
+    if read is not None:
+        _remove(depfile)  # left behind by a killed run
+        write_depfile_and_stamp(outputs, [*read, *job.installed], job.tool)
         return 0
     status, ended, start = 1, False, None
     try:
-        start = run.begin()
+        start = before.begin(depfile) if before is not None else _first_start(job, depfile)
         # A program other than the compiler may write into the old file.
         backup.save(keep=runner is None)
         if job.stages is not None:
-            run.begin_stages(job.stages)
+            record = before.last_record if before is not None else None
+            is_unchanged = before is not None and before.is_unchanged()
+            job.stages.begin(record, job.command, is_unchanged=is_unchanged)
         if job.faster is not None and job.faster():
             status = 0
         elif runner is None:
-            status = _run_locally(job, run.prepare_manifest)
+            status = _run_locally(job, lambda: manifest().prepare())
         else:
             status = runner(job.command, job.work.environment)
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
                 backup.restore()
-            run.complete(backup, start)
+            _complete(job, manifest(), backup, start)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
         backup.restore()
@@ -351,80 +353,39 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
             if status and start is not None:
                 remove_half_written(outputs.file, start.moment)
             backup.drop()
-            _remove(_compiler_depfile(outputs.file))
+            _remove(depfile)
     return status
 
 
-class _Run:
-    """One run of a job, and the manifest of its output."""
+def _manifest_of(work: Work) -> OutputManifest:
+    from offload_tool.manifest.output_state import OutputManifest
 
-    def __init__(self, job: OutputJob) -> None:
-        self._job = job
-        self._known_manifest: OutputManifest | None = None
+    return OutputManifest(work)
 
-    def is_current(self) -> bool:
-        """Return True if the output is current; write depfile and stamp then."""
-        outputs = self._job.outputs
-        if not os.path.exists(manifest_path(outputs.file)):
-            return False
-        read = self._manifest().files_if_current()
-        if read is None:
-            return False
-        _remove(_compiler_depfile(outputs.file))  # left behind by a killed run
-        write_depfile_and_stamp(outputs, [*read, *self._job.installed], self._job.tool)
-        return True
 
-    def _manifest(self) -> OutputManifest:
-        if self._known_manifest is None:
-            from offload_tool.manifest.output_state import OutputManifest
+def _first_start(job: OutputJob, marker: str) -> Start:
+    """Return the start of a run without a manifest; see `OutputManifest.begin`."""
+    from offload_tool.clang.argument_files import include_folders
+    from offload_tool.manifest.race_check import Start
 
-            self._known_manifest = OutputManifest(self._job.work)
-        return self._known_manifest
+    return Start.now(marker, job.work.inputs, include_folders(tuple(job.command)))
 
-    def begin(self) -> Start:
-        """Return the start time and the state of the inputs.
 
-        :raises FileError: the compiler's depfile cannot be written.
-        """
-        from offload_tool.clang.argument_files import include_folders
-        from offload_tool.manifest.race_check import Start
-
-        files, folders = self._job.work.inputs, include_folders(tuple(self._job.command))
-        if self._known_manifest is not None:
-            files, folders = (
-                self._known_manifest.inputs_before(),
-                self._known_manifest.folders_before(),
-            )
-        return Start.now(_compiler_depfile(self._job.outputs.file), files, folders)
-
-    def begin_stages(self, stages: Stages) -> None:
-        """Choose the number of stages, and whether the output may stay."""
-        manifest = self._known_manifest
-        before = manifest.last_record if manifest is not None else None
-        is_unchanged = manifest is not None and manifest.is_unchanged()
-        stages.begin(before, self._job.command, is_unchanged=is_unchanged)
-
-    def prepare_manifest(self) -> None:
-        """Prepare the manifest while the command runs."""
-        self._manifest().prepare()
-
-    def complete(self, backup: OutputBackup, start: Start) -> None:
-        """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
-        outputs = self._job.outputs
-        if not os.path.isfile(outputs.file):
-            program = self._job.command[0]
-            raise CodeObjectError(
-                f"'{outputs.file}': '{program}' reported success but wrote no such file; "
-                "run it by hand, without its launcher"
-            )
-        self._job.check()
-        read = self._manifest().files_read()
-        backup.restore_if_equal()
-        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
-        bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
-        self._manifest().finish(read, start, bitcode)
-        backup.drop()  # from here on, errors keep the new output
-        _write_stamp(outputs.stamp)
+def _complete(job: OutputJob, manifest: OutputManifest, backup: OutputBackup, start: Start) -> None:
+    """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
+    outputs = job.outputs
+    if not os.path.isfile(outputs.file):
+        raise CodeObjectError(
+            f"'{outputs.file}': '{job.command[0]}' reported success but wrote no such file; "
+            "run it by hand, without its launcher"
+        )
+    job.check()
+    read = manifest.files_read()
+    backup.restore_if_equal()
+    _write_depfile(outputs, [*read, *job.installed], job.tool)
+    manifest.finish(read, start, job.stages.bitcode() if job.stages is not None else "")
+    backup.drop()  # from here on, errors keep the new output
+    _write_stamp(outputs.stamp)
 
 
 def _remove(*names: str | None) -> None:
