@@ -100,7 +100,7 @@ class Inputs(dict[str, str]):
         return names
 
 
-def _outside_of_text(text: bytes) -> OutsideFiles:
+def _parse_outside(text: bytes) -> OutsideFiles:
     """Parse the manifest's line of the inputs outside; equal lines return the same object.
 
     :raises ValueError, TypeError, KeyError, AttributeError: it is invalid.
@@ -110,12 +110,12 @@ def _outside_of_text(text: bytes) -> OutsideFiles:
     if found is None:
         value = json.loads(text)
         inputs = dict(value["inputs"])
-        _all_texts([*inputs, *inputs.values()])
-        found = _outside_by_text[key] = OutsideFiles(inputs, _all_texts(value["names"]))
+        _strings([*inputs, *inputs.values()])
+        found = _outside_by_text[key] = OutsideFiles(inputs, _strings(value["names"]))
     return found
 
 
-def _all_texts(value: Any) -> tuple[str, ...]:
+def _strings(value: Any) -> tuple[str, ...]:
     """Check that a JSON value is a list of strings, and return them.
 
     :raises TypeError: it is not.
@@ -381,7 +381,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
         "why": record.why,
         "bitcode": record.bitcode,
     }
-    digests = {**_named(record.key), **inputs, **record.side_outputs}
+    digests = {**_files_in_key(record.key), **inputs, **record.side_outputs}
     if output is not None:
         digests[output] = record.output
     stats = _known_stats(digests, prints)
@@ -411,10 +411,10 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
     try:
         first, second, shared, stats, _ = _content(path).split(b"\n")
         value = json.loads(first)
-        outside = _outside_of_text(shared)
-        record = _record_of(value, outside)
+        outside = _parse_outside(shared)
+        record = _parse_record(value, outside)
         if output is not None:
-            digests = {**_named(record.key), **value["inputs"], **record.side_outputs}
+            digests = {**_files_in_key(record.key), **value["inputs"], **record.side_outputs}
             digests[""] = record.output
             _add_stats(json.loads(second), digests, prints, output)
             if stats != _NO_STATS:
@@ -435,19 +435,19 @@ def _content(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _record_of(value: Any, outside: OutsideFiles) -> PassRecord:
+def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
     if value["version"] != _VERSION:
         raise ValueError("of another version")
     lookups = value["lookups"]
-    texts = {name: _all_texts(lookups[name]) for name in ("folders", "names", "present")}
+    texts = {name: _strings(lookups[name]) for name in ("folders", "names", "present")}
     output = value["output"]
-    own, positions = _text_by_text(value["inputs"]), list(map(int, value["places"]))
+    own, positions = _strings_by_name(value["inputs"]), list(map(int, value["places"]))
     if len(own) != len(positions) or not own.keys().isdisjoint(outside.inputs):
         raise ValueError("not of one record")
     if not isinstance(output, str):
         raise TypeError("no digest")
     return PassRecord(
-        _text_by_text(value["key"]),
+        _strings_by_name(value["key"]),
         Inputs(own, positions, outside),
         Lookups(
             **texts,
@@ -456,9 +456,9 @@ def _record_of(value: Any, outside: OutsideFiles) -> PassRecord:
             outside=outside.names,
         ),
         output,
-        _text_by_text(value["beside"]),
-        _text_by_text(value["same files"]),
-        _text_by_text(value["same folders"]),
+        _strings_by_name(value["beside"]),
+        _strings_by_name(value["same files"]),
+        _strings_by_name(value["same folders"]),
         str(value["why"]),
         str(value["bitcode"]),
     )
@@ -474,13 +474,13 @@ def _add_stats(
             prints.believe(name or output, FileStat(*map(int, numbers)), digest)
 
 
-def _named(key: Mapping[str, str]) -> dict[str, str]:
+def _files_in_key(key: Mapping[str, str]) -> dict[str, str]:
     """Return the digests of the files that a key names, in quotes."""
     return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
 
 
-def _text_by_text(value: Any) -> dict[str, str]:
-    _all_texts([*value.keys(), *value.values()])
+def _strings_by_name(value: Any) -> dict[str, str]:
+    _strings([*value.keys(), *value.values()])
     return dict(value)
 
 

@@ -115,7 +115,7 @@ class RaceCheck:
         if last == "..":  # each directory has one
             return self._is_new(parent)
         # Another compile's output changes the directory's ctime, under all its names.
-        if identity(folder) in self._unmoved:
+        if identity(folder) in self._unmoved_folders:
             return self._is_new(parent)
         try:
             changed = os.stat(folder).st_ctime_ns
@@ -124,7 +124,7 @@ class RaceCheck:
         return changed >= self._start.moment or self._is_new(parent)
 
     @functools.cached_property
-    def _unmoved(self) -> frozenset[str]:
+    def _unmoved_folders(self) -> frozenset[str]:
         """The identities of the known directories that are still in place."""
         known = self._start.folders.items()
         return frozenset(was for name, was in known if was and identity(name or ".") == was)

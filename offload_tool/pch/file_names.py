@@ -61,7 +61,7 @@ class Names(NamedTuple):
         return [_KEEP_DOTS, f"{_MAP}{self.folder}={self.spelled}"]
 
     def restored(self, name: str) -> str:
-        """Return a name of the compiler's as it is without a PCH."""
+        """Return a name that the compiler reports, as it is without a PCH."""
         if self.folder and name.startswith(self.folder):
             return self.spelled + name.removeprefix(self.folder)
         return name

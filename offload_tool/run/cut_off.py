@@ -64,7 +64,7 @@ class Stages:
         self.is_cut_off = False
         """Whether the backend was skipped and the output kept."""
         self.front_end_seconds = 0.0
-        self._is_taken = False
+        self._may_split = False
         self._digest = ""
         self._files: tuple[IO[bytes], ...] = ()
         self._printed = 0
@@ -78,9 +78,11 @@ class Stages:
         dependencies are unchanged.
         """
         is_short = (
-            any(does(w, NO_HEADERS) for w in args) if before is None else before.bitcode == _SHORT
+            any(does(arg, NO_HEADERS) for arg in args)
+            if before is None
+            else before.bitcode == _SHORT
         )
-        self._is_taken = self._is_on and not is_short
+        self._may_split = self._is_on and not is_short
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
         self.reset()
@@ -103,17 +105,17 @@ class Stages:
         args = [*job]
         self.reset()
         if (
-            not self._is_taken
+            not self._may_split
             or args.count(_EMIT) != 1
             or args[-3:-1] != ["-x", "hip"]
             or not any(map(_OPTIMISED.fullmatch, args))
             or any(does(arg, FAST_MATH) or arg.startswith(_ONE_STAGE) for arg in args)
         ):
             return ()
-        at, out = args.index(_EMIT), args.index("-o") + 1
+        emit, out = args.index(_EMIT), args.index("-o") + 1
         first = [*args]
         first[out] = bitcode
-        first[at : at + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
+        first[emit : emit + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
         second = without_values(args[:-2], FRONT_END)
         return tuple(first), (*second, "ir", bitcode)
 
