@@ -155,7 +155,9 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
         from offload_tool.pch.compile_command import emit_pch
 
         _refuse(options, ("pch", "host_ir"), "--emit-pch")
-        return emit_pch(wanted, source, outputs, environ=environ, flags=flags, say=_print_message)
+        return emit_pch(
+            wanted, source, outputs, environ=environ, flags=flags, report=_print_message
+        )
     return run_pass(
         wanted,
         source,

@@ -221,11 +221,11 @@ def is_all_listed(depfile: str) -> bool:
 
     System headers are not checked.
     """
-    from offload_tool.manifest.assembler_includes import lets_assembler_read
+    from offload_tool.manifest.assembler_includes import has_assembler_include
 
     try:
         names = [name for name in read_depfile(depfile) if not name.startswith(_SYSTEM)]
-        return not any(lets_assembler_read(Path(name).read_bytes()) for name in names)
+        return not any(has_assembler_include(Path(name).read_bytes()) for name in names)
     except (OSError, OffloadError):
         return False
 

@@ -23,16 +23,16 @@ class Work(NamedTuple):
     environment: Mapping[str, str]
     compiler: str
     """The compiler's identity."""
-    given: tuple[str, ...]
+    inputs: tuple[str, ...]
     """Files that it certainly reads."""
     surroundings: Callable[[], Surroundings]
-    listed: Callable[[], list[str]]
+    files_read: Callable[[], list[str]]
     """Returns the files that it has read, from its depfile."""
     preprocess: Callable[[], list[str] | None] | None = None
     """Runs the preprocessor on the source; None without one."""
     by_inode: bool = False
     """The output holds the inode numbers of the files that were read."""
-    tells_all: bool = True
+    names_all_inputs: bool = True
     """The command names all of its inputs."""
     version: Callable[[], str] = str
     """Returns the compiler's present version text, if the programs that it calls are not known."""

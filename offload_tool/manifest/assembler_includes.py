@@ -35,7 +35,7 @@ _BEGUN = r'\.i(?<=["\s;:/nt]\.i)(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?'
 _GOES_ON = r'\s*(?:["#a-z_]|/[*/])'
 """A string, an argument or a macro, after a string."""
 _ASM = r"asm(?<![a-z0-9]asm)(?:__)?\b"
-_OBSCURE = tuple(
+_COMPOSED = tuple(
     re.compile(pattern.encode())
     for pattern in (
         # a name apart from its dot, and names or parts of them as arguments of macros
@@ -63,20 +63,19 @@ _ESCAPE = re.compile(
 )
 """Escapes of letters and dots."""
 _CONTINUED = re.compile(rb"\\\r?\n")
-_MOST_FOLLOWED = 1000
+_MAX_FOLLOWED = 1000
 
 _LARGEST = 1 << 20
 """Size limit, in bytes, of a file that a flag names and that may hold flags."""
 
 
 class UnknownReadsError(Exception):
-    """The file that a statement reads is not known; the text names the place."""
+    """The file that a statement reads is not known; the message names the file or argument."""
 
 
-def lets_assembler_read(text: bytes) -> bool:
+def has_assembler_include(text: bytes) -> bool:
     """Return whether a text may have such a statement."""
-    found = _names(text)
-    return found is None or bool(found)
+    return _names(text) != ()
 
 
 def assembler_reads(
@@ -88,7 +87,7 @@ def assembler_reads(
 
     :raises UnknownReadsError: a file is not known.
     """
-    _see_that_none_says_so(tuple(args))
+    _check_args(tuple(args))
     waiting = list(files)
     seen = set(waiting)
     found: list[str] = []
@@ -96,29 +95,29 @@ def assembler_reads(
         file = waiting.pop()
         for raw in _names_in(file):
             name = os.fsdecode(raw)
-            places = (os.path.join(folder, name) for folder in ("", *folders))
-            there = list(filter(os.path.isfile, places))
-            if not there or len(found) > _MOST_FOLLOWED:
+            paths = (os.path.join(folder, name) for folder in ("", *folders))
+            existing = list(filter(os.path.isfile, paths))
+            if not existing or len(found) > _MAX_FOLLOWED:
                 raise UnknownReadsError(file)  # such as a comment, or text for another program
-            new = [place for place in there if place not in seen]
+            new = [path for path in existing if path not in seen]
             seen.update(new)
             found += new
             waiting += new
     return found
 
 
-def _see_that_none_says_so(args: tuple[str, ...]) -> None:
+def _check_args(args: tuple[str, ...]) -> None:
     """Check that no macro of a command, nor of a file that it names, is such a statement.
 
     :raises UnknownReadsError: one is.
     """
     for arg in all_args(args):
-        if lets_assembler_read(os.fsencode(arg)):
+        if has_assembler_include(os.fsencode(arg)):
             raise UnknownReadsError(arg)
     if has_configuration(args):
         for name in possible_files(args):
-            look = file_stat(name)
-            if look is not None and look.size < _LARGEST and _names_in(name):
+            status = file_stat(name)
+            if status is not None and status.size < _LARGEST and _names_in(name):
                 raise UnknownReadsError(name)
 
 
@@ -145,7 +144,7 @@ def _names(text: bytes) -> tuple[bytes, ...] | None:
     if b"\\" in text:
         text = _ESCAPE.sub(_unescaped, text)
     small = text.lower()
-    if any(pattern.search(small) for pattern in _OBSCURE):
+    if any(pattern.search(small) for pattern in _COMPOSED):
         return None
     names = tuple(text[slice(*found.span(1))] for found in _NAMED.finditer(small))
     return names if len(names) == len(_STATEMENT.findall(small)) else None

@@ -24,23 +24,23 @@ _NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+
 _COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
 _CONTINUATION = rb"\\\r?\n"
 _DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
-_TOLD = rb"\bdefined\s*\(?\s*__has_\w+"
-_ASKING = rb"__has_(?:include(?:_next)?|embed)\b"
+_DEFINED = rb"\bdefined\s*\(?\s*__has_\w+"
+_TEST = rb"__has_(?:include(?:_next)?|embed)\b"
 _ARGUMENT = rb"\s*\(\s*(?:\"([^\"]+)\"|<([^>]+)>|(\w+))"
 _DEFINITION = rb"\s*(\w+)(\([^)]*\))?(.*)"
-_WORD = rb"[A-Za-z_]\w*"
+_IDENTIFIER = rb"[A-Za-z_]\w*"
 _QUOTED = rb"\s*(?:\"([^\"]+)\"|<([^<>]+)>)\s*"
-_MOST_NAMES_OF_NAMES = 8
+_MAX_MACRO_DEPTH = 8
 
 
-class AskedNames:
+class HasIncludeNames:
     """The names in one file."""
 
     def __init__(self, text: bytes, plain: bytes) -> None:
         """Parse a text; `plain` is the same without comments."""
         found = (match for version in (text, plain) for match in re.finditer(_NAMED, version))
         self.names = tuple(dict.fromkeys(_decoded(match[1] or match[2]) for match in found))
-        self.made: list[bytes] = []
+        self.in_macros: list[bytes] = []
         """Names in macros' bodies, which other macros may change."""
         self.macros: list[bytes] = []
         """Macros that expand to a name."""
@@ -58,14 +58,14 @@ class AskedNames:
             if definition is None or definition[1].startswith(b"__has_"):
                 return
             macro, condition = definition[1], definition[3]
-            parameters = {*re.findall(_WORD, definition[2] or b"")}
-        condition = re.sub(_TOLD, b"", condition)
-        for asking in re.finditer(_ASKING, condition):
-            argument = re.match(_ARGUMENT, condition[asking.end() :])
-            if argument is None or parameters & {*re.findall(_WORD, argument[2] or b"")}:
+            parameters = {*re.findall(_IDENTIFIER, definition[2] or b"")}
+        condition = re.sub(_DEFINED, b"", condition)
+        for test in re.finditer(_TEST, condition):
+            argument = re.match(_ARGUMENT, condition[test.end() :])
+            if argument is None or parameters & {*re.findall(_IDENTIFIER, argument[2] or b"")}:
                 self.unknown = True
             elif argument[2] and macro:
-                self.made.append(argument[2])
+                self.in_macros.append(argument[2])
             elif argument[3] in parameters:
                 self.wrappers.append(macro)
             elif argument[3]:
@@ -76,24 +76,24 @@ class _UnknownNameError(Exception):
     """A name is not spelled out anywhere."""
 
 
-def asked_names(read: Sequence[str], args: Iterable[str]) -> tuple[list[str], bool]:
+def has_include_names(read: Sequence[str], args: Iterable[str]) -> tuple[list[str], bool]:
     """Return the names that the files test, and whether there may be more.
 
     `args` are the command's arguments, which may define macros.
     """
-    asked = [(path, asked_in(path)) for path in read]
-    names = [name for _, found in asked for name in found.names]
-    if any(found.unknown for _, found in asked):
+    tested = [(path, has_include_names_in(path)) for path in read]
+    names = [name for _, found in tested for name in found.names]
+    if any(found.unknown for _, found in tested):
         return names, True
-    own = [found for path, found in asked if not is_of_system(path)]
-    made = [name for found in own for name in found.made]
-    macros = {name for _, found in asked for name in found.macros}
-    wrappers = {name for _, found in asked for name in found.wrappers}
-    if not (made or macros or wrappers):
+    outside_system = [found for path, found in tested if not is_of_system(path)]
+    in_macros = [name for found in outside_system for name in found.in_macros]
+    macros = {name for _, found in tested for name in found.macros}
+    wrappers = {name for _, found in tested for name in found.wrappers}
+    if not (in_macros or macros or wrappers):
         return names, False
     try:
         definitions = _Definitions(read, args)
-        for name in made:
+        for name in in_macros:
             definitions.check(name)
         for macro in macros:
             names += definitions.names_of(macro)
@@ -117,25 +117,25 @@ class _Definitions:
         for arg in all_args(args):
             if does(arg, CONFIGURATION):
                 raise _UnknownNameError  # it may define macros
-            given = arg if before == "-D" else arg[2:] if arg.startswith("-D") else ""
-            name, _, body = given.encode(errors="surrogateescape").partition(b"=")
+            definition = arg if before == "-D" else arg[2:] if arg.startswith("-D") else ""
+            name, _, body = definition.encode(errors="surrogateescape").partition(b"=")
             if name:
                 self._bodies.setdefault(name, []).append((b"", body))
             before = arg
 
     def check(self, name: bytes) -> None:
         """Check that no macro is expanded in a name."""
-        if any(arg in self._bodies for arg in re.findall(_WORD, name)):
+        if any(token in self._bodies for token in re.findall(_IDENTIFIER, name)):
             raise _UnknownNameError
 
-    def names_of(self, macro: bytes, depth: int = _MOST_NAMES_OF_NAMES) -> Iterator[str]:
+    def names_of(self, macro: bytes, depth: int = _MAX_MACRO_DEPTH) -> Iterator[str]:
         """Yield the names that a macro expands to."""
         bodies = self._bodies.get(macro)
         if not bodies or not depth:
             raise _UnknownNameError
         for parameters, body in bodies:
             quoted = re.fullmatch(_QUOTED, body)
-            if parameters or (quoted is None and re.fullmatch(_WORD, body.strip()) is None):
+            if parameters or (quoted is None and re.fullmatch(_IDENTIFIER, body.strip()) is None):
                 raise _UnknownNameError
             if quoted is None:
                 yield from self.names_of(body.strip(), depth - 1)
@@ -155,13 +155,13 @@ class _Definitions:
 
 
 @cached_by_stat
-def asked_in(path: str) -> AskedNames:
+def has_include_names_in(path: str) -> HasIncludeNames:
     """Return the names that a file tests."""
     text = _text(path)
-    return AskedNames(text, _without_comments(text)) if b"__has_" in text else _NOTHING
+    return HasIncludeNames(text, _without_comments(text)) if b"__has_" in text else _NOTHING
 
 
-_NOTHING = AskedNames(b"", b"")
+_NOTHING = HasIncludeNames(b"", b"")
 
 
 @cached_by_stat

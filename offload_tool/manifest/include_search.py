@@ -26,7 +26,7 @@ from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import Fingerprints
-from offload_tool.manifest.has_include import asked_in, asked_names
+from offload_tool.manifest.has_include import has_include_names, has_include_names_in
 
 _SYSTEM = "/usr/"
 """The search path finds headers there; files that appear next to one do not count."""
@@ -64,11 +64,11 @@ def _searched(
         folder, _, last = name.rpartition("/")
         by_folder.setdefault(folder, set()).add(last)
     found = []
-    for place in folders:
-        begin = f"{place.rstrip('/')}/" if place else ""
+    for folder in folders:
+        begin = f"{folder.rstrip('/')}/" if folder else ""
         for folder, wanted in by_folder.items():
             spelled = f"{begin}{folder}/" if folder else begin
-            found.append((spelled.rstrip("/") or place, spelled, frozenset(wanted)))
+            found.append((spelled.rstrip("/") or folder, spelled, frozenset(wanted)))
     return tuple(found)
 
 
@@ -83,32 +83,35 @@ def expected_lookups(
     `folders` is its search path. `args` are its command's arguments: macros that they define may
     name files.
     """
-    beside = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
-    places = tuple(dict.fromkeys([*folders, *beside]))
-    asked, unknown = asked_names(read, args)
+    adjacent = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
+    searched = tuple(dict.fromkeys([*folders, *adjacent]))
+    tested, unknown = has_include_names(read, args)
     unknown = unknown or any(does(arg, HEADERS) for arg in all_args(args))
-    unknown = unknown or any(map(os.path.isfile, places))  # header maps
-    absolute = [name for name in asked if name.startswith("/")]
-    names = dict.fromkeys([*asked, *map(posixpath.basename, absolute)])
-    for place in places:
-        begin = f"{place.rstrip('/')}/" if place else ""
+    unknown = unknown or any(map(os.path.isfile, searched))  # header maps
+    absolute = [name for name in tested if name.startswith("/")]
+    names = dict.fromkeys([*tested, *map(posixpath.basename, absolute)])
+    for folder in searched:
+        begin = f"{folder.rstrip('/')}/" if folder else ""
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
-    theirs = _names_outside(read, places)
-    places = tuple(dict.fromkeys([*places, *map(posixpath.dirname, absolute)]))
+    names_outside = _names_outside(read, searched)
+    searched = tuple(dict.fromkeys([*searched, *map(posixpath.dirname, absolute)]))
     # Absolute names have no other lookups.
     relative = sorted(name for name in names if not name.startswith("/"))
-    own = tuple(name for name in relative if name not in theirs)
-    outside = tuple(name for name in relative if name in theirs)
-    made = Lookups(places, own, (), unknown, origins_digest(places, prints), outside)
+    own = tuple(name for name in relative if name not in names_outside)
+    outside = tuple(name for name in relative if name in names_outside)
+    made = Lookups(searched, own, (), unknown, origins_digest(searched, prints), outside)
     return made._replace(present=tuple(appeared(made, frozenset(read), prints)))
 
 
-def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
-    """Return the names in `places` of files outside the working directory, and those they test."""
+def _names_outside(read: Iterable[str], searched: Iterable[str]) -> set[str]:
+    """Return the names of files outside the working directory, and those which such files test.
+
+    `searched` are the directories in which they are looked up.
+    """
     files = [name for name in read if is_outside(name)]
-    found = {asked for name in files for asked in asked_in(name).names}
-    for place in places:
-        begin = f"{place.rstrip('/')}/"
+    found = {tested for name in files for tested in has_include_names_in(name).names}
+    for folder in searched:
+        begin = f"{folder.rstrip('/')}/"
         if is_outside(begin):
             found.update(name[len(begin) :] for name in files if name.startswith(begin))
     return found
@@ -116,21 +119,15 @@ def _names_outside(read: Iterable[str], places: Iterable[str]) -> set[str]:
 
 def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
     """Return the files under looked-up names that were neither read nor present before."""
-    found = found_in(lookups.folders, lookups.names, prints)
-    if lookups.outside:
-        folders = lookups.folders
-        once = tuple(name for name in folders if is_outside(name) and prints.lists_once(name))
-        now = tuple(name for name in folders if name not in once)
-        found |= found_in(now, lookups.outside, prints)
-        found |= prints.once(
-            (once, lookups.outside), lambda: found_in(once, lookups.outside, prints)
-        )
-    return sorted(filter(_is_file, found.difference(read, lookups.present)))
-
-
-def _is_file(name: str) -> bool:
-    """Return whether the file exists and is no directory."""
-    return os.path.exists(name) and not os.path.isdir(name)
+    folders, outside = lookups.folders, lookups.outside
+    found = found_in(folders, lookups.names, prints)
+    if outside:
+        listed_once = tuple(x for x in folders if is_outside(x) and prints.lists_once(x))
+        others = tuple(folder for folder in folders if folder not in listed_once)
+        found |= found_in(others, outside, prints)
+        found |= prints.once((listed_once, outside), lambda: found_in(listed_once, outside, prints))
+    new = found.difference(read, lookups.present)
+    return sorted(name for name in new if os.path.exists(name) and not os.path.isdir(name))
 
 
 def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:

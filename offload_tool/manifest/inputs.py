@@ -31,8 +31,8 @@ class PassReads(NamedTuple):
 
     files: list[str]
     lookups: Lookups
-    untold: str = ""
-    """The place of an unknown input; "" if all inputs are known."""
+    unknown_input: str = ""
+    """Where an unknown input is named; "" if all inputs are known."""
     by_assembler: bool = False
     """The assembler has read files, so the bitcode alone does not determine the output."""
 
@@ -46,18 +46,18 @@ def reads_of(
     directory, like a header.
     """
     lookups = expected_lookups(listed, folders, args, prints)
-    untold = ""
+    unknown_input = ""
     found: list[str] = []
     try:
         found = assembler_reads(listed, lookups.folders, args)
     except UnknownReadsError as error:
-        untold = str(error)
+        unknown_input = str(error)
     files = list(dict.fromkeys([*listed, *found]))
     if found:
         lookups = expected_lookups(files, ["", *folders], args, prints)
     if not folders:
         lookups = lookups._replace(unknown=True)
-    return PassReads(files, lookups, untold, bool(found))
+    return PassReads(files, lookups, unknown_input, bool(found))
 
 
 def confirmed_by(
@@ -164,18 +164,20 @@ def with_backslashes(names: Iterable[str], args: Iterable[str]) -> list[str]:
 
     If a name may mean two files, both are returned.
     """
-    spelled = {_written(each): each for arg in args if "\\" in arg for each in _spellings(arg)}
+    spelled = {
+        _with_slashes(each): each for arg in args if "\\" in arg for each in _backslash_names(arg)
+    }
     found: dict[str, None] = {}
     for name in names:
-        meant = [each for each in _meant(name, spelled) if os.path.exists(each)]
+        on_disk = [each for each in _names_on_disk(name, spelled) if os.path.exists(each)]
         if os.path.exists(name):
-            meant.append(name)
+            on_disk.append(name)
         root = "/" if name.startswith("/") else ""
-        found.update(dict.fromkeys(meant or [*_below(root, name.lstrip("/"))] or [name]))
+        found.update(dict.fromkeys(on_disk or [*_below(root, name.lstrip("/"))] or [name]))
     return list(found)
 
 
-def _spellings(arg: str) -> Iterator[str]:
+def _backslash_names(arg: str) -> Iterator[str]:
     """Yield the names in an argument that hold backslashes, and their directories."""
     attached = filter(arg.startswith, prefixes(FOLDER | ATTACHED_FILE))
     for name in (arg, arg.partition("=")[2], *(arg[len(option) :] for option in attached)):
@@ -183,16 +185,16 @@ def _spellings(arg: str) -> Iterator[str]:
         yield from (each for each in (name, folder) if "\\" in each)
 
 
-def _meant(name: str, spelled: dict[str, str]) -> Iterator[str]:
-    for written, each in spelled.items():
-        if name == written:
+def _names_on_disk(name: str, spelled: dict[str, str]) -> Iterator[str]:
+    for slashed, each in spelled.items():
+        if name == slashed:
             yield each
-        elif name.startswith(f"{written}/"):
-            yield each + name[len(written) :]
+        elif name.startswith(f"{slashed}/"):
+            yield each + name[len(slashed) :]
 
 
 def _below(folder: str, rest: str) -> Iterator[str]:
-    """Yield the files below a directory whose names are written as `rest`."""
+    """Yield the files below a directory whose names, with slashes, are `rest`."""
     head, _, tail = rest.partition("/")
     if tail and os.path.isdir(os.path.join(folder, head)):
         yield from _below(os.path.join(folder, head), tail)
@@ -203,12 +205,12 @@ def _below(folder: str, rest: str) -> Iterator[str]:
     for entry in entries:
         if "\\" not in entry:
             continue
-        path, written = os.path.join(folder, entry), _written(entry)
-        if rest == written:
+        path, slashed = os.path.join(folder, entry), _with_slashes(entry)
+        if rest == slashed:
             yield path
-        elif rest.startswith(f"{written}/"):
-            yield from _below(path, rest[len(written) + 1 :])
+        elif rest.startswith(f"{slashed}/"):
+            yield from _below(path, rest[len(slashed) + 1 :])
 
 
-def _written(name: str) -> str:
+def _with_slashes(name: str) -> str:
     return name.replace("\\", "/")

@@ -48,25 +48,25 @@ from offload_tool.io.file_digests import (
     identity,
 )
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
-from offload_tool.manifest.race_check import Meanwhile, Start
+from offload_tool.manifest.race_check import RaceCheck, Start
 
 _VERSION = 6
 _IDENTITY = "@"
 """Separates an input's digest from its identity."""
-_OTHERS = {"": CHANGED}
-"""A mark for directories that were replaced while the pass ran: equal to no record."""
-_NO_LOOKS = b"{}"
+_REPLACED = {"": CHANGED}
+"""Marks directories that were replaced while the pass ran: equal to no record."""
+_NO_STATS = b"{}"
 _NAMED = 5
 """Maximum number of arguments that a reason names."""
 _LARGEST = 64 << 20
 """Bytes; the record of a pass with 10,000 headers has 2 MB."""
 
-_known: dict[str | bytes, Outside] = {}
+_outside_by_text: dict[str | bytes, OutsideFiles] = {}
 """By the text, or its digest; the records of a build hold them anyway."""
 _SHORT = 1 << 10
 
 
-class Outside:
+class OutsideFiles:
     """Files outside the working directory, and the names under which they are looked up."""
 
     __slots__ = ("folders", "inputs", "names")
@@ -82,12 +82,12 @@ class Outside:
 class Inputs(dict[str, str]):
     """The digest of each file that a pass has read; those outside come last."""
 
-    __slots__ = ("_places", "outside", "own")
+    __slots__ = ("_positions", "outside", "own")
 
-    def __init__(self, own: Mapping[str, str], places: list[int], outside: Outside) -> None:
+    def __init__(self, own: Mapping[str, str], positions: list[int], outside: OutsideFiles) -> None:
         super().__init__(own)
         self.update(outside.inputs)
-        self._places = places
+        self._positions = positions
         self.own = own
         """Those that are not outside."""
         self.outside = outside
@@ -95,27 +95,27 @@ class Inputs(dict[str, str]):
     def in_order(self) -> list[str]:
         """Return the names in the order in which they were read."""
         names = list(self.outside.inputs)
-        for place, name in zip(self._places, self.own, strict=True):
-            names.insert(place, name)
+        for position, name in zip(self._positions, self.own, strict=True):
+            names.insert(position, name)
         return names
 
 
-def _outside_of_text(text: bytes) -> Outside:
+def _parse_outside(text: bytes) -> OutsideFiles:
     """Parse the manifest's line of the inputs outside; equal lines return the same object.
 
     :raises ValueError, TypeError, KeyError, AttributeError: it is invalid.
     """
     key = text if len(text) < _SHORT else digest_of(text)
-    found = _known.get(key)
+    found = _outside_by_text.get(key)
     if found is None:
         value = json.loads(text)
         inputs = dict(value["inputs"])
-        _all_texts([*inputs, *inputs.values()])
-        found = _known[key] = Outside(inputs, _all_texts(value["names"]))
+        _strings([*inputs, *inputs.values()])
+        found = _outside_by_text[key] = OutsideFiles(inputs, _strings(value["names"]))
     return found
 
 
-def _all_texts(value: Any) -> tuple[str, ...]:
+def _strings(value: Any) -> tuple[str, ...]:
     """Check that a JSON value is a list of strings, and return them.
 
     :raises TypeError: it is not.
@@ -135,7 +135,7 @@ class PassRecord(NamedTuple):
     lookups: Lookups
     output: str
     """The digest of the output; "" if it is invalid."""
-    beside: Mapping[str, str] = MappingProxyType({})
+    side_outputs: Mapping[str, str] = MappingProxyType({})
     """The digest of each further output; "" if other passes write it, too."""
     same_files: Mapping[str, str] = MappingProxyType({})
     """The first name of the same file, for inputs of equal content: see `same_files`."""
@@ -160,7 +160,7 @@ class PassRecord(NamedTuple):
     @property
     def is_sure(self) -> bool:
         """Return whether no input was written to while it was read."""
-        return CHANGED not in self.inputs.values() and self.same_folders != _OTHERS
+        return CHANGED not in self.inputs.values() and self.same_folders != _REPLACED
 
 
 class State(Enum):
@@ -195,11 +195,11 @@ def judge(
     prints: Fingerprints,
     output: str | None = None,
     *,
-    identified: bool = False,
+    with_identity: bool = False,
 ) -> Judgement:
     """Return whether a record is valid for a pass with this key and the present files.
 
-    With `output`, the file of that name must also be unchanged. `identified` as in
+    With `output`, the file of that name must also be unchanged. `with_identity` as in
     `record_pass_result`.
     """
     if record is None:
@@ -211,8 +211,8 @@ def judge(
     damage = _damage(record, prints, output) if output is not None else ""
     if damage:
         return Judgement(State.OUTDATED, damage)
-    for name, digest in _to_be_looked_at(record.inputs, prints, identified).items():
-        if _identified(name, prints.digest(name), identified) != digest:
+    for name, digest in _inputs_to_check(record.inputs, prints, with_identity).items():
+        if _digest_with_identity(name, prints.digest(name), with_identity) != digest:
             how = "was written to while it was read" if digest == CHANGED else "changed"
             return Judgement(State.OUTDATED, f"'{name}' {how}")
     if _same_names(record.same_files) != record.same_files:
@@ -248,20 +248,20 @@ def _args_of(text: str) -> list[str]:
     return args
 
 
-def _to_be_looked_at(
-    inputs: Mapping[str, str], prints: Fingerprints, identified: bool
+def _inputs_to_check(
+    inputs: Mapping[str, str], prints: Fingerprints, with_identity: bool
 ) -> Mapping[str, str]:
     """Return the inputs to check: without those outside, if these are known to be unchanged."""
-    if identified or not isinstance(inputs, Inputs):
+    if with_identity or not isinstance(inputs, Inputs):
         return inputs
     outside = inputs.outside
     if not outside.inputs:
         return inputs
 
-    def is_as_it_was() -> bool:
+    def is_unchanged() -> bool:
         return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
 
-    if all(map(prints.lists_once, outside.folders)) and prints.once(outside, is_as_it_was):
+    if all(map(prints.lists_once, outside.folders)) and prints.once(outside, is_unchanged):
         return inputs.own
     return inputs
 
@@ -281,7 +281,7 @@ def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
         return "its inputs are not fully known"
     if found != record.output:
         return "it is not the file that was made"
-    for name, digest in record.beside.items():
+    for name, digest in record.side_outputs.items():
         if file_stat(name) is None or (digest and prints.digest(name) != digest):
             return f"'{name}' is not the file that was made"
     return ""
@@ -292,18 +292,18 @@ def confirmed(
     read: Iterable[str],
     judgement: Judgement,
     prints: Fingerprints,
-    look: Callable[[], Lookups],
+    find_lookups: Callable[[], Lookups],
 ) -> PassRecord | None:
     """Return the record with the new files marked as not read; None if the pass reads them.
 
-    `read` is the result of the preprocessor; `look` returns the lookups of a pass that has just
-    read the same files.
+    `read` is the result of the preprocessor; `find_lookups` returns the lookups of a pass that has
+    just read the same files.
     """
     if set(read) != set(record.inputs):
         return None
     if judgement.elsewhere:
         front_end_jobs.cache_clear()  # the installations of GCC may have changed
-        lookups = look()
+        lookups = find_lookups()
         folders = same_folders(lookups.folders, prints)
         return record._replace(lookups=lookups, same_folders=folders)
     present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
@@ -318,40 +318,41 @@ def record_pass_result(
     start: Start,
     prints: Fingerprints,
     *,
-    identified: bool = False,
+    with_identity: bool = False,
 ) -> PassRecord:
     """Return the record of a pass that has read the files `read` and written `output`.
 
-    `identified`: the result also depends on the identity of these files, not on their content
+    `with_identity`: the result also depends on the identity of these files, not on their content
     alone. OpenMP puts the device and inode numbers of files into the names of target regions; a
     source that an editor saves atomically has new ones, with the same content.
     """
-    meanwhile = Meanwhile(start)
+    race_check = RaceCheck(start)
     inputs = {
-        name: _identified(name, meanwhile.digest_as_read(name, prints), identified) for name in read
+        name: _digest_with_identity(name, race_check.digest_as_read(name, prints), with_identity)
+        for name in read
     }
     equal = _equal_names(inputs)
     # Their content is unchanged, but which of them were one file is not known.
-    inputs.update((name, CHANGED) for name in equal if meanwhile.was_written_to(name))
+    inputs.update((name, CHANGED) for name in equal if race_check.was_written_to(name))
     # The pass may have looked for a file before it appeared.
-    present = tuple(filter(meanwhile.was_there, lookups.present))
-    made, look = prints.digest(output), file_stat(output)
-    if look is not None:
-        prints.note(output, look, made)
+    present = tuple(filter(race_check.was_there, lookups.present))
+    made, status = prints.digest(output), file_stat(output)
+    if status is not None:
+        prints.note(output, status, made)
     return PassRecord(
         dict(key),
         inputs,
         lookups._replace(present=present),
         made,
         same_files=_same_names(equal),
-        same_folders=_OTHERS
-        if meanwhile.folders_are_others()
+        same_folders=_REPLACED
+        if race_check.folders_were_replaced()
         else same_folders(lookups.folders, prints),
     )
 
 
-def _identified(name: str, digest: str, identified: bool) -> str:
-    if not identified or digest == CHANGED:
+def _digest_with_identity(name: str, digest: str, with_identity: bool) -> str:
+    if not with_identity or digest == CHANGED:
         return digest
     return f"{digest}{_IDENTITY}{identity(name) or 'none'}"
 
@@ -365,34 +366,34 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
 
     names = files_in_order(record)
     outside = {name: record.inputs[name] for name in names if is_outside(name)}
-    own = [(place, name) for place, name in enumerate(names) if not is_outside(name)]
+    own = [(position, name) for position, name in enumerate(names) if not is_outside(name)]
     inputs = {name: record.inputs[name] for _, name in own}
     value = {
         "version": _VERSION,
         "key": dict(record.key),
         "inputs": inputs,
-        "places": [place for place, _ in own],
+        "places": [position for position, _ in own],
         "lookups": {**record.lookups._asdict(), "outside": []},
         "output": record.output,
-        "beside": dict(record.beside),
+        "beside": dict(record.side_outputs),
         "same files": dict(record.same_files),
         "same folders": dict(record.same_folders),
         "why": record.why,
         "bitcode": record.bitcode,
     }
-    digests = {**_named(record.key), **inputs, **record.beside}
+    digests = {**_files_in_key(record.key), **inputs, **record.side_outputs}
     if output is not None:
         digests[output] = record.output
-    looks = _looks(digests, prints)
-    if output in looks:
-        looks[""] = looks.pop(output)
-    shared = json.dumps({"inputs": outside, "names": record.lookups.outside})
-    lines = [json.dumps(value), json.dumps(looks), shared, json.dumps(_looks(outside, prints))]
+    stats = _known_stats(digests, prints)
+    if output in stats:
+        stats[""] = stats.pop(output)
+    shared = {"inputs": outside, "names": record.lookups.outside}
+    lines = map(json.dumps, (value, stats, shared, _known_stats(outside, prints)))
     with replace_file(path) as out:
         out.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, FileStat]:
+def _known_stats(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, FileStat]:
     """Return the known stat() records of files with just these digests."""
     found = {}
     for name, digest in digests.items():
@@ -408,16 +409,17 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
     Its stat() records are added to `prints`, the output's under the name `output`.
     """
     try:
-        first, second, shared, looks, _ = _content(path).split(b"\n")
+        first, second, shared, stats, _ = _content(path).split(b"\n")
         value = json.loads(first)
-        outside = _outside_of_text(shared)
-        record = _record_of(value, outside)
+        outside = _parse_outside(shared)
+        record = _parse_record(value, outside)
         if output is not None:
-            digests = {**_named(record.key), **value["inputs"], **record.beside, "": record.output}
-            _believe(json.loads(second), digests, prints, output)
-            if looks != _NO_LOOKS:
+            digests = {**_files_in_key(record.key), **value["inputs"], **record.side_outputs}
+            digests[""] = record.output
+            _add_stats(json.loads(second), digests, prints, output)
+            if stats != _NO_STATS:
                 prints.once(
-                    (outside, looks), lambda: _believe(json.loads(looks), outside.inputs, prints)
+                    (outside, stats), lambda: _add_stats(json.loads(stats), outside.inputs, prints)
                 )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
@@ -433,20 +435,20 @@ def _content(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _record_of(value: Any, outside: Outside) -> PassRecord:
+def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
     if value["version"] != _VERSION:
         raise ValueError("of another version")
     lookups = value["lookups"]
-    texts = {name: _all_texts(lookups[name]) for name in ("folders", "names", "present")}
+    texts = {name: _strings(lookups[name]) for name in ("folders", "names", "present")}
     output = value["output"]
-    own, places = _text_by_text(value["inputs"]), list(map(int, value["places"]))
-    if len(own) != len(places) or not own.keys().isdisjoint(outside.inputs):
+    own, positions = _strings_by_name(value["inputs"]), list(map(int, value["places"]))
+    if len(own) != len(positions) or not own.keys().isdisjoint(outside.inputs):
         raise ValueError("not of one record")
     if not isinstance(output, str):
         raise TypeError("no digest")
     return PassRecord(
-        _text_by_text(value["key"]),
-        Inputs(own, places, outside),
+        _strings_by_name(value["key"]),
+        Inputs(own, positions, outside),
         Lookups(
             **texts,
             unknown=bool(lookups["unknown"]),
@@ -454,31 +456,31 @@ def _record_of(value: Any, outside: Outside) -> PassRecord:
             outside=outside.names,
         ),
         output,
-        _text_by_text(value["beside"]),
-        _text_by_text(value["same files"]),
-        _text_by_text(value["same folders"]),
+        _strings_by_name(value["beside"]),
+        _strings_by_name(value["same files"]),
+        _strings_by_name(value["same folders"]),
         str(value["why"]),
         str(value["bitcode"]),
     )
 
 
-def _believe(
-    looks: Any, digests: Mapping[str, str], prints: Fingerprints, output: str = ""
+def _add_stats(
+    stats: Any, digests: Mapping[str, str], prints: Fingerprints, output: str = ""
 ) -> None:
     """Add stat() records of files with some digests to `prints`; "" stands for `output`."""
-    for name, numbers in looks.items():
+    for name, numbers in stats.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
             prints.believe(name or output, FileStat(*map(int, numbers)), digest)
 
 
-def _named(key: Mapping[str, str]) -> dict[str, str]:
+def _files_in_key(key: Mapping[str, str]) -> dict[str, str]:
     """Return the digests of the files that a key names, in quotes."""
     return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
 
 
-def _text_by_text(value: Any) -> dict[str, str]:
-    _all_texts([*value.keys(), *value.values()])
+def _strings_by_name(value: Any) -> dict[str, str]:
+    _strings([*value.keys(), *value.values()])
     return dict(value)
 
 

@@ -8,7 +8,7 @@ damaged. `manifest` has the rules; `offload-tool compile` adds::
     inputs   the depfile's files, host IR, device libraries, files that flags name
     lookups  failed lookups: see `include_search`
 
-Some commands have no manifest, and always run: see `Recorded`.
+Some commands have no manifest, and always run: see `OutputManifest`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ WRITES_FILES = SIBLING | ELSEWHERE | LINKER | DEPFILE
 """Options with further outputs, or with outputs that several runs share."""
 
 
-class Recorded:
+class OutputManifest:
     """The manifest of the output of one command."""
 
     def __init__(self, work: Work, prints: Fingerprints | None = None) -> None:
@@ -65,9 +65,9 @@ class Recorded:
         self._prints = prints or Fingerprints()
         self._reads: PassReads | None = None
         """The files and lookups of the run."""
-        self.before = read_record(self._path, self._prints, work.output)
+        self.last_record = read_record(self._path, self._prints, work.output)
         """The record of the last run."""
-        self._why = ""
+        self._reason = ""
 
     @property
     def _path(self) -> str:
@@ -80,7 +80,7 @@ class Recorded:
         They are not with further outputs, or with libraries that a linker searches for.
         """
         args = all_args(self._work.command)
-        if not self._work.tells_all or any(does(arg, WRITES_FILES) for arg in args):
+        if not self._work.names_all_inputs or any(does(arg, WRITES_FILES) for arg in args):
             return False
         if finds_libraries(args):
             return False
@@ -88,7 +88,7 @@ class Recorded:
 
     def _named_files(self) -> list[str]:
         args = options_of(self._work.command)
-        own = {self._work.output, *self._work.given}
+        own = {self._work.output, *self._work.inputs}
         general = general_args(self._work.command, own)
         named = (*possible_files(args), *configuring_files(general, self._work.environment))
         return [name for name in dict.fromkeys(named) if name not in own and os.path.isfile(name)]
@@ -112,14 +112,14 @@ class Recorded:
 
     def files_if_current(self) -> list[str] | None:
         """Return the inputs of the output if it is current, else None."""
-        record = self.before
+        record = self.last_record
         if record is None or not self._has_record:
             return None
         key = self._key(record.inputs, self._named_files())
         judgement = judge(record, key, self._prints, self._work.output)
-        self._why = judgement.reason
+        self._reason = judgement.reason
         if judgement.state is State.UNSURE and self._work.preprocess is not None:
-            read, args, more = self._work.preprocess(), self._work.command, self._all(())
+            read, args, more = self._work.preprocess(), self._work.command, self._all_inputs(())
             surer = confirmed_by(read, record, judgement, args, self._prints, self._reads_of, more)
             if surer is None:
                 return None
@@ -127,9 +127,9 @@ class Recorded:
             return files_in_order(surer)
         return files_in_order(record) if judgement.state is State.CURRENT else None
 
-    def is_whole(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the output, the command and all files that it names are unchanged."""
-        record = self.before
+        record = self.last_record
         if record is None or not self._has_record or not record.output:
             return False
         named = self._named_files()
@@ -139,17 +139,18 @@ class Recorded:
             and all(self._prints.digest(name) == record.inputs.get(name) for name in named)
         )
 
-    def inputs_before(self) -> tuple[str, ...]:
-        """Return the inputs of the run, as far as they are known before it."""
-        known = self.before.inputs if self.before else ()
-        return tuple(dict.fromkeys([*self._work.given, *self._named_files(), *known]))
+    def begin(self, marker: str) -> Start:
+        """Return the start of the run, with its inputs and search directories as far as known.
 
-    def folders_before(self) -> tuple[str, ...]:
-        """Return the search directories of the run, as far as they are known before it."""
-        known = self.before.lookups.folders if self.before else ()
+        :raises FileError: the file `marker` cannot be written.
+        """
+        record = self.last_record
+        known = record.inputs if record is not None else ()
+        searched = record.lookups.folders if record is not None else ()
+        files = dict.fromkeys([*self._work.inputs, *self._named_files(), *known])
         flagged = include_folders(all_args(self._work.command))
-        files = map(os.path.dirname, self.inputs_before())
-        return tuple(dict.fromkeys([*flagged, *files, *known]))
+        folders = dict.fromkeys([*flagged, *map(os.path.dirname, files), *searched])
+        return Start.now(marker, files, folders)
 
     def prepare(self) -> None:
         """Run the queries in parallel with the command."""
@@ -162,11 +163,11 @@ class Recorded:
         :raises FileError: it wrote no depfile.
         :raises CompilerError: its depfile does not name the source.
         """
-        listed = self._work.listed()
+        listed = self._work.files_read()
         if self._work.preprocess is None:
-            return self._all(listed)
+            return self._all_inputs(listed)
         self._reads = self._reads_of(listed)
-        return self._all(self._reads.files)
+        return self._all_inputs(self._reads.files)
 
     def finish(self, read: Sequence[str], start: Start, bitcode: str = "") -> None:
         """Record the inputs and output of the run that began at `start`.
@@ -175,13 +176,13 @@ class Recorded:
         """
         work = self._work
         if not self._has_record:
-            self.forget()
+            self.remove()
             return
         begins = (content_of(name, len(THIN_ARCHIVE)) for name in read)
         if work.preprocess is None and THIN_ARCHIVE in begins:
             return  # the members that were read are not known
-        if self._reads is not None and self._reads.untold:
-            self.forget()
+        if self._reads is not None and self._reads.unknown_input:
+            self.remove()
             return
         lookups = Lookups() if self._reads is None else self._reads.lookups
         key = self._key(read, self._named_files())
@@ -189,28 +190,28 @@ class Recorded:
         made = record_pass_result(key, read, lookups, output, start, prints)
         if self._reads is None or self._reads.by_assembler:
             bitcode = ""
-        self._write(made._replace(why=self._why, bitcode=bitcode))
+        self._write(made._replace(why=self._reason, bitcode=bitcode))
 
     def _reads_of(self, listed: Sequence[str]) -> PassReads:
         folders = self._work.surroundings().folders
         return reads_of(listed, folders, self._work.command, self._prints)
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove the manifest."""
         with suppress(OSError):
             os.unlink(self._path)
 
-    def _all(self, read: Iterable[str]) -> list[str]:
+    def _all_inputs(self, read: Iterable[str]) -> list[str]:
         """Return all inputs, given those that the compiler lists."""
         work = self._work
-        found = [*read, *work.given, *work.libraries, *self._named_files()]
+        found = [*read, *work.inputs, *work.libraries, *self._named_files()]
         return list(dict.fromkeys(found))
 
     def _write(self, record: PassRecord) -> None:
         try:
             write_record(self._path, record, self._prints, self._work.output)
         except OffloadError:  # such as a full disk: the output is still right
-            self.forget()
+            self.remove()
 
 
 def _inodes(names: Iterable[str]) -> list[str]:

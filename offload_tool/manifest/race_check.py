@@ -33,7 +33,7 @@ class Start(NamedTuple):
 
     moment: int
     """Nanoseconds: the ctime of a file that was made at that moment."""
-    looks: Mapping[str, FileStat]
+    stats: Mapping[str, FileStat]
     """The stat() records of files: ctime alone does not order a change just before that moment."""
     digests: Mapping[str, str] = MappingProxyType({})
     """Digests of possible inputs: a new hard link changes a file's times, but not its content."""
@@ -46,65 +46,65 @@ class Start(NamedTuple):
 
         :raises FileError: the file cannot be written.
         """
-        looks = {name: look for name in files if (look := file_stat(name)) is not None}
+        stats = {name: status for name in files if (status := file_stat(name)) is not None}
         known = {name: identity(name or ".") for name in folders}
         try:
-            return cls(make_marker(marker), looks, folders=known)
+            return cls(make_marker(marker), stats, folders=known)
         except OSError as error:
             raise FileError(marker, error) from error
 
 
-class Meanwhile:
+class RaceCheck:
     """The possible changes since a pass began."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
-        self._ways: dict[str, bool] = {}
+        self._new_links: dict[str, bool] = {}
         """Cache: a directory's path has a new link."""
-        self._came = functools.cache(self._finds_it_new)
-        self._was_moved = functools.cache(self._finds_it_moved)
+        self._is_new = functools.cache(self._find_is_new)
+        self._is_renamed = functools.cache(self._find_is_renamed)
 
     def digest_as_read(self, name: str, prints: Fingerprints) -> str:
         """Return the digest of a file as the pass has read it; `CHANGED` if that is not certain."""
-        look = file_stat(name)
-        if look is None:
+        status = file_stat(name)
+        if status is None:
             return CHANGED
-        found = prints.digest(name, look)
-        if file_stat(name) != look or not found:
+        found = prints.digest(name, status)
+        if file_stat(name) != status or not found:
             return CHANGED
         start = self._start
-        is_old = look.changed < start.moment or start.looks.get(name) == look
-        if is_old and not self._leads_elsewhere(name) and not self._was_put(name):
+        is_old = status.changed < start.moment or start.stats.get(name) == status
+        if is_old and not self._has_new_link(name) and not self._path_is_renamed(name):
             return found
         if start.digests.get(name) == found:
             return found
         return CHANGED
 
-    def folders_are_others(self) -> bool:
+    def folders_were_replaced(self) -> bool:
         """Return whether a search directory of the pass was replaced."""
         known = self._start.folders
         return any(was and identity(name or ".") != was for name, was in known.items())
 
     def was_written_to(self, name: str) -> bool:
         """Return whether a file may have been replaced, with equal content or not."""
-        return not self._is_old(name) and self._start.looks.get(name) != file_stat(name)
+        return not self._is_old(name) and self._start.stats.get(name) != file_stat(name)
 
     def was_there(self, name: str) -> bool:
         """Return whether a file that exists now certainly existed when the pass began.
 
         It may not have if its directory may be new.
         """
-        return self._is_old(name) and not self._came(name.rpartition("/")[0])
+        return self._is_old(name) and not self._is_new(name.rpartition("/")[0])
 
     def _is_old(self, name: str) -> bool:
-        look = file_stat(name)
+        status = file_stat(name)
         return (
-            look is not None
-            and look.changed < self._start.moment
-            and not self._leads_elsewhere(name)
+            status is not None
+            and status.changed < self._start.moment
+            and not self._has_new_link(name)
         )
 
-    def _finds_it_new(self, folder: str) -> bool:
+    def _find_is_new(self, folder: str) -> bool:
         """Return whether a directory may be new or replaced."""
         if is_of_system(f"{folder}/") or not folder.strip("./"):  # working directory, or above
             return False
@@ -113,49 +113,49 @@ class Meanwhile:
             return identity(folder) != was
         parent, _, last = folder.rpartition("/")
         if last == "..":  # each directory has one
-            return self._came(parent)
+            return self._is_new(parent)
         # Another compile's output changes the directory's ctime, under all its names.
-        if identity(folder) in self._unmoved:
-            return self._came(parent)
+        if identity(folder) in self._unmoved_folders:
+            return self._is_new(parent)
         try:
             changed = os.stat(folder).st_ctime_ns
         except OSError:
             return True
-        return changed >= self._start.moment or self._came(parent)
+        return changed >= self._start.moment or self._is_new(parent)
 
     @functools.cached_property
-    def _unmoved(self) -> frozenset[str]:
+    def _unmoved_folders(self) -> frozenset[str]:
         """The identities of the known directories that are still in place."""
         known = self._start.folders.items()
         return frozenset(was for name, was in known if was and identity(name or ".") == was)
 
-    def _was_put(self, name: str) -> bool:
+    def _path_is_renamed(self, name: str) -> bool:
         """Return whether a directory on a file's path may have been renamed since the start.
 
         A rename changes its ctime only; a new file in it changes its mtime, too.
-        `folders_are_others` checks the directories that were known before.
+        `folders_were_replaced` checks the directories that were known before.
         """
         folder = name.rpartition("/")[0]
         if is_of_system(name) or not folder.strip("./") or self._start.folders.get(folder):
             return False
-        return self._was_moved(folder)
+        return self._is_renamed(folder)
 
-    def _finds_it_moved(self, folder: str) -> bool:
+    def _find_is_renamed(self, folder: str) -> bool:
         try:
             found = os.stat(folder)
         except OSError:
             return True
         is_renamed = self._start.moment <= found.st_ctime_ns != found.st_mtime_ns
-        return is_renamed or self._was_put(folder)
+        return is_renamed or self._path_is_renamed(folder)
 
-    def _leads_elsewhere(self, name: str) -> bool:
+    def _has_new_link(self, name: str) -> bool:
         """Return whether a symbolic link on a file's path, or on its target's, is new."""
         if is_of_system(name):
             return False
         left = _MOST_LINKS
         while left:
             folder, _, _ = name.rpartition("/")
-            if folder and self._way_is_new(folder, left):
+            if folder and self._folder_has_new_link(folder, left):
                 return True
             target = self._target(name)
             if target is None:
@@ -166,11 +166,11 @@ class Meanwhile:
             left -= 1
         return True
 
-    def _way_is_new(self, folder: str, left: int) -> bool:
-        known = self._ways.get(folder)
+    def _folder_has_new_link(self, folder: str, left: int) -> bool:
+        known = self._new_links.get(folder)
         if known is None:
-            self._ways[folder] = True  # a link to itself
-            known = self._ways[folder] = left <= 1 or self._leads_elsewhere(folder)
+            self._new_links[folder] = True  # a link to itself
+            known = self._new_links[folder] = left <= 1 or self._has_new_link(folder)
         return known
 
     def _target(self, name: str) -> str | None:

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.pch import pch
+from offload_tool.run.pass_command import (
+    PassCommand,
+    WantedPass,
+    cached_for_pass,
+    compiler_version,
+    pass_command,
+    surroundings_of,
+)
+from offload_tool.run.run_pass import Outputs, check_names, write_depfile_and_stamp
+from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
-    from offload_tool.clang.environment import Surroundings
-    from offload_tool.run.pass_command import PassCommand, WantedPass
-    from offload_tool.run.run_pass import Outputs
-
-    WithoutDriver = Callable[[Sequence[str], Mapping[str, str]], bool | None]
+    from offload_tool.run.cut_off import Stages
 
 
 def emit_pch(
@@ -29,50 +35,46 @@ def emit_pch(
     *,
     environ: Mapping[str, str],
     flags: Sequence[str] = (),
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
     """Make a PCH of the leading includes of `source`; return the compiler's exit status.
 
     If there are none, the PCH holds the first header on the chain of first includes. If no PCH is
-    possible, the output is a line with the reason, which `say` also prints.
+    possible, the output is a line with the reason, which `report` also prints.
 
     :raises TargetIDError, UsageError: no such pass, or no includes.
     :raises FileError: an input cannot be read, or an output cannot be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     """
-    from offload_tool.run.pass_command import pass_command
-    from offload_tool.run.run_pass import check_names, write_beside
-    from offload_tool.run.validate_flags import check_depfile_flags, check_flags
-
     check_names([source], outputs)
     check_flags(flags)
     check_depfile_flags(flags, outputs.depfile)
-    found = pass_command(wanted, source, environ=environ, flags=flags)
-    recipe = _recipe(outputs.file, wanted, found, flags, environ)
+    parts = pass_command(wanted, source, environ=environ, flags=flags)
+    recipe = _recipe(outputs.file, wanted, parts, flags, environ)
     candidates = recipe.search_path.candidates(source)
     if not candidates.all:
         raise UsageError(
             f"'{candidates.stop}': expected lines '#include <...>', or one of a header that has "
             "'#pragma once' or an include guard"
         )
-    installed = [source, *found.installed]
-    reason = _reason(recipe, wanted, found, environ)
+    installed = [source, *parts.installed]
+    reason = _reason(recipe, wanted, parts, environ)
     if reason:
         pch.refuse(outputs.file, reason)
-        write_beside(outputs, installed, found.compiler)
-        say(f"'{outputs.file}': no precompiled header: {reason}")
+        write_depfile_and_stamp(outputs, installed, parts.compiler)
+        report(f"'{outputs.file}': no precompiled header: {reason}")
         return 0
-    of = candidates.all[0]
-    status = pch.make_pch(recipe, of, failed=_pass_on, outputs=outputs, installed=installed)
+    candidate = candidates.all[0]
+    status = pch.make_pch(recipe, candidate, failed=_pass_on, outputs=outputs, installed=installed)
     if status == 0 and (refusal := pch.refusal_of(outputs.file)):
-        say(f"'{outputs.file}': no precompiled header: {refusal}")
+        report(f"'{outputs.file}': no precompiled header: {refusal}")
     return status
 
 
-def _pass_on(said: bytes) -> None:
+def _pass_on(messages: bytes) -> None:
     import sys
 
-    sys.stderr.buffer.write(said)
+    sys.stderr.buffer.write(messages)
     sys.stderr.flush()
 
 
@@ -82,26 +84,27 @@ class PassWithPch:
     def __init__(
         self,
         file: str,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         launcher: Sequence[str],
+        *,
         wanted: WantedPass,
-        found: PassCommand,
+        parts: PassCommand,
         source: str,
         flags: Sequence[str],
         command: Sequence[str],
         environ: Mapping[str, str],
-        *,
-        without_driver: WithoutDriver | None = None,
+        stages: Stages | None,
     ) -> None:
-        """Set the PCH `file`, and `say`, which prints why it is not used.
+        """Set the PCH `file`, and `report`, which prints why it is not used.
 
-        A `launcher` precedes the compiler. Without one, `without_driver`, if given, runs the pass
-        first: see `pch.UsablePch.run`.
+        A `launcher` precedes the compiler. With `stages`, the pass runs without the driver, if
+        possible.
         """
-        self._say, self._launcher, self._without_driver = say, launcher, without_driver
-        self._file, self._wanted, self._found = file, wanted, found
-        self._source, self._command, self._environ = source, command, environ
-        self._recipe = _recipe(file, wanted, found, flags, environ)
+        self._report, self._launcher, self._stages = report, launcher, stages
+        self._file, self._source, self._command = file, source, command
+        self._recipe = _recipe(file, wanted, parts, flags, environ)
+        self._reason = functools.partial(_reason, self._recipe, wanted, parts, environ)
+        self._is_distributed = bool(environ.get("OFFLOAD_DIST"))
         self._used: pch.UsablePch | None = None
 
     def run(self) -> bool:
@@ -110,56 +113,51 @@ class PassWithPch:
         if isinstance(usable, str):
             reason = usable
         else:
-            reason = usable.run(self._command, self._launcher, self._without_driver)
+            without_driver = None
+            if self._stages is not None:
+                from offload_tool.run.driverless import DirectPasses
+
+                without_driver = functools.partial(DirectPasses().run_quietly, stages=self._stages)
+            reason = usable.run(self._command, self._launcher, without_driver)
             self._used = None if reason else usable
         if reason and reason != pch.MESSAGES:  # the compile without the PCH prints those
-            self._say(f"'{self._source}': '{self._file}' is not used: {reason}")
+            self._report(f"'{self._source}': '{self._file}' is not used: {reason}")
         return not reason
 
     def _find(self) -> pch.UsablePch | str:
-        if self._environ.get("OFFLOAD_DIST"):
+        if self._is_distributed:
             return "OFFLOAD_DIST is set"
-        reason = _reason(self._recipe, self._wanted, self._found, self._environ)
-        return reason or pch.find_usable(self._recipe, self._source)
+        return self._reason() or pch.find_usable(self._recipe, self._source)
 
-    def read(self, listed: list[str]) -> list[str]:
+    def files_read(self, listed: list[str]) -> list[str]:
         """Return the files that the pass read; `listed` are those in its depfile."""
-        if self._used is None:
-            return listed
-        return pch.read_with_pch(self._used, self._source, listed)
+        return listed if self._used is None else self._used.files_read(self._source, listed)
 
 
 def _recipe(
     file: str,
     wanted: WantedPass,
-    found: PassCommand,
+    parts: PassCommand,
     flags: Sequence[str],
     environ: Mapping[str, str],
 ) -> pch.PchRecipe:
-    from offload_tool.run.pass_command import compiler_version, surroundings_of
-
-    args = [*found.args, *flags, *found.last]
-
-    def surroundings() -> Surroundings:
-        return surroundings_of(found, args, environ)
-
+    args = [*parts.args, *flags, *parts.last]
     return pch.PchRecipe(
         os.path.abspath(file),
         wanted.stage,
         pch.args_without_source(args),
-        len(found.compiler),
-        {**environ, **found.environment},
-        found.identity,
-        functools.cache(surroundings),
-        functools.cache(lambda: compiler_version(found)),
+        len(parts.compiler),
+        {**environ, **parts.environment},
+        parts.identity,
+        functools.cache(lambda: surroundings_of(parts, args, environ)),
+        functools.cache(lambda: compiler_version(parts)),
     )
 
 
 def _reason(
-    recipe: pch.PchRecipe, wanted: WantedPass, found: PassCommand, environ: Mapping[str, str]
+    recipe: pch.PchRecipe, wanted: WantedPass, parts: PassCommand, environ: Mapping[str, str]
 ) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
-    from offload_tool.run.pass_command import cached_for_pass
 
     def find() -> str:
         from offload_tool.pch.eligibility import reason_of_flags
@@ -167,5 +165,5 @@ def _reason(
         return reason_of_flags(wanted.kind, recipe.args, recipe.environment)
 
     args = [wanted.kind, wanted.stage, *recipe.args]
-    reason: str = cached_for_pass("precompiled header", found, args, environ, find)
+    reason: str = cached_for_pass("precompiled header", parts, args, environ, find)
     return reason

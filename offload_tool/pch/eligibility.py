@@ -62,7 +62,7 @@ _NEWLINE = b"\n"
 _SPLICE = rb"\\\r?\n"
 _NO_END = "a pragma without its end"
 _INSTANTIATION = rb"(?<![.>:\w])(extern\s+)?template\s+[A-Za-z_:]"
-_TEXTS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'"
+_COMMENTS_AND_STRINGS = rb"(?s)/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'"
 _LAMBDA = rb"\[\s*(?:&?\s*\w+\s*=[^\[\]{};]*)?\]\s*(?=[({<]|mutable\b|__(?:device|host)__)"
 """A lambda that captures nothing, or something else; `_BEFORE_LAMBDA` decides."""
 _BEFORE_LAMBDA = re.compile(rb"[^\w\s)\]]\s*\Z")
@@ -71,7 +71,7 @@ _DEVICE_VARIABLE = (
     rb"((?:(?:__attribute__|alignas|__align__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|[^;{}()=#])+)(?:[;{\[]|=(?!=))"
 )
 _NAMESPACE = rb"\A\s*extern\s*\Z|\bnamespace\b"
-_OF_SCOPES = rb"(?m)^[ \t]*(?:#|%:)[ \t]*(\w+)[^\n]*|[{};]|" + _LAMBDA
+_SCOPE_TOKENS = rb"(?m)^[ \t]*(?:#|%:)[ \t]*(\w+)[^\n]*|[{};]|" + _LAMBDA
 
 
 def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -101,7 +101,7 @@ def reason_of_headers(stage: str, files: Collection[str]) -> str:
             return reason
         if stage != "device" and (line := _inline_device_variable(name)):
             return f"'{name}:{line}' has an inline device variable"
-    return _what_is_not_ended(files)
+    return _unbalanced_pragma(files)
 
 
 @cached_by_stat
@@ -130,16 +130,12 @@ def _inline_device_variable(name: str) -> int:
     text = content_of(name)
     if not re.search(rb"__(?:device|constant|managed)__|DEVICE|CONSTANT", text):
         return 0
-    return _variable_in(_without_texts(_with_whole_lines(text)))
-
-
-def _variable_in(code: bytes) -> int:
-    code = re.sub(rb"(?m)^[ \t]*#.*", b"", code)
+    code = re.sub(rb"(?m)^[ \t]*#.*", b"", _blanked(_with_whole_lines(text)))
     for found in re.finditer(_DEVICE_VARIABLE, code):
         begin = re.split(rb"[;{}()]", code[max(0, found.start() - 200) : found.start()])[-1]
-        args = set(re.findall(rb"\w+", begin + found[1]))
-        is_inline = b"inline" in args or {b"static", b"constexpr"} <= args
-        if is_inline and len(found[1].split()) > 1 and not args & {b"extern", b"operator"}:
+        tokens = set(re.findall(rb"\w+", begin + found[1]))
+        is_inline = b"inline" in tokens or {b"static", b"constexpr"} <= tokens
+        if is_inline and len(found[1].split()) > 1 and not tokens & {b"extern", b"operator"}:
             return code.count(_NEWLINE, 0, found.start()) + 1
     return 0
 
@@ -159,7 +155,7 @@ def _first_reason(text: bytes, *, is_of_compiler: bool) -> tuple[int, str] | Non
     if found := re.search(_MAIN_FILE, text):
         return found.end(), found[0].decode()
     if re.search(_INSTANTIATION, text):
-        for found in re.finditer(_INSTANTIATION, _without_texts(text)):
+        for found in re.finditer(_INSTANTIATION, _blanked(text)):
             if not found[1]:
                 return found.end(), "an explicit instantiation"
     if is_of_compiler:
@@ -168,14 +164,14 @@ def _first_reason(text: bytes, *, is_of_compiler: bool) -> tuple[int, str] | Non
         if found := re.search(pattern, text):
             return found.end(), what
     if any(_is_lambda(text, found) for found in re.finditer(_LAMBDA, text)):
-        end = _lambda_outside(_without_texts(text))
+        end = _lambda_outside(_blanked(text))
         return (end, "a lambda outside of functions") if end else None
     return None
 
 
-def _without_texts(text: bytes) -> bytes:
+def _blanked(text: bytes) -> bytes:
     """Return a text with comments and strings blanked, and all line breaks kept."""
-    return re.sub(_TEXTS, lambda text: re.sub(rb"[^\n]", b" ", text[0]), text)
+    return re.sub(_COMMENTS_AND_STRINGS, lambda text: re.sub(rb"[^\n]", b" ", text[0]), text)
 
 
 def _is_lambda(text: bytes, found: re.Match[bytes]) -> bool:
@@ -192,36 +188,36 @@ def _lambda_outside(code: bytes) -> int:
     scopes: list[bool] = []  # whether each scope counts: namespaces do not
     conditions: list[list[bool]] = []
     begin = 0
-    for found in re.finditer(_OF_SCOPES, code):
-        token, said = found[0], code[begin : found.start()]
+    for found in re.finditer(_SCOPE_TOKENS, code):
+        token, declaration = found[0], code[begin : found.start()]
         if found[1] is not None:
             scopes = _after_directive(found[1], scopes, conditions)
-            is_outside, said = found[1] == b"define" and re.search(_LAMBDA, token), token
+            is_outside, declaration = found[1] == b"define" and re.search(_LAMBDA, token), token
         else:
             is_outside = token[:1] == b"[" and not any(scopes) and _is_lambda(code, found)
             if token == b"{":
-                scopes.append(not re.search(_NAMESPACE, said))
+                scopes.append(not re.search(_NAMESPACE, declaration))
             elif token == b"}":
                 del scopes[-1:]
-        if is_outside and not re.search(rb"\binline\b", said):
+        if is_outside and not re.search(rb"\binline\b", declaration):
             return found.end()
         if token[:1] != b"[":
             begin = found.end()
     return 0
 
 
-def _after_directive(arg: bytes, scopes: list[bool], conditions: list[list[bool]]) -> list[bool]:
+def _after_directive(name: bytes, scopes: list[bool], conditions: list[list[bool]]) -> list[bool]:
     """Return the scopes after a directive: all branches of a condition start with the same."""
-    if arg.startswith(b"if"):
+    if name.startswith(b"if"):
         conditions.append([*scopes])
-    elif arg.startswith(b"el") and conditions:
+    elif name.startswith(b"el") and conditions:
         return [*conditions[-1]]
-    elif arg == b"endif":
+    elif name == b"endif":
         del conditions[-1:]
     return scopes
 
 
-def _what_is_not_ended(files: Iterable[str]) -> str:
+def _unbalanced_pragma(files: Iterable[str]) -> str:
     """Return a message on a pragma that the files leave open or close too often; "" if none.
 
     One header may close a pragma of another: those of CUDA's core libraries do.
@@ -230,14 +226,14 @@ def _what_is_not_ended(files: Iterable[str]) -> str:
     first: dict[bytes, str] = {}
     for name in files:
         if not any(part in name for part in _OF_COMPILERS):
-            for what, count in _not_ended_in(name):
+            for what, count in _unbalanced_pragmas_in(name):
                 in_all[what] += count
                 first.setdefault(what, name)
     return next((f"'{first[what]}' has {_NO_END}" for what, count in in_all.items() if count), "")
 
 
 @cached_by_stat
-def _not_ended_in(name: str) -> tuple[tuple[bytes, int], ...]:
+def _unbalanced_pragmas_in(name: str) -> tuple[tuple[bytes, int], ...]:
     """Return the unbalanced pragmas of a file, each with its pushes minus its pops."""
     text = content_of(name)
     if not re.search(rb"visibility|_macro", text):

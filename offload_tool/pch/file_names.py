@@ -26,8 +26,8 @@ _KEEP_DOTS = "-fno-file-reproducible"
 
 def absolute_name(name: str, folder: str) -> str:
     """Return the name that a file has in a PCH made in `folder`."""
-    whole = name if name.startswith("/") else f"{folder}/{name}"
-    return "/" + "/".join(part for part in whole.split("/") if part not in ("", "."))
+    absolute = name if name.startswith("/") else f"{folder}/{name}"
+    return "/" + "/".join(part for part in absolute.split("/") if part not in ("", "."))
 
 
 class Names(NamedTuple):
@@ -60,15 +60,15 @@ class Names(NamedTuple):
             return []
         return [_KEEP_DOTS, f"{_MAP}{self.folder}={self.spelled}"]
 
-    def given(self, name: str) -> str:
-        """Return a name of the compiler's as it is without a PCH."""
+    def restored(self, name: str) -> str:
+        """Return a name that the compiler reports, as it is without a PCH."""
         if self.folder and name.startswith(self.folder):
             return self.spelled + name.removeprefix(self.folder)
         return name
 
     def shown(self, name: str) -> str:
         """Return the name as in depfiles and messages."""
-        return without_dots(self.given(name))
+        return without_dots(self.restored(name))
 
 
 def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
@@ -78,17 +78,17 @@ def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
     """
     names = {name: absolute_name(name, folder) for name in entered}
     maps: dict[str, str] = {}
-    for name, whole in names.items():
-        maps.setdefault(_folder_of(whole), _folder_of(name))
-    changed = [whole for whole, name in maps.items() if whole != name]
+    for name, absolute in names.items():
+        maps.setdefault(_folder_of(absolute), _folder_of(name))
+    changed = [absolute for absolute, name in maps.items() if absolute != name]
     needed = [
-        f"{_MAP}{whole}={name}"
-        for whole, name in sorted(maps.items())
-        if any(whole.startswith(other) for other in changed)
+        f"{_MAP}{absolute}={name}"
+        for absolute, name in sorted(maps.items())
+        if any(absolute.startswith(other) for other in changed)
     ]
     args = [_KEEP_DOTS, *needed] if needed else []
-    wrong = next((name for name, whole in names.items() if named(whole, args) != name), "")
-    return args, wrong
+    mapped = ((name, mapped_name(absolute, args)) for name, absolute in names.items())
+    return args, next((name for name, found in mapped if found != name), "")
 
 
 def write_options(file: str, args: Sequence[str], *, is_guarded: bool) -> None:
@@ -123,10 +123,10 @@ def _folder_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def named(whole: str, args: Sequence[str]) -> str:
+def mapped_name(absolute: str, args: Sequence[str]) -> str:
     """Return the name that clang gives a file with these options."""
     maps = [arg.removeprefix(_MAP).partition("=") for arg in args if arg.startswith(_MAP)]
     for old, _, new in sorted(maps, reverse=True):
-        if whole.startswith(old):
-            return new + whole.removeprefix(old)
-    return whole
+        if absolute.startswith(old):
+            return new + absolute.removeprefix(old)
+    return absolute

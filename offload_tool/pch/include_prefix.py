@@ -9,7 +9,7 @@ There are two ways to find them:
   define only guards before their first include::
 
       norm.cu    #include "norm.cuh"
-      norm.cuh   #pragma once          passed
+      norm.cuh   #pragma once          an includer
                  #include "common.cuh" the PCH may hold this one, or the next on the chain
 
 Both stop at anything else than comments, blank lines and, on a chain, ``#pragma once`` and include
@@ -23,10 +23,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.io.file_digests import cached_by_stat, content_of, identity
 from offload_tool.pch.file_names import absolute_name, without_dots
 
@@ -65,14 +63,12 @@ _GUARD = re.compile(
     + _REST
 )
 _HIDDEN = re.compile(rb"\?\?|\r(?!\n)")
-_ANY_INCLUDE = re.compile(
-    rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)", re.MULTILINE
-)
+_ANY_INCLUDE = re.compile(rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)")
 _IN_NO_TEXT = re.compile(r"[\"\\\r\n=]")
 """Characters not allowed in a name in a PCH's text, or in an option that maps it."""
 
 
-class Passed(NamedTuple):
+class Includer(NamedTuple):
     """A file on a chain before the PCH's header; the first one is the source."""
 
     name: str
@@ -86,9 +82,9 @@ class Candidate(NamedTuple):
     headers: Headers
     end: int = 0
     """The size of the prefix that it replaces; 0 if clang reads the source from its first line."""
-    passed: tuple[Passed, ...] = ()
+    includers: tuple[Includer, ...] = ()
     """The files on the chain before it; empty if it replaces a prefix of the source."""
-    written: str = ""
+    spelling: str = ""
     """The header's name as spelled on the chain."""
 
 
@@ -130,7 +126,7 @@ class _First(NamedTuple):
 
     guards: tuple[tuple[str, int], ...]
     is_guarded: bool
-    is_once: bool
+    has_pragma_once: bool
     include: str
     """``<name`` or ``"name``; empty if other code comes first."""
     line: int
@@ -140,13 +136,13 @@ class _First(NamedTuple):
 def _first_of(name: str) -> _First:
     text = _plain_text(content_of(name, _LARGEST))
     guards: list[tuple[str, int]] = []
-    is_guarded = is_once = False
+    is_guarded = has_pragma_once = False
     at = 0
     while True:
         at = _directive(text, at)
         line = text.count(b"\n", 0, at) + 1
         if found := _ONCE.match(text, at):
-            is_guarded = is_once = True
+            is_guarded = has_pragma_once = True
         elif found := _GUARD.match(text, at):
             guards.append((found[2].decode(), line))
             is_guarded = True
@@ -154,13 +150,13 @@ def _first_of(name: str) -> _First:
             angled, quoted = _INCLUDE.match(text, at), _QUOTED_INCLUDE.match(text, at)
             include = f"<{os.fsdecode(angled[1])}" if angled else ""
             include = f'"{os.fsdecode(quoted[1])}' if quoted else include
-            return _First(tuple(guards), is_guarded, is_once, include, line)
+            return _First(tuple(guards), is_guarded, has_pragma_once, include, line)
         at = found.end()
 
 
-def comes_once(name: str) -> bool:
+def has_pragma_once(name: str) -> bool:
     """Return True if a header has ``#pragma once``, so that clang never reads it again."""
-    return _first_of(name).is_once
+    return _first_of(name).has_pragma_once
 
 
 class SearchPath(NamedTuple):
@@ -170,7 +166,7 @@ class SearchPath(NamedTuple):
     """The working directory, as clang spells it."""
     folders: tuple[str, ...] = ()
     """All folders of the front end, in any order."""
-    own: tuple[str, ...] = ()
+    user_folders: tuple[str, ...] = ()
     """Those of ``-I`` and ``-iquote``, whose headers are not system headers."""
 
     def find(self, name: str) -> tuple[str, bool]:
@@ -182,8 +178,8 @@ class SearchPath(NamedTuple):
         found = [each for each in self.folders if os.path.isfile(_joined(each, name))]
         if len({identity(_joined(each, name)) for each in found}) != 1:
             return "", True
-        systems = {identity(each) for each in self.folders if each not in self.own}
-        is_system = found[0] not in self.own or identity(found[0]) in systems
+        systems = {identity(each) for each in self.folders if each not in self.user_folders}
+        is_system = found[0] not in self.user_folders or identity(found[0]) in systems
         return _joined(found[0], name), is_system
 
     def candidates(self, source: str) -> Candidates:
@@ -191,33 +187,32 @@ class SearchPath(NamedTuple):
         run = leading_includes(content_of(source, _LARGEST))
         names = tuple(f"<{name}>" for name, _ in run)
         found = [Candidate(names[:at], end) for at, (_, end) in enumerate(run, 1)][::-1]
-        passed: list[Passed] = []
+        includers: list[Includer] = []
         name = source
         while True:
             first = _first_of(name)
-            guards = {guard for each in passed for guard, _ in each.guards}
+            guards = {guard for each in includers for guard, _ in each.guards}
             stop = f"{without_dots(name)}:{first.line}"
             if guards.intersection(guard for guard, _ in first.guards):
                 break
-            passed.append(Passed(name, first.guards))
-            beside = _beside(first.include, name)
-            header, is_system = (beside, False) if beside else self.find(first.include[1:])
-            if not header or name in (each.name for each in passed[:-1]) or len(passed) > _LONGEST:
+            includers.append(Includer(name, first.guards))
+            adjacent = _adjacent(first.include, name)
+            header, is_system = (adjacent, False) if adjacent else self.find(first.include[1:])
+            if (
+                not header
+                or name in (each.name for each in includers[:-1])
+                or len(includers) > _LONGEST
+            ):
                 break
-            is_new = len(passed) > 1 or first.include[0] == '"'
-            can_be_named = not beside or not _IN_NO_TEXT.search(header + self.folder)
+            is_new = len(includers) > 1 or first.include[0] == '"'
+            can_be_named = not adjacent or not _IN_NO_TEXT.search(header + self.folder)
             if is_new and can_be_named and _first_of(header).is_guarded:
-                key = f'"{header}"' if beside else f"<{first.include[1:]}>"
-                found.append(Candidate((key,), 0, tuple(passed), first.include[1:]))
+                key = f'"{header}"' if adjacent else f"<{first.include[1:]}>"
+                found.append(Candidate((key,), 0, tuple(includers), first.include[1:]))
             if is_system:
                 break
             name = header
         return Candidates(tuple(found), stop)
-
-
-def own_folders(args: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders of ``-I`` and ``-iquote`` in a command."""
-    return include_folders(all_args(args), ("-I", "-iquote"))
 
 
 def _joined(folder: str, name: str) -> str:
@@ -225,12 +220,6 @@ def _joined(folder: str, name: str) -> str:
     if name.startswith("/"):
         return name
     return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
-
-
-def _parent(name: str) -> str:
-    """Return the folder of a file as clang spells it."""
-    folder = name.rpartition("/")[0].rstrip("/")
-    return folder or ("/" if name.startswith("/") else ".")
 
 
 def includes_text(headers: Headers, folder: str) -> bytes:
@@ -265,15 +254,19 @@ def bytes_read(headers: Headers, path: SearchPath) -> int:
     return sum(found.values())
 
 
-def _beside(include: str, includer: str) -> str:
+def _adjacent(include: str, includer: str) -> str:
     """Return the header that a quoted include finds in the includer's folder; "" if none."""
-    found = _joined(_parent(includer), include[1:]) if include.startswith('"') else ""
+    if not include.startswith('"'):
+        return ""
+    folder = includer.rpartition("/")[0].rstrip("/")
+    folder = folder or ("/" if includer.startswith("/") else ".")  # as clang spells it
+    found = _joined(folder, include[1:])
     return found if os.path.isfile(found) else ""
 
 
 def _resolved(include: str, includer: str, path: SearchPath, known: dict[str, str]) -> str:
-    if beside := _beside(include, includer):
-        return beside
+    if adjacent := _adjacent(include, includer):
+        return adjacent
     if include[1:] not in known:
         names = (_joined(folder, include[1:]) for folder in path.folders)
         known[include[1:]] = next(filter(os.path.isfile, names), "")

@@ -12,8 +12,8 @@
 A PCH only saves time: outputs, messages, depfiles and manifests are the same without it. It
 replaces the first bytes of a source, if they equal its text, and clang skips them. Or it replaces a
 header on the chain of first includes, which is guarded (`include_prefix`). Validation compares the
-contents of headers, not their times (see `READING`). If a compile with it prints messages or
-fails, the pass is compiled again without.
+contents of headers, not their times (see `SHARED_OPTIONS`). If a compile with it prints messages
+or fails, the pass is compiled again without.
 
 ccache and sccache preprocess a source before the lookup. With a PCH in the command that fails, or
 yields other text. Therefore they get the plain command, with a script as the compiler. The script
@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.argument_files import all_args, include_folders, possible_files
 from offload_tool.clang.environment import Surroundings
 from offload_tool.io.file_digests import (
     Fingerprints,
@@ -44,13 +44,13 @@ from offload_tool.io.file_digests import (
     identity,
 )
 from offload_tool.io.paths import remove, sibling
-from offload_tool.manifest import Work
+from offload_tool.manifest import Work, inputs
 from offload_tool.passes.compile_pass import dependency_flags
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
     absolute_name,
-    named,
+    mapped_name,
     options_for,
     read_options,
     without_dots,
@@ -59,16 +59,17 @@ from offload_tool.pch.file_names import (
 from offload_tool.pch.include_prefix import (
     Candidate,
     SearchPath,
-    comes_once,
+    has_pragma_once,
     includes_text,
-    own_folders,
 )
 from offload_tool.pch.side_effects import (
-    READING,
-    before,
-    reason_of_passed,
+    SHARED_OPTIONS,
+    names_in,
+    reason_of_includers,
+    reason_of_order,
+    reason_of_probe,
     run_quietly,
-    tokens_file,
+    source_start,
 )
 
 if TYPE_CHECKING:
@@ -78,14 +79,15 @@ _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _LONGEST_REASON = 1 << 12
-_WORDS = "OFFLOAD_PCH_WORDS"
+_VARIABLE = "OFFLOAD_PCH_WORDS"
+"""The variable from which the script takes the options of a PCH."""
 _SCRIPT = """\
 #!/bin/sh
 # {identity}
 case " $* " in
 *" -E "* | *" -### "*) ;;
 *" -c "* | *" -S "*)
-    eval "set -- ${words} \\"\\$@\\"" ;;
+    eval "set -- ${variable} \\"\\$@\\"" ;;
 esac
 exec {compiler} "$@"
 """
@@ -100,17 +102,16 @@ class PchRecipe(NamedTuple):
     """``device`` or ``host``."""
     args: tuple[str, ...]
     """The common command of these passes: see `args_without_source`."""
-    program: int
+    program_args: int
     """How many arguments name the compiler."""
     environment: Mapping[str, str]
-    compiler: str
-    """Identifies the compiler."""
+    compiler_identity: str
     surroundings: Callable[[], Surroundings]
     """Returns the header search path of these passes."""
     version: Callable[[], str] = str
     """As `Work.version`."""
-    prints: Callable[[], Fingerprints] | None = None
-    """Returns known fingerprints of files, if set."""
+    prints: Callable[[], Fingerprints] = Fingerprints
+    """Returns known fingerprints of files."""
 
     @property
     def text_file(self) -> str:
@@ -121,6 +122,11 @@ class PchRecipe(NamedTuple):
     def names_file(self) -> str:
         """The file with the options that restore the headers' names."""
         return sibling(self.file, ".names")
+
+    @property
+    def tokens_file(self) -> str:
+        """The file with the tokens in the headers, written when needed."""
+        return sibling(self.file, ".words")
 
     @property
     def folder(self) -> str:
@@ -142,34 +148,33 @@ class PchRecipe(NamedTuple):
     @property
     def search_path(self) -> SearchPath:
         """The header search path of these passes."""
-        return SearchPath(self.folder, self.surroundings().folders, own_folders(self.args))
+        user_folders = include_folders(all_args(self.args), ("-I", "-iquote"))
+        return SearchPath(self.folder, self.surroundings().folders, user_folders)
 
     def command(self, names: Names) -> list[str]:
         """Return the command that makes the PCH of headers with such names."""
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         args = [part for arg in making for part in ("-Xclang", arg)]
         return [
-            *(*self.args, "-fsyntax-only", *args, *READING, *names.options),
+            *(*self.args, "-fsyntax-only", *args, *SHARED_OPTIONS, *names.options),
             *(*dependency_flags(self.depfile), self.text_file),
         ]
 
     def work(self) -> Work:
         """Return its description for the manifest."""
-        from offload_tool.manifest import inputs
-
         text = self.text_file
         job = [*self.args, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
-        asked = (self.depfile, text, job, self.environment)
+        compile_args = (self.depfile, text, job, self.environment)
         return Work(
             self.file,
             [*self.args, "-fsyntax-only", text],
             self.environment,
             # A PCH holds absolute names of headers, so a copied folder needs its own.
-            f"{self.compiler}, in {self.folder}, rules {RULES}",
+            f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
             (text,),
             self.surroundings,
-            lambda: inputs.files_read(*asked),
-            lambda: inputs.preprocess(*asked),
+            lambda: inputs.files_read(*compile_args),
+            lambda: inputs.preprocess(*compile_args),
             version=self.version,
             links=False,
         )
@@ -179,8 +184,8 @@ class UsablePch(NamedTuple):
     """A current PCH, for one source."""
 
     recipe: PchRecipe
-    of: Candidate
-    """The candidate that it is for the source."""
+    candidate: Candidate
+    """The source's candidate whose headers it holds."""
     inputs: tuple[str, ...]
     """Its dependencies, as the compiler spells them."""
     naming: tuple[str, ...] = ()
@@ -191,9 +196,9 @@ class UsablePch(NamedTuple):
     def args(self) -> list[str]:
         """Return the options by which a pass uses the PCH."""
         args = ["-include-pch", self.recipe.file]
-        args += [f"-preamble-bytes={self.of.end},1"] if self.of.end else []
+        args += [f"-preamble-bytes={self.candidate.end},1"] if self.candidate.end else []
         flags = (part for arg in args for part in ("-Xclang", arg))
-        return [*flags, *READING, *self.naming]
+        return [*flags, *SHARED_OPTIONS, *self.naming]
 
     def run(
         self,
@@ -208,52 +213,77 @@ class UsablePch(NamedTuple):
 
         :raises CompilerError, FileError: a launcher's files cannot be written.
         """
-        done = None
+        length, environment = self.recipe.program_args, self.recipe.environment
         if launcher:
             from offload_tool.run.launcher_key import run_launched
 
-            said = b""
-            wrapped, variables = launched_with_pch(command, self)
+            messages = b""
+            script = _script(command[:length], self.recipe.compiler_identity)
+            variables = {
+                "CCACHE_COMPILERCHECK": "content",
+                **environment,
+                _VARIABLE: shlex.join(self.args()),
+            }
 
             def run_once(before: Sequence[str], args: Sequence[str]) -> int:
-                nonlocal said
-                status, said = run_quietly([*before, *args], variables)
+                nonlocal messages
+                status, messages = run_quietly([*before, *args], variables)
                 return status
 
-            done = (
-                not run_launched(launcher, wrapped, variables, self.recipe.compiler, run_once)
-                and not said
+            args = [script, *command[length:]]
+            status = run_launched(
+                launcher, args, variables, self.recipe.compiler_identity, run_once
             )
+            is_done: bool | None = status == 0 and not messages
         else:
-            program, environment = self.recipe.program, self.recipe.environment
-            args = [*command[:program], *self.args(), *command[program:]]
-            done = without_driver(args, environment) if without_driver else None
-        if done is None:
-            status, said = run_quietly(args, environment)
-            done = status == 0 and not said
-        return self._reason_of_names(command) if done else MESSAGES
+            args = [*command[:length], *self.args(), *command[length:]]
+            is_done = without_driver(args, environment) if without_driver else None
+        if is_done is None:
+            is_done = run_quietly(args, environment) == (0, b"")
+        return self._reason_of_names(command) if is_done else MESSAGES
 
-    def chain(self) -> list[str]:
+    def _chain(self) -> list[str]:
         """Return the files through which the source reaches the PCH, as in its depfile."""
-        names = [each.name for each in self.of.passed]
-        names += [each[1:-1] for each in self.of.headers if names and each[0] == '"']
+        names = [each.name for each in self.candidate.includers]
+        names += [each[1:-1] for each in self.candidate.headers if names and each[0] == '"']
         return [without_dots(name) for name in names]
+
+    def files_read(self, source: str, listed: Sequence[str]) -> list[str]:
+        """Return the files that a pass with the PCH read, in the order without a PCH.
+
+        `listed` are those in its depfile: the PCH's text and headers, the source, and its other
+        includes. Dependencies of the PCH are absolute there; files found by ``__has_include`` are
+        only in the PCH's own manifest.
+        """
+        recipe, known = self.recipe, set(listed)
+        text, named = recipe.text_file, set(possible_files(recipe.args))
+        absolute = partial(absolute_name, folder=recipe.folder)
+        names = Names.of(self.candidate.headers, recipe.folder)
+        first = [
+            name
+            for name in self.inputs
+            if name != text and (name not in named or {name, absolute(name)} & known)
+        ]
+        first = [*map(names.shown, first)] if names.options else first
+        begin = [source, *self.included, *self._chain()[1:], *first]
+        of_pch = {absolute(name) for name in (text, *self.inputs)}.difference(begin)
+        return list(dict.fromkeys([*begin, *(name for name in listed if name not in of_pch)]))
 
     def _reason_of_names(self, command: Sequence[str]) -> str:
         """Return which of the source's own files changed its name; "" if none."""
         from offload_tool.clang.depfile import read_depfile
         from offload_tool.passes.compile_pass import depfile_in
 
-        depfile, theirs = depfile_in(command), {*self.inputs}
-        theirs.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
+        depfile, of_pch = depfile_in(command), {*self.inputs}
+        of_pch.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
         read = read_depfile(depfile) if depfile else []
-        for name in self.chain():
+        for name in self._chain():
             if name not in read:
                 return f"'{name}' was not found where its source leads to"
         for name in [command[-1], *read]:
-            if name in theirs:
+            if name in of_pch:
                 continue
-            if named(name, self.naming) != name:
+            if mapped_name(name, self.naming) != name:
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
                 )
@@ -268,8 +298,8 @@ class UsablePch(NamedTuple):
         """
         inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
-        shown = Names.of(self.of.headers, self.recipe.folder).shown(found)
-        return "" if not found or shown == name or comes_once(found) else shown
+        shown = Names.of(self.candidate.headers, self.recipe.folder).shown(found)
+        return "" if not found or shown == name or has_pragma_once(found) else shown
 
 
 @cached_by_stat
@@ -315,10 +345,10 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     if not text:
         return "no precompiled header is there: make it first"
     found = recipe.search_path.candidates(source)
-    of = next(
+    candidate = next(
         (each for each in found.all if includes_text(each.headers, recipe.folder) == text), None
     )
-    if of is None:
+    if candidate is None:
         return (
             "different leading includes: it must begin with those of the precompiled header, "
             f"'{found.stop}' is where they end"
@@ -328,42 +358,41 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         return "the precompiled header is of other flags, or out of date: make it again"
     if reason := refusal_of(recipe.file):
         return reason
-    kept = read_options(recipe.names_file)
-    if kept is None:
+    options = read_options(recipe.names_file)
+    if options is None:
         return f"'{recipe.names_file}' is not there: make the precompiled header again"
-    naming, is_guarded = kept
-    if of.passed and not is_guarded:
-        return _twice(of)
-    if not of.passed:
-        return UsablePch(recipe, of, tuple(read), naming)
-    known = before(recipe, read)
-    reason = reason_of_passed(recipe, read, of, known)
-    return reason or UsablePch(recipe, of, tuple(read), naming, known.files if known else ())
+    naming, is_guarded = options
+    if not candidate.includers:
+        return UsablePch(recipe, candidate, tuple(read), naming)
+    if not is_guarded:
+        return _reason_unguarded(candidate)
+    known = source_start(recipe, read)
+    reason = reason_of_includers(recipe, read, candidate, known)
+    return reason or UsablePch(recipe, candidate, tuple(read), naming, known.files if known else ())
 
 
-def _twice(of: Candidate) -> str:
-    header = without_dots(of.headers[0][1:-1])
+def _reason_unguarded(candidate: Candidate) -> str:
+    header = without_dots(candidate.headers[0][1:-1])
     return f"'{header}' can be included twice: add '#pragma once'"
 
 
 def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
     """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
-    from offload_tool.manifest.output_state import Recorded
+    from offload_tool.manifest.output_state import OutputManifest
 
-    prints = recipe.prints() if recipe.prints is not None else None
-    return Recorded(recipe.work(), prints).files_if_current()
+    return OutputManifest(recipe.work(), recipe.prints()).files_if_current()
 
 
 def make_pch(
     recipe: PchRecipe,
-    of: Candidate,
+    candidate: Candidate,
     *,
     failed: Callable[[bytes], None] = lambda _: None,
     outputs: Outputs | None = None,
     installed: Sequence[str] = (),
     least: int = 0,
 ) -> int:
-    """Make the PCH of candidate `of` unless it is current; return the compiler's status.
+    """Make the PCH of a candidate unless it is current; return the compiler's status.
 
     If no pass may use it, its file holds the reason. `failed` gets the messages of a failed
     compile. `outputs` are the files to write; `installed` are further dependencies for the rule.
@@ -374,111 +403,72 @@ def make_pch(
     from offload_tool.io import replace_file
     from offload_tool.run.run_pass import OutputJob, Outputs, produce_output
 
-    text = includes_text(of.headers, recipe.folder)
-    names = Names.of(of.headers, recipe.folder)
+    text = includes_text(candidate.headers, recipe.folder)
+    names = Names.of(candidate.headers, recipe.folder)
     if content_of(recipe.text_file) != text:
         with replace_file(recipe.text_file) as out:
             out.write(text)
-    reasons: list[str] = []
+    reason = ""
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        remove(tokens_file(recipe.file))
+        nonlocal reason
+        remove(recipe.tokens_file)
         remove(recipe.names_file)  # clang appends to it
-        status, said = run_quietly(command, environment)
+        status, messages = run_quietly(command, environment)
         if status:
-            failed(said)
-        elif said:
-            reasons.append("messages of the compiler about its headers: mend or disable them")
+            failed(messages)
+        elif messages:
+            reason = "messages of the compiler about its headers: mend or disable them"
         return status
 
     def check() -> None:
-        reason = "".join(reasons[:1]) or _reason_of_made(recipe, of, names, least)
-        if reason:
-            refuse(recipe.file, reason)
+        if refusal := reason or _reason_against(recipe, candidate, names, least):
+            refuse(recipe.file, refusal)
 
     job = OutputJob(
         recipe.work(),
-        recipe.command(names),
-        outputs or Outputs(recipe.file),
-        recipe.args[: recipe.program],
-        check,
-        installed,
+        command=recipe.command(names),
+        outputs=outputs or Outputs(recipe.file),
+        tool=recipe.args[: recipe.program_args],
+        check=check,
+        installed=installed,
     )
     return produce_output(job, run)
 
 
-def _reason_of_made(recipe: PchRecipe, of: Candidate, names: Names, least: int) -> str:
+def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least: int) -> str:
     """Return why a new PCH may not be used; "" if it may."""
-    read = [name for name in recipe.work().listed() if name != recipe.text_file]
+    read = [name for name in recipe.work().files_read() if name != recipe.text_file]
     reason = reason_of_headers(recipe.stage, read)
-    if not reason and sum(look.size for look in map(file_stat, read) if look is not None) < least:
+    if not reason and sum(stat.size for stat in map(file_stat, read) if stat is not None) < least:
         reason = SMALL
     if reason:
         return reason
-    from offload_tool.pch.side_effects import reason_of_order, reason_of_probe
-
-    entered = [*map(names.given, os.fsdecode(content_of(recipe.names_file)).splitlines())]
+    entered = [*map(names.restored, names_in(recipe.names_file))]
     naming, wrong = options_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
     reason, is_guarded = reason_of_probe(recipe, names.options, naming, entered)
     if not reason and not is_guarded and names.folder:
-        reason = _twice(of)
-    if not reason and of.passed:
-        reason = reason_of_order(recipe, of, entered)
+        reason = _reason_unguarded(candidate)
+    if not reason and candidate.includers:
+        reason = reason_of_order(recipe, candidate, entered)
     write_options(recipe.names_file, naming, is_guarded=is_guarded)
     return reason
 
 
-def read_with_pch(pch: UsablePch, source: str, listed: Sequence[str]) -> list[str]:
-    """Return the files that a pass read, in the order without a PCH.
-
-    `listed` are those in its depfile with the PCH: the PCH's text and headers, the source, and its
-    other includes. Dependencies of the PCH are absolute there; files found by ``__has_include`` are
-    only in the PCH's own manifest.
-    """
-    recipe, known = pch.recipe, set(listed)
-    text, named = recipe.text_file, set(possible_files(recipe.args))
-    absolute = partial(absolute_name, folder=recipe.folder)
-    names = Names.of(pch.of.headers, recipe.folder)
-    chain = pch.chain()
-    first = [
-        name
-        for name in pch.inputs
-        if name != text and (name not in named or {name, absolute(name)} & known)
-    ]
-    first = [*map(names.shown, first)] if names.options else first
-    begin = [source, *pch.included, *chain[1:], *first]
-    theirs = {absolute(name) for name in (text, *pch.inputs)}.difference(begin)
-    return list(dict.fromkeys([*begin, *(name for name in listed if name not in theirs)]))
-
-
-def launched_with_pch(
-    command: Sequence[str], usable: UsablePch
-) -> tuple[list[str], Mapping[str, str]]:
-    """Return the command of a pass with a PCH for a launcher, and its environment.
+def _script(compiler: Sequence[str], identity: str) -> str:
+    """Return the script that adds the options of a PCH to compiles, written if missing.
 
     :raises CompilerError: no folder for the script can be written.
     :raises FileError: the script cannot be written.
     """
-    recipe = usable.recipe
-    compiler = command[: recipe.program]
-    variables = {
-        "CCACHE_COMPILERCHECK": "content",
-        **recipe.environment,
-        _WORDS: shlex.join(usable.args()),
-    }
-    script = _script(compiler, recipe.compiler)
-    return [script, *command[recipe.program :]], variables
-
-
-def _script(compiler: Sequence[str], identity: str) -> str:
     from offload_tool.io import replace_file
     from offload_tool.toolchain.disk_cache import cache_folder
 
     text = _SCRIPT.format(
         identity=" ".join(identity.split()),
-        args=_WORDS,
+        variable=_VARIABLE,
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
     folder = Path(cache_folder()) / "pch" / digest_of(text)[:16]

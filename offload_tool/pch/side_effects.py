@@ -43,7 +43,7 @@ from offload_tool.pch.include_prefix import Candidate
 if TYPE_CHECKING:
     from offload_tool.pch.pch import PchRecipe
 
-READING = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
+SHARED_OPTIONS = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
 """The options that a PCH and a pass with it share. With only one of the two, clang misses edits of
 equal size and time, or rejects a touched header with ``#pragma once``. Source: clang 22.1.8,
 observed."""
@@ -74,7 +74,7 @@ _OF_IOSTREAM = re.compile(
 _COMMENT = re.compile(r"[ \t]+(?:#|;|//|@ ).*")
 _LABEL = re.compile(r"(?m)^([A-Za-z_$][\w.$]*):")
 _GLOBAL = re.compile(r"(?m)^\s*\.(?:globl|weak|type|local|comm)\s+([A-Za-z_$][\w.$]*)")
-_SHOWN = (
+_DIFFERENCES = (
     *((_LABEL, "symbol"), (_GLOBAL, "symbol")),
     (re.compile(r"\.section\s+([^,\s]+)"), "section"),
     (re.compile(r"\.(?:asciz|string|ascii)\s+\"(.*)\""), "string"),
@@ -117,20 +117,20 @@ def reason_of_probe(
     source, output, depfile, again = (
         sibling(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
     )
-    use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *READING, *naming]
-    use_again = [*use, *_writing_names(again)]
+    use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *SHARED_OPTIONS, *naming]
+    use_again = [*use, *_names_options(again)]
 
     def compiled(*more: str, source: str = os.devnull) -> str:
         args = [*recipe.args, "-w", "-S", *more, "-o", output, source]
-        status, said = run_quietly(args, recipe.environment)
-        return "" if status or said else Path(output).read_text(errors="replace")
+        status, messages = run_quietly(args, recipe.environment)
+        return "" if status or messages else Path(output).read_text(errors="replace")
 
     try:
         includes = Path(recipe.text_file).read_bytes()
         Path(source).write_bytes(includes + _PROBE)
         remove(again)
         with_it = compiled(*use_again, *dependency_flags(depfile), source=source)
-        is_guarded = bool(with_it) and not _names_in(again)
+        is_guarded = bool(with_it) and not names_in(again)
         Path(source).write_bytes(_PROBE)
         if not is_guarded:
             with_it = compiled(*use, *dependency_flags(depfile), source=source)
@@ -155,21 +155,21 @@ def reason_of_probe(
             remove(name)
 
 
-def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str]) -> str:
+def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[str]) -> str:
     """Return how the source's reading order differs from its PCH's; "" if it does not.
 
     `entered` are the PCH's files, with names and order as in a source. This runs the preprocessor
     on the source of the PCH.
     """
     names = sibling(recipe.file, ".source.names")
-    source, *passed = (each.name for each in of.passed)
+    source, *passed = (each.name for each in candidate.includers)
     try:
         remove(names)
-        args = [*recipe.args, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_writing_names(names)]
+        args = [*recipe.args, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_names_options(names)]
         status, _ = run_quietly([*args, source], recipe.environment)
         if status:
             return f"'{source}' does not compile by itself"
-        read = _names_in(names)
+        read = names_in(names)
     finally:
         remove(names)
     for name in passed:
@@ -178,11 +178,12 @@ def reason_of_order(recipe: PchRecipe, of: Candidate, entered: Sequence[str]) ->
         read.remove(name)
     for expected, found in zip(entered, [*read, *[""] * len(entered)], strict=False):
         if expected != found:
-            return f"'{expected}' is not read behind '{of.passed[-1].name}', but '{found}'"
+            last = candidate.includers[-1].name
+            return f"'{expected}' is not read behind '{last}', but '{found}'"
     return ""
 
 
-def _writing_names(file: str) -> list[str]:
+def _names_options(file: str) -> list[str]:
     """Return the options by which clang writes the names of the headers that it enters.
 
     The one for system headers also covers those of ``-include``.
@@ -190,7 +191,8 @@ def _writing_names(file: str) -> list[str]:
     return ["-Xclang", "-header-include-file", "-Xclang", file, "-Xclang=-sys-header-deps"]
 
 
-def _names_in(file: str) -> list[str]:
+def names_in(file: str) -> list[str]:
+    """Return the names that clang wrote to a file: see `_names_options`."""
     return os.fsdecode(content_of(file)).splitlines()
 
 
@@ -216,7 +218,7 @@ def _difference(plain: str, with_it: str) -> str:
     )
     for lines, other, where in ((first, second, "without"), (second, first, "with")):
         alone = [line for line in lines if line and line not in other]
-        for pattern, what in _SHOWN:
+        for pattern, what in _DIFFERENCES:
             if found := next((match[1] for line in alone if (match := pattern.match(line))), ""):
                 return f"{what} '{found}' is there only {where}"
     return "another order"
@@ -227,7 +229,7 @@ def _symbols(text: str) -> set[str]:
     return {*_LABEL.findall(text), *_GLOBAL.findall(text)}
 
 
-class Before(NamedTuple):
+class SourceStart(NamedTuple):
     """State before the first line of a source, and in the headers of its PCH."""
 
     tokens: frozenset[str]
@@ -236,42 +238,37 @@ class Before(NamedTuple):
     """The files that flags and the compiler itself include before the source."""
 
 
-def tokens_file(file: str) -> str:
-    """Return the file for the tokens in the headers of the PCH `file`, written when needed."""
-    return sibling(file, ".words")
-
-
-def reason_of_passed(
-    recipe: PchRecipe, inputs: Sequence[str], of: Candidate, known: Before | None
+def reason_of_includers(
+    recipe: PchRecipe, inputs: Sequence[str], candidate: Candidate, known: SourceStart | None
 ) -> str:
-    """Return why a source may not use the PCH of its candidate `of`; "" if it may.
+    """Return why a source may not use the PCH of its candidate; "" if it may.
 
-    `inputs` are the dependencies of the PCH; `known` is the result of `before`.
+    `inputs` are the dependencies of the PCH; `known` is the result of `source_start`.
     """
-    names = Names.of(of.headers, recipe.folder)
+    names = Names.of(candidate.headers, recipe.folder)
     made_of = {identity(name): names.shown(name) for name in inputs}
-    for each in of.passed:
+    for each in candidate.includers:
         if inside := made_of.get(identity(each.name)):
             name = without_dots(each.name)
             return f"'{name}' is before the precompiled header, and in it as '{inside}'"
     if known is None:
         return _UNKNOWN
-    for each in of.passed:
+    for each in candidate.includers:
         for guard, line in each.guards:
-            if asked := _asked_for(guard, known.tokens):
-                place = f"{without_dots(each.name)}:{line}"
-                where = _place_of(asked[0], inputs, names)
-                how = "" if asked == (guard,) else f" as {' and '.join(asked)}"
-                return f"'{place}' defines {guard}, which {where} has{how}"
+            if forming := _tokens_forming(guard, known.tokens):
+                location = f"{without_dots(each.name)}:{line}"
+                where = _location_of(forming[0], inputs, names)
+                how = "" if forming == (guard,) else f" as {' and '.join(forming)}"
+                return f"'{location}' defines {guard}, which {where} has{how}"
     return ""
 
 
-def before(recipe: PchRecipe, inputs: Sequence[str]) -> Before | None:
+def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None:
     """Return the state before the sources of a PCH; None if the compiler does not list its macros.
 
     :raises FileError: the result cannot be written.
     """
-    file = tokens_file(recipe.file)
+    file = recipe.tokens_file
     if file_stat(file) is None:
         from offload_tool.io import replace_file
 
@@ -289,14 +286,14 @@ def before(recipe: PchRecipe, inputs: Sequence[str]) -> Before | None:
             found.update(_tokens_in(content_of(name)))
         with replace_file(file) as out:
             out.write(json.dumps([files, b" ".join(sorted(found)).decode()]).encode())
-    return _before_as_written(file)
+    return _read_source_start(file)
 
 
 @cached_by_stat
-def _before_as_written(file: str) -> Before | None:
+def _read_source_start(file: str) -> SourceStart | None:
     try:
         files, tokens = json.loads(content_of(file))
-        return Before(frozenset(tokens.split()), tuple(files))
+        return SourceStart(frozenset(tokens.split()), tuple(files))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -305,7 +302,7 @@ def _tokens_in(text: bytes) -> list[bytes]:
     return _SPLICE.sub(b"", text).translate(_BLANKS).split()
 
 
-def _asked_for(macro: str, tokens: frozenset[str]) -> tuple[str, ...]:
+def _tokens_forming(macro: str, tokens: frozenset[str]) -> tuple[str, ...]:
     """Return the tokens that are a macro, or form it when pasted."""
     if macro in tokens:
         return (macro,)
@@ -320,7 +317,7 @@ def _asked_for(macro: str, tokens: frozenset[str]) -> tuple[str, ...]:
     return ()
 
 
-def _place_of(token: str, inputs: Iterable[str], names: Names) -> str:
+def _location_of(token: str, inputs: Iterable[str], names: Names) -> str:
     """Return the first position of a token in the headers, or the compiler's command."""
     pattern = re.compile(rb"(?<![\w$])" + re.escape(token.encode()) + rb"(?![\w$])")
     for name in inputs:

@@ -1,1 +1,1 @@
-"""Pass execution: commands, launchers, backups of outputs, and the manifest beside each output."""
+"""Pass execution: commands, launchers, backups of outputs, and the manifest next to each output."""

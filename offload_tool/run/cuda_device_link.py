@@ -51,8 +51,8 @@ def run_cuda_link(
     """
     check_names(inputs, outputs)
     ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit)
-    beside = ptxas.command[0] if ptxas is not None else ""
-    linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, beside)
+    ptxas_program = ptxas.command[0] if ptxas is not None else ""
+    linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, ptxas_program)
     pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
     assembling = [arg for before, arg in pairs if before == _TO_PTXAS]
     linking = [arg for before, arg in pairs if arg and _TO_PTXAS not in (before, arg)]
@@ -83,7 +83,7 @@ def run_cuda_link(
     def check() -> None:
         check_cubin(outputs.file)
 
-    return produce_output(OutputJob(work, args, outputs, linker.command, check), link)
+    return produce_output(OutputJob(work, args, outputs, tool=linker.command, check=check), link)
 
 
 def _assembled(
@@ -107,9 +107,9 @@ def _assembled(
         )
     check_ptxas(ptxas, str(target_id))
     number = sum(1 for _ in folder.iterdir())  # inputs may share a base name
-    made = folder / f"{number}" / f"{Path(name).stem}.cubin"
-    made.parent.mkdir()
+    cubin = folder / f"{number}" / f"{Path(name).stem}.cubin"
+    cubin.parent.mkdir()
     arguments = [*cubin_arguments(str(target_id), rdc=True), *flags]
-    args = [*ptxas.command, *arguments, "-o", str(made), name]
+    args = [*ptxas.command, *arguments, "-o", str(cubin), name]
     run_checked(f"the cubin of '{name}'", args, environment)
-    return str(made)
+    return str(cubin)

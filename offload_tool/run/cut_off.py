@@ -59,33 +59,35 @@ class Stages:
 
     def __init__(self, *, is_on: bool = True) -> None:
         self._is_on = is_on
-        self.known = ""
+        self.known_digest = ""
         """The digest of the output's bitcode; "" if the output must be rebuilt."""
         self.is_cut_off = False
         """Whether the backend was skipped and the output kept."""
         self.front_end_seconds = 0.0
-        self._is_taken = False
+        self._may_split = False
         self._digest = ""
         self._files: tuple[IO[bytes], ...] = ()
         self._printed = 0
         self._began = self._started = 0.0
 
-    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_whole: bool) -> None:
+    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
         """Start a pass that follows the recorded pass `before`.
 
         It runs in two stages if the recorded pass took long enough; a first pass does unless it
-        excludes HIP's headers. `is_whole`: the output is intact, and the backend's other
+        excludes HIP's headers. `is_unchanged`: the output is intact, and the backend's other
         dependencies are unchanged.
         """
         is_short = (
-            any(does(w, NO_HEADERS) for w in args) if before is None else before.bitcode == _SHORT
+            any(does(arg, NO_HEADERS) for arg in args)
+            if before is None
+            else before.bitcode == _SHORT
         )
-        self._is_taken = self._is_on and not is_short
-        self.known = before.bitcode if before is not None and is_whole else ""
+        self._may_split = self._is_on and not is_short
+        self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the results: the output is made in another way."""
         self._digest, self.is_cut_off, self.front_end_seconds = "", False, 0.0
 
@@ -101,19 +103,19 @@ class Stages:
         would write different bytes or other files.
         """
         args = [*job]
-        self.forget()
+        self.reset()
         if (
-            not self._is_taken
+            not self._may_split
             or args.count(_EMIT) != 1
             or args[-3:-1] != ["-x", "hip"]
             or not any(map(_OPTIMISED.fullmatch, args))
             or any(does(arg, FAST_MATH) or arg.startswith(_ONE_STAGE) for arg in args)
         ):
             return ()
-        at, out = args.index(_EMIT), args.index("-o") + 1
+        emit, out = args.index(_EMIT), args.index("-o") + 1
         first = [*args]
         first[out] = bitcode
-        first[at : at + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
+        first[emit : emit + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
         second = without_values(args[:-2], FRONT_END)
         return tuple(first), (*second, "ir", bitcode)
 
@@ -122,14 +124,14 @@ class Stages:
         self._files = bitcode, errors
         self._started = time.perf_counter()
 
-    def end_with(self, number: int) -> bool:
+    def stops_after(self, number: int) -> bool:
         """Return True if the jobs after job `number` need not run."""
         bitcode, errors = (os.fstat(file.fileno()).st_size for file in self._files)
         if not number:
             self._digest = digest_of(os.pread(self._files[0].fileno(), bitcode, 0))
             self._printed = errors
             self.front_end_seconds = time.perf_counter() - self._started
-            self.is_cut_off = self._digest == self.known
+            self.is_cut_off = self._digest == self.known_digest
         elif errors > self._printed:
             self._digest = ""  # the backend prints diagnostics, which each run must repeat
         return self.is_cut_off

@@ -28,7 +28,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -96,22 +96,58 @@ _OTHERS = _Names(
 class _FlagSet:
     """The driver's output for one set of flags; its lock guards all access."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.names: _Names | None = None
-        """The names of the first command; None before it."""
-        self.jobs: Jobs = ()
-        """The jobs of the first command."""
-        self.is_proved: bool | None = None
+    def __init__(self, key: list[str], environment: Mapping[str, str]) -> None:
+        """`key` is the program and the rest of the cache key."""
+        self._key, self._environment = key, environment
+        self._lock = threading.Lock()
+        self._first: tuple[_Names, Jobs] | None = None
+        """The names and the jobs of the first command; None before it."""
+        self._holds_for_others: bool | None = None
         """Whether the jobs hold for other names; None before the second query."""
+
+    def jobs_for(self, command: Sequence[str], names: _Names) -> Jobs:
+        """Return the jobs of a command; () if the driver must run."""
+        with self._lock:
+            if self._first is None:
+                self._first = self._query("direct", command, names)
+            first, jobs = self._first
+            if not jobs or names == first:
+                return jobs
+            if self._holds_for_others is None:
+                self._holds_for_others = self._check_others(command, names, first, jobs)
+            return _for_names(jobs, first, names) if self._holds_for_others else ()
+
+    def _check_others(
+        self, command: Sequence[str], names: _Names, first: _Names, jobs: Jobs
+    ) -> bool:
+        """Return True if the driver's jobs for dummy names differ only in the names."""
+        if {*first} & {*_OTHERS}:
+            return False
+        _, found = self._query("direct, others", _renamed(command, names, _OTHERS), _OTHERS)
+        return found == _for_names(jobs, first, _OTHERS)
+
+    def _query(self, what: str, command: Sequence[str], names: _Names) -> tuple[_Names, Jobs]:
+        """Return the driver's jobs for a command, and their names, from the cache or a query."""
+
+        def find() -> list[list[str]]:
+            return [[*names], *map(list, _query_jobs(command, names, self._environment))]
+
+        def named(result: list[list[str]]) -> list[str]:
+            own = {*result[0], _BETWEEN}  # these are temporary
+            return [arg for job in result[1:] for arg in job if arg not in own]
+
+        program, *args = self._key
+        result = cached_query(what, program, args, self._environment, find, named)
+        first, *jobs = map(tuple, result)
+        return _Names(*first), tuple(jobs)
 
 
 _UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
-_LACKING = (
+_NO_DEFINITION = (
     "offload: {output}: device code calls what its own source does not define; if another source "
     "does, set OFFLOAD_RDC=True ('offload-tool compile': --rdc, then --link)\n"
 )
-_LACKING_LIBRARY = (
+_NO_DEVICE_LIBRARY = (
     "offload: {output}: device code calls ROCm's device libraries, which -nogpulib leaves out; "
     "remove that flag\n"
 )
@@ -121,12 +157,12 @@ class DirectPasses:
     """Runs the device passes of one build; all run in the working directory of this process."""
 
     def __init__(self) -> None:
-        self._told: dict[object, _FlagSet] = {}
-        self._lacking = threading.local()
+        self._flag_sets: dict[object, _FlagSet] = {}
+        self._advice = threading.local()
 
     def advise(self, command: Sequence[str]) -> None:
         """Print a hint if this thread's pass failed in the driver, too."""
-        if text := getattr(self._lacking, "text", ""):
+        if text := getattr(self._advice, "text", ""):
             sys.stderr.write(text.format(output=command[-1]))
 
     def run(
@@ -143,14 +179,24 @@ class DirectPasses:
         and backend are two jobs, and the output may stay untouched.
         """
         jobs = self._jobs(command, environment)
-        self._lacking.text = ""
-        with _files_left() as are_left:
+        self._advice.text = ""
+        with _files_left() as has_files:
+            if not jobs or not has_files:
+                return None
             try:
-                return _run(jobs, environment, stages) if jobs and are_left else None
+                status, messages = _run_jobs(jobs, environment, stages)
             except _UnknownEndError as error:
                 if undefined := _UNDEFINED.search(error.text):
-                    self._lacking.text = _LACKING_LIBRARY if undefined[1] else _LACKING
+                    self._advice.text = _NO_DEVICE_LIBRARY if undefined[1] else _NO_DEFINITION
                 return None
+        is_named = any(os.fsencode(name) in messages for name in (_BETWEEN, _BITCODE))
+        if is_named or (status == 1 and not messages):
+            return None  # the driver names its object otherwise, and adds messages to a failure
+        if messages:
+            sys.stderr.flush()
+            with open(_ERRORS, "wb", closefd=False) as out:
+                out.write(messages)
+        return status
 
     def run_quietly(
         self,
@@ -163,8 +209,8 @@ class DirectPasses:
         Return None if the driver must run.
         """
         jobs = self._jobs(command, environment)
-        with _files_left() as are_left:
-            if not jobs or not are_left:
+        with _files_left() as has_files:
+            if not jobs or not has_files:
                 return None
             try:
                 return _run_jobs(jobs, environment, stages) == (0, b"")
@@ -183,16 +229,8 @@ class DirectPasses:
             tuple(sorted(environment.items())),
             os.getcwd(),
         )
-        question = [program, *key[0], *key[1:3]]
-        told = self._told.setdefault(key, _FlagSet())
-        with told.lock:
-            if told.names is None:
-                told.names, told.jobs = _kept("direct", question, command, names, environment)
-            if not told.jobs or names == told.names:
-                return told.jobs
-            if told.is_proved is None:
-                told.is_proved = _is_proved(told, question, command, names, environment)
-            return _for_names(told.jobs, told.names, names) if told.is_proved else ()
+        flag_set = _FlagSet([program, *key[0], *key[1:3]], environment)
+        return self._flag_sets.setdefault(key, flag_set).jobs_for(command, names)
 
 
 @functools.cache
@@ -212,45 +250,6 @@ def _files_left() -> Iterator[bool]:
     finally:
         if taken:
             turns.release()
-
-
-def _kept(
-    what: str,
-    question: list[str],
-    command: Sequence[str],
-    names: _Names,
-    environment: Mapping[str, str],
-) -> tuple[_Names, Jobs]:
-    """Return the driver's jobs for a command, from the cache or a query.
-
-    `question` is the program and the rest of the cache key.
-    """
-
-    def find() -> list[list[str]]:
-        return [[*names], *map(list, _asked(command, names, environment))]
-
-    def named(result: list[list[str]]) -> list[str]:
-        own = {*result[0], _BETWEEN}  # these are temporary
-        return [arg for job in result[1:] for arg in job if arg not in own]
-
-    result = cached_query(what, question[0], question[1:], environment, find, named)
-    first, *jobs = map(tuple, result)
-    return _Names(*first), tuple(jobs)
-
-
-def _is_proved(
-    told: _FlagSet,
-    question: list[str],
-    command: Sequence[str],
-    names: _Names,
-    environment: Mapping[str, str],
-) -> bool:
-    """Return True if the driver's jobs for dummy names differ only in the names."""
-    if told.names is None or {*told.names} & {*_OTHERS}:
-        return False
-    other = _renamed(command, names, _OTHERS)
-    _, found = _kept("direct, others", question, other, _OTHERS, environment)
-    return found == _for_names(told.jobs, told.names, _OTHERS)
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
@@ -275,7 +274,7 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 
 
-def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
+def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
     """Query the driver for its jobs; return () if it fails or its output is not recognised."""
     more = terminal_args(environment)
     try:
@@ -291,68 +290,50 @@ def _asked(command: Sequence[str], names: _Names, environment: Mapping[str, str]
     front_end, linker = jobs
     if front_end.count("-o") != 1 or linker.count("-o") != 1:
         return ()
-    made = front_end[front_end.index("-o") + 1]
+    object_file = front_end[front_end.index("-o") + 1]
     is_understood = (
         front_end[1:2] == _CC1
         and linker[1:3] == _LLD
         and front_end[-1] == names.source
         and "-emit-obj" in front_end
         and linker[linker.index("-o") + 1] == names.output
-        and linker.count(made) == 1
-        and os.path.dirname(made) == result.folder
+        and linker.count(object_file) == 1
+        and os.path.dirname(object_file) == result.folder
         and not any(arg.startswith("@") or PLAN in arg for arg in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
         and _is_program(front_end[0], command[0], environment)
     )
     if not is_understood:
         return ()
-    return tuple(tuple(_BETWEEN if arg == made else arg for arg in job) for job in jobs)
+    return tuple(tuple(_BETWEEN if arg == object_file else arg for arg in job) for job in jobs)
 
 
-def _is_program(asked: str, command: str, environment: Mapping[str, str]) -> bool:
+def _is_program(front_end: str, command: str, environment: Mapping[str, str]) -> bool:
     """Return True if the front end is the called program, not, for example, wrapped by a cache."""
     called = program_of([command], environment)
     try:
-        return called is not None and os.path.samefile(asked, called)
+        return called is not None and os.path.samefile(front_end, called)
     except OSError:
         return False
 
 
-def _renamed(args: Iterable[str], before: _Names, after: _Names) -> list[str]:
+def _renamed(args: Sequence[str], before: _Names, after: _Names) -> list[str]:
     """Return `args` with other names: whole arguments, and the value of ``-main-file-name``.
 
     Source: clang 22.1.8, observed: that is the base name of the source.
     """
     known = {old: new for old, new in zip(before, after, strict=True) if old}
-    given = list(args)
-    found = [known.get(arg, arg) for arg in given]
-    if _MAIN in given:
-        at = given.index(_MAIN) + 1
-        if given[at] == os.path.basename(before.source):
-            found[at] = os.path.basename(after.source)
-    return found
+    renamed = [known.get(arg, arg) for arg in args]
+    if _MAIN in args:
+        at = args.index(_MAIN) + 1
+        if args[at] == os.path.basename(before.source):
+            renamed[at] = os.path.basename(after.source)
+    return renamed
 
 
 def _for_names(jobs: Jobs, before: _Names, after: _Names) -> Jobs:
     """Return the jobs of the command with other names."""
     return tuple(tuple(_renamed(job, before, after)) for job in jobs)
-
-
-def _run(jobs: Jobs, environment: Mapping[str, str], stages: Stages | None) -> int | None:
-    """Run jobs and print their messages; return their status, or None if the driver must run.
-
-    :raises _UnknownEndError: see `_run_jobs`.
-    """
-    status, text = _run_jobs(jobs, environment, stages)
-    if any(os.fsencode(name) in text for name in (_BETWEEN, _BITCODE)) or (
-        status == 1 and not text
-    ):
-        return None  # the driver names its object otherwise, and adds messages to a failure
-    if text:
-        sys.stderr.flush()
-        with open(_ERRORS, "wb", closefd=False) as out:
-            out.write(text)
-    return status
 
 
 class _UnknownEndError(Exception):
@@ -396,7 +377,7 @@ def _run_jobs(
                     break  # an error in the source: the driver adds nothing
                 if status:
                     raise _UnknownEndError(_content(errors))
-                if two and stages is not None and stages.end_with(number):
+                if two and stages is not None and stages.stops_after(number):
                     break
             text = _content(errors)
             if os.fstat(output.fileno()).st_size:
@@ -436,13 +417,12 @@ def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> 
 
     :raises OSError: it cannot be run.
     """
-    places = enumerate(files, start=1)
-    given = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in places]
+    actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files, start=1)]
     process = 0
     try:
         with shielded():  # on a signal, the handler below must know the process
             process = os.posix_spawn(
-                job[0], job, environment, file_actions=given, setsigdef=_IGNORED_BY_PYTHON
+                job[0], job, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON
             )
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     except BaseException:

@@ -50,9 +50,9 @@ def run_launched(
     status = run(launcher, [*command[:-3], f"{_OPTION}{key}", *command[-3:]])
     if status or read is None or depfile is None:
         return status
-    told = listed_files(depfile, source, command)
-    if told is not None:
-        return status if {*told} == {*read} else run((), command)
+    listed = listed_files(depfile, source, command)
+    if listed is not None:
+        return status if {*listed} == {*read} else run((), command)
     with open(depfile, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(depfile_text("object", read))
     return status
@@ -63,7 +63,7 @@ def _digest(compiler: str, read: Sequence[str]) -> str:
     here = f"{os.getcwd()}/"
     first: dict[str, int] = {}
     parts = [
-        f"{first.setdefault(identity(name), place)} {name.removeprefix(here)}"
-        for place, name in enumerate(read)
+        f"{first.setdefault(identity(name), position)} {name.removeprefix(here)}"
+        for position, name in enumerate(read)
     ]
     return digest_of("\n".join([compiler, *parts]).encode(errors="surrogateescape"))

@@ -47,7 +47,7 @@ class OutputBackup:
         self._new = output
         self._old = sibling(output, ".old")
 
-    def put(self, *, keep: bool) -> None:
+    def save(self, *, keep: bool) -> None:
         """Link the output, if any, to its backup; without `keep`, replace the output by a copy.
 
         :raises FileError: it cannot be renamed or copied.
@@ -81,7 +81,7 @@ class OutputBackup:
             out.set_mode(status.st_mode)
         os.utime(self._new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def take_back_if_equal(self) -> None:
+    def restore_if_equal(self) -> None:
         """Restore the old output if the new one has the same bytes."""
         try:
             old, new = os.stat(self._old), os.stat(self._new)
@@ -91,9 +91,9 @@ class OutputBackup:
             import filecmp
 
             if filecmp.cmp(self._old, self._new, shallow=False):
-                self.take_back()
+                self.restore()
 
-    def take_back(self) -> None:
+    def restore(self) -> None:
         """Restore the old output, if any; a killed run may have left it behind."""
         if not os.path.lexists(self._old):
             return

@@ -38,7 +38,7 @@ class WantedPass(NamedTuple):
     target: str | None = None
     rdc: bool = False
 
-    def read(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
+    def parse(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
         """Return the parsed pass; without a `compiler` to query, allow unknown targets.
 
         :raises TargetIDError: invalid target, or one that the kind or the compiler does not
@@ -68,9 +68,9 @@ class WantedPass(NamedTuple):
         :raises CodeObjectError: unexpected output; the message describes it.
         """
         if self.kind != "hip" or self.rdc:
-            self.read().check(output, host_ir)
+            self.parse().check(output, host_ir)
             return
-        # Most passes are these. This check imports half as many modules as `read` does.
+        # Most passes are these. This check imports half as many modules as `parse` does.
         from offload_tool.passes.verify_output import (
             check_code_object,
             check_host_object,
@@ -125,7 +125,7 @@ def pass_command(
     """Return the command of a pass over `source`, up to the user's `flags`.
 
     :raises CompilerError: no compiler is usable.
-    :raises TargetIDError, UsageError: see `WantedPass.read`.
+    :raises TargetIDError, UsageError: see `WantedPass.parse`.
     """
     suffix = os.path.splitext(source)[1]
     key = ["pass", *_toolchain_key(environ)]
@@ -135,47 +135,50 @@ def pass_command(
 
     # A user's flags may compensate for a defect of the compiler; then all flags are part of the
     # key.
-    with_all = [*key, "with", *flags, *folder_key(flags)]
+    key_with_flags = [*key, "with", *flags, *folder_key(flags)]
 
-    def find(given: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
+    def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
+        import shutil
+
         from offload_tool.clang.options import trial_flags
         from offload_tool.passes.compile_pass import dependency_flags
         from offload_tool.toolchain.capability_check import Job
+        from offload_tool.toolchain.programs import is_script
 
-        job = wanted._replace(cuid=_CUID).read(lambda: cached_toolchain(environ))
-        is_device = job.device is not None
-        known = job.device is not None and job.device.target_id is not None
-        targets = (job.device.name,) if job.device is not None and known else ()
-        needed = Job(job.kind, targets, deciding, trial_flags(given))
+        job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
+        device = job.device
+        targets = (device.name,) if device is not None and device.target_id is not None else ()
+        needed = Job(job.kind, targets, deciding, trial_flags(user_flags))
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
         like = f"source{suffix}"
-        own, made = job.local_flags(toolchain, like), job.flags(toolchain, _HOST_IR, like)
+        programs = (shutil.which(arg, path=environ.get("PATH")) for arg in toolchain.clang)
+        local_flags = job.local_flags(toolchain, like)
         return {
-            "args": [*toolchain.clang, *own, *made],
+            "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],
             # Host objects that list their entries need no embedded fat binary for each source.
             "last": job.last_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
             "dependencies": dependencies,
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "is_direct": is_device and job.is_direct and len(toolchain.clang) == 1,
-            "installed": list(toolchain.installed) if is_device else [],
+            "is_direct": device is not None and job.is_direct and len(toolchain.clang) == 1,
+            "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
-            "is_script": _is_script(toolchain.clang, environ),
+            "is_script": any(is_script(program) for program in programs if program),
             "toolchain": {
                 "clang": [*toolchain.clang],
                 "lld": [*toolchain.lld],
-                "local_flags": own,
+                "local_flags": local_flags,
                 "configuration": [*toolchain.configuration],
                 "programs": [*toolchain.programs],
                 "doubts": [*toolchain.doubts],
             },
         }
 
-    def kept(asked: Sequence[str], find: Callable[[], Any]) -> Any:
+    def cached(key: Sequence[str], find: Callable[[], Any]) -> Any:
         return cached_result(
-            asked,
+            key,
             find,
             lambda result: _toolchain_dependencies(result["toolchain"], environ),
             lambda result: _command(result["toolchain"]),
@@ -184,14 +187,14 @@ def pass_command(
 
     def find_unless_known() -> dict[str, Any]:
         with suppress(LookupError):
-            kept(with_all, _not_known)
+            cached(key_with_flags, _raise_not_cached)
             raise CompilerError("the flags provide what this compiler lacks")
         return find()
 
     try:
-        result = kept(key, find_unless_known)
+        result = cached(key, find_unless_known)
     except CompilerError:
-        result = kept(with_all, lambda: find(flags, lenient=True))
+        result = cached(key_with_flags, lambda: find(flags, lenient=True))
     for doubt in result["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
     names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
@@ -201,12 +204,12 @@ def pass_command(
     return PassCommand(*(result[name] for name in PassCommand._fields))
 
 
-def _not_known() -> Any:
+def _raise_not_cached() -> Any:
     raise LookupError
 
 
 def surroundings_of(
-    found: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
+    parts: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
 ) -> Surroundings:
     """Return the folders and libraries that a pass's compiler finds on its own, queried from it.
 
@@ -222,7 +225,7 @@ def surroundings_of(
         from offload_tool.clang.search_path import front_end_of
         from offload_tool.toolchain.driver_cache import device_libraries
 
-        environment = {**environ, **found.environment}
+        environment = {**environ, **parts.environment}
         libraries = [*device_libraries(args, environment)]
         return {**front_end_of(args, environment)._asdict(), "libraries": libraries}
 
@@ -241,14 +244,14 @@ def surroundings_of(
     if has_configuration(args):
         result = find()
     else:
-        result = cached_for_pass("surroundings", found, args, environ, find, dependencies)
+        result = cached_for_pass("surroundings", parts, args, environ, find, dependencies)
     folders, libraries = (tuple(result[name]) for name in ("folders", "libraries"))
     return Surroundings(folders, result["embeds_folder"], libraries)
 
 
 def cached_for_pass(
     what: str,
-    found: PassCommand,
+    parts: PassCommand,
     args: Sequence[str],
     environ: Mapping[str, str],
     find: Callable[[], Any],
@@ -261,31 +264,22 @@ def cached_for_pass(
     return cached_result(
         [what, *_toolchain_key(environ), os.getcwd(), *args],
         find,
-        lambda result: [*_places_of(found.toolchain, environ), *dependencies(result)],
-        lambda _: [*_command(found.toolchain), *args],
+        lambda result: [*_dependency_paths(parts.toolchain, environ), *dependencies(result)],
+        lambda _: [*_command(parts.toolchain), *args],
         environ,
     )
 
 
-def compiler_version(found: PassCommand) -> str:
+def compiler_version(parts: PassCommand) -> str:
     """Return ``--version`` of a compiler that is a script, which may run any; else ""."""
-    if not found.is_script:
+    if not parts.is_script:
         return ""
     from offload_tool.clang.driver import output_of
 
     try:
-        return output_of(found.compiler, "--version")
+        return output_of(parts.compiler, "--version")
     except CompilerError as error:
         return str(error)
-
-
-def _is_script(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    import shutil
-
-    from offload_tool.toolchain.programs import is_script
-
-    programs = (shutil.which(arg, path=environ.get("PATH")) for arg in command)
-    return any(is_script(program) for program in programs if program)
 
 
 def cached_toolchain(
@@ -295,19 +289,18 @@ def cached_toolchain(
 
     :raises CompilerError: no compiler is usable.
     """
-    jobs = (job,) if job is not None else ()
     from offload_tool.toolchain.probe import Toolchain
     from offload_tool.toolchain.select import find_toolchain
     from offload_tool.util.frozen import as_dict
 
     def find() -> dict[str, Any]:
+        jobs = (job,) if job is not None else ()
         return as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))
 
     key = ["toolchain", *_toolchain_key(environ)]
-    for each in jobs:
-        key += [each.kind, *each.targets, "", *each.flags, *folder_key(each.flags)]
-        if each.all_flags:
-            key += ["with", *each.all_flags, *folder_key(each.all_flags)]
+    if job is not None:
+        key += [job.kind, *job.targets, "", *job.flags, *folder_key(job.flags)]
+        key += ["with", *job.all_flags, *folder_key(job.all_flags)] if job.all_flags else []
     result = cached_result(
         key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ
     )
@@ -316,28 +309,28 @@ def cached_toolchain(
     return Toolchain(**result)
 
 
-def _command(found: Mapping[str, Any]) -> list[str]:
-    return [*found["clang"], *found["local_flags"]]
+def _command(toolchain: Mapping[str, Any]) -> list[str]:
+    return [*toolchain["clang"], *toolchain["local_flags"]]
 
 
 def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
     """Return the cache key of the search for a compiler, except for the files on disk."""
     key = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
-    places = (environ.get(name, "") for name in INSTALLATIONS)
-    relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, places)]))
+    named = (environ.get(name, "") for name in INSTALLATIONS)
+    relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, named)]))
     if relative or "/" in environ.get("OFFLOAD_CLANG", ""):
         key.append(os.getcwd())
     return key
 
 
 def _toolchain_dependencies(
-    found: Mapping[str, Any], environ: Mapping[str, str]
+    toolchain: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Iterator[str] | None:
     """Return the dependencies of a toolchain; None if it has doubts and must not be cached."""
-    return None if found["doubts"] else _places_of(found, environ)
+    return None if toolchain["doubts"] else _dependency_paths(toolchain, environ)
 
 
-def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+def _dependency_paths(toolchain: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.toolchain.installations import installation_folders
     from offload_tool.toolchain.probe import CLANG_NAME
     from offload_tool.toolchain.programs import LIBRARY_PATH, program_dependencies
@@ -350,13 +343,14 @@ def _places_of(found: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator
     for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
         yield f"{root}/llvm/bin/clang"
     args = environ.get("OFFLOAD_CLANG", "").split()
-    for arg in (*args, *found["clang"], *found["lld"]):
+    for arg in (*args, *toolchain["clang"], *toolchain["lld"]):
         yield from (os.path.join(folder, arg) for folder in ("", *program_folders(environ)))
-    for program in found["programs"]:
+    for program in toolchain["programs"]:
         yield from program_dependencies(program, environ.get(LIBRARY_PATH, ""))
-    for file in found["configuration"]:
+    for file in toolchain["configuration"]:
         yield from (file, os.path.dirname(file))
-    for before, flag in zip(("", *found["local_flags"]), found["local_flags"], strict=False):
+    local_flags = toolchain["local_flags"]
+    for before, flag in zip(("", *local_flags), local_flags, strict=False):
         if flag.startswith("-B"):
             yield f"{flag[2:]}/lld"
         elif before == "-isystem":  # another version of the library may appear in its parent

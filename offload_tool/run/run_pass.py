@@ -42,7 +42,7 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.manifest.output_state import Recorded
+    from offload_tool.manifest.output_state import OutputManifest
     from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
     from offload_tool.toolchain.probe import Toolchain
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
         def run(self) -> bool:
             """Run it; return True if it produced the output."""
 
-        def read(self, listed: list[str], /) -> list[str]:
+        def files_read(self, listed: list[str], /) -> list[str]:
             """Return the files that it read; `listed` are those in its depfile."""
 
     Accelerator = Callable[..., Accelerated]
-    """Takes the arguments of `pch.compile_command.PassWithPch` after the first three."""
+    """Takes the keyword arguments of `pch.compile_command.PassWithPch`."""
 
 _CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
@@ -103,54 +103,59 @@ def run_pass(
     :raises CodeObjectError: the compiler wrote an unexpected output.
     """
     inputs = [source] if host_ir is None else [source, host_ir]
-    output, depfile = outputs.file, _depfile_beside(outputs.file)
+    output, depfile = outputs.file, _compiler_depfile(outputs.file)
     check_names(inputs, outputs)
     check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
-    found = pass_command(
+    parts = pass_command(
         wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
     )
-    if found.needs_host_ir and host_ir is None:
+    if parts.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR; give --host-ir F")
-    if host_ir is not None and not found.needs_host_ir:
+    if host_ir is not None and not parts.needs_host_ir:
         raise UsageError(
             "--host-ir: only host and device passes of OpenMP sources read host IR; leave it out"
         )
-    environment = {**environ, **found.environment}
-    read = source if found.dependencies else inputs[-1]
-    args, end = [*found.args, *flags, *found.last], ["-o", output, read]
+    environment = {**environ, **parts.environment}
+    read = source if parts.dependencies else inputs[-1]
+    args, end = [*parts.args, *flags, *parts.last], ["-o", output, read]
     key = [] if runner is None else _cache_key(wanted, host_ir)
-    whole = [*args, *key, *found.dependencies, *end]
-    stages = _stages(environ) if found.is_direct and runner is None else None
+    command = [*args, *key, *parts.dependencies, *end]
+    stages = _stages(environ) if parts.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
-        without_driver = _without_driver(stages)
         faster = accelerator(
-            wanted, found, source, [*flags], whole, environ, without_driver=without_driver
+            wanted=wanted,
+            parts=parts,
+            source=source,
+            flags=flags,
+            command=command,
+            environ=environ,
+            stages=stages,
         )
 
     def listed() -> list[str]:
         from offload_tool.manifest.inputs import files_read
 
-        listed = files_read(depfile, source, whole, environment)
-        return listed if faster is None else faster.read(listed)
+        listed = files_read(depfile, source, command, environment)
+        return listed if faster is None else faster.files_read(listed)
 
-    def read_again() -> list[str] | None:
+    def preprocessed_files() -> list[str] | None:
         from offload_tool.manifest.inputs import preprocess
 
-        return preprocess(depfile, source, whole, environment)
+        return preprocess(depfile, source, command, environment)
 
     work = Work(
         output,
         [*args, *end],
         environment,
-        found.identity,
+        parts.identity,
         tuple(dict.fromkeys([read, *inputs[1:]])),
-        functools.cache(lambda: surroundings_of(found, args, environ)),
-        listed if found.dependencies else lambda: [read],
-        read_again if found.dependencies else None,
+        functools.cache(lambda: surroundings_of(parts, args, environ)),
+        listed if parts.dependencies else lambda: [read],
+        preprocessed_files if parts.dependencies else None,
         by_inode=wanted.kind == "openmp" and read == source,
-        version=lambda: compiler_version(found),
+        version=lambda: compiler_version(parts),
     )
 
     def check() -> None:
@@ -164,8 +169,12 @@ def run_pass(
             raise blame_launcher(error) from None
 
     job = OutputJob(
-        *(work, whole, outputs, found.compiler, check),
-        installed=found.installed,
+        work,
+        command=command,
+        outputs=outputs,
+        tool=parts.compiler,
+        check=check,
+        installed=parts.installed,
         faster=None if faster is None else faster.run,
         stages=stages,
     )
@@ -179,14 +188,6 @@ def _stages(environ: Mapping[str, str]) -> Stages:
     if switch not in {"0", "1"}:
         raise UsageError(f"{_CUTOFF}: expected 0 or 1, found {switch!r}")
     return Stages(is_on=switch == "1")
-
-
-def _without_driver(stages: Stages | None) -> Callable[..., bool | None] | None:
-    if stages is None:
-        return None
-    from offload_tool.run.driverless import DirectPasses
-
-    return functools.partial(DirectPasses().run_quietly, stages=stages)
 
 
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
@@ -220,20 +221,22 @@ def run_device_link(
 
     :raises: as `run_pass` does; UsageError also for a device without a linker.
     """
+    from offload_tool.clang.depfile import read_depfile
     from offload_tool.passes.device_link import link_arguments, linker
 
     check_names(inputs, outputs)
     tool = linker(device, toolchain)
-    depfile = _depfile_beside(outputs.file)
-    args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file]
-    end += _link_inputs(device, kind, toolchain, inputs)
+    depfile = _compiler_depfile(outputs.file)
+    args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file, *inputs]
+    dependencies = []
     is_lld = device.target_id is not None
-    dependencies = [f"--dependency-file={depfile}"] if is_lld else []
+    if is_lld:
+        from offload_tool.passes.openmp import device_runtimes
 
-    def listed() -> list[str]:
-        from offload_tool.clang.depfile import read_depfile
-
-        return read_depfile(depfile) if is_lld else []
+        dependencies.append(f"--dependency-file={depfile}")
+        # Only the host code tells which kernels of an archive are needed.
+        runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
+        end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
     work = Work(
         outputs.file,
@@ -242,8 +245,8 @@ def run_device_link(
         toolchain.identity,
         tuple(inputs),
         Surroundings,
-        listed,
-        tells_all=is_lld,
+        lambda: read_depfile(depfile) if is_lld else [],
+        names_all_inputs=is_lld,
     )
 
     def check() -> None:
@@ -252,19 +255,8 @@ def run_device_link(
 
             check_code_object(outputs.file, device.target_id, None)
 
-    return produce_output(OutputJob(work, [*args, *dependencies, *end], outputs, tool, check))
-
-
-def _link_inputs(
-    device: CompileTarget, kind: str, toolchain: Toolchain, inputs: Sequence[str]
-) -> list[str]:
-    if device.target_id is None:
-        return list(inputs)
-    from offload_tool.passes.openmp import device_runtimes
-
-    # Only the host code tells which kernels of an archive are needed.
-    runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
-    return ["--whole-archive", *inputs, "--no-whole-archive", *runtimes]
+    command = [*args, *dependencies, *end]
+    return produce_output(OutputJob(work, command, outputs, tool=tool, check=check))
 
 
 def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
@@ -313,39 +305,45 @@ class OutputJob(NamedTuple):
     """Set if the pass can run without the compiler's driver."""
 
 
-def _depfile_beside(output: str) -> str:
+def _compiler_depfile(output: str) -> str:
     """Return the name of the compiler's depfile, from which the requested one is made."""
     return sibling(output, ".d")
 
 
 def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     """Run the command unless the output is current; remove all outputs if it fails."""
-    outputs = job.outputs
-    aside = OutputBackup(outputs.file)
-    aside.take_back()
-    run = _Run(job)
-    if run.is_current():
+    outputs, depfile = job.outputs, _compiler_depfile(job.outputs.file)
+    backup = OutputBackup(outputs.file)
+    backup.restore()
+    manifest = functools.cache(functools.partial(_manifest_of, job.work))
+    before = manifest() if os.path.exists(manifest_path(outputs.file)) else None
+    read = before.files_if_current() if before is not None else None
+    if read is not None:
+        _remove(depfile)  # left behind by a killed run
+        write_depfile_and_stamp(outputs, [*read, *job.installed], job.tool)
         return 0
     status, ended, start = 1, False, None
     try:
-        start = run.begin()
+        start = before.begin(depfile) if before is not None else _first_start(job, depfile)
         # A program other than the compiler may write into the old file.
-        aside.put(keep=runner is None)
+        backup.save(keep=runner is None)
         if job.stages is not None:
-            run.begin_stages(job.stages)
+            record = before.last_record if before is not None else None
+            is_unchanged = before is not None and before.is_unchanged()
+            job.stages.begin(record, job.command, is_unchanged=is_unchanged)
         if job.faster is not None and job.faster():
             status = 0
         elif runner is None:
-            status = _run_here(job, run.meanwhile)
+            status = _run_locally(job, lambda: manifest().prepare())
         else:
             status = runner(job.command, job.work.environment)
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
-                aside.take_back()
-            run.complete(aside, start)
+                backup.restore()
+            _complete(job, manifest(), backup, start)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
-        aside.take_back()
+        backup.restore()
         ended = True
         raise
     finally:
@@ -354,78 +352,40 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
                 _remove(*outputs, manifest_path(outputs.file))
             if status and start is not None:
                 remove_half_written(outputs.file, start.moment)
-            aside.drop()
-            _remove(_depfile_beside(outputs.file))
+            backup.drop()
+            _remove(depfile)
     return status
 
 
-class _Run:
-    """One run of a job, and the manifest of its output."""
+def _manifest_of(work: Work) -> OutputManifest:
+    from offload_tool.manifest.output_state import OutputManifest
 
-    def __init__(self, job: OutputJob) -> None:
-        self._job = job
-        self._recorded: Recorded | None = None
+    return OutputManifest(work)
 
-    def is_current(self) -> bool:
-        """Return True if the output is current; write depfile and stamp then."""
-        outputs = self._job.outputs
-        if not os.path.exists(manifest_path(outputs.file)):
-            return False
-        read = self._manifest().files_if_current()
-        if read is None:
-            return False
-        _remove(_depfile_beside(outputs.file))  # left behind by a killed run
-        write_beside(outputs, [*read, *self._job.installed], self._job.tool)
-        return True
 
-    def _manifest(self) -> Recorded:
-        if self._recorded is None:
-            from offload_tool.manifest.output_state import Recorded
+def _first_start(job: OutputJob, marker: str) -> Start:
+    """Return the start of a run without a manifest; see `OutputManifest.begin`."""
+    from offload_tool.clang.argument_files import include_folders
+    from offload_tool.manifest.race_check import Start
 
-            self._recorded = Recorded(self._job.work)
-        return self._recorded
+    return Start.now(marker, job.work.inputs, include_folders(tuple(job.command)))
 
-    def begin(self) -> Start:
-        """Return the start time and the state of the inputs.
 
-        :raises FileError: the compiler's depfile cannot be written.
-        """
-        from offload_tool.clang.argument_files import include_folders
-        from offload_tool.manifest.race_check import Start
-
-        files, folders = self._job.work.given, include_folders(tuple(self._job.command))
-        if self._recorded is not None:
-            files, folders = self._recorded.inputs_before(), self._recorded.folders_before()
-        return Start.now(_depfile_beside(self._job.outputs.file), files, folders)
-
-    def begin_stages(self, stages: Stages) -> None:
-        """Choose the number of stages, and whether the output may stay."""
-        recorded = self._recorded
-        before = recorded.before if recorded is not None else None
-        is_whole = recorded is not None and recorded.is_whole()
-        stages.begin(before, self._job.command, is_whole=is_whole)
-
-    def meanwhile(self) -> None:
-        """Prepare the manifest while the command runs."""
-        self._manifest().prepare()
-
-    def complete(self, aside: OutputBackup, start: Start) -> None:
-        """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
-        outputs = self._job.outputs
-        if not os.path.isfile(outputs.file):
-            program = self._job.command[0]
-            raise CodeObjectError(
-                f"'{outputs.file}': '{program}' reported success but wrote no such file; "
-                "run it by hand, without its launcher"
-            )
-        self._job.check()
-        read = self._manifest().files_read()
-        aside.take_back_if_equal()
-        _write_depfile(outputs, [*read, *self._job.installed], self._job.tool)
-        bitcode = self._job.stages.bitcode() if self._job.stages is not None else ""
-        self._manifest().finish(read, start, bitcode)
-        aside.drop()  # from here on, errors keep the new output
-        _write_stamp(outputs.stamp)
+def _complete(job: OutputJob, manifest: OutputManifest, backup: OutputBackup, start: Start) -> None:
+    """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
+    outputs = job.outputs
+    if not os.path.isfile(outputs.file):
+        raise CodeObjectError(
+            f"'{outputs.file}': '{job.command[0]}' reported success but wrote no such file; "
+            "run it by hand, without its launcher"
+        )
+    job.check()
+    read = manifest.files_read()
+    backup.restore_if_equal()
+    _write_depfile(outputs, [*read, *job.installed], job.tool)
+    manifest.finish(read, start, job.stages.bitcode() if job.stages is not None else "")
+    backup.drop()  # from here on, errors keep the new output
+    _write_stamp(outputs.stamp)
 
 
 def _remove(*names: str | None) -> None:
@@ -445,9 +405,9 @@ def _write_stamp(name: str | None) -> None:
         pass
 
 
-def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
+def _run_locally(job: OutputJob, while_running: Callable[[], None]) -> int:
     if job.stages is None:
-        return run_command(job.command, job.work.environment, meanwhile)
+        return run_command(job.command, job.work.environment, while_running)
     from offload_tool.run.driverless import DirectPasses
 
     sys.stdout.flush()
@@ -455,8 +415,8 @@ def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
     status = passes.run(job.command, job.work.environment, job.stages)
     if status is not None:
         return status if status >= 0 else _SIGNAL_BASE - status
-    job.stages.forget()
-    status = run_command(job.command, job.work.environment, meanwhile)
+    job.stages.reset()
+    status = run_command(job.command, job.work.environment, while_running)
     if status:
         passes.advise(job.command)
     return status
@@ -465,7 +425,7 @@ def _run_here(job: OutputJob, meanwhile: Callable[[], None]) -> int:
 def run_command(
     command: Sequence[str],
     environment: Mapping[str, str],
-    meanwhile: Callable[[], None] = lambda: None,
+    while_running: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a command without input and with our standard streams; return its exit status.
 
@@ -476,7 +436,7 @@ def run_command(
     try:
         with shielded():  # on a signal, the handler below must know the process
             process = _spawn(command, environment)
-        meanwhile()
+        while_running()
         _, status = os.waitpid(process, 0)
     except BaseException:
         if process:
@@ -501,23 +461,23 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
         ) from error
 
 
-def write_beside(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+def write_depfile_and_stamp(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
     """Write the depfile and the stamp of an output; `names` are its dependencies.
 
     :raises FileError: one cannot be written.
     """
-    _write_depfile(outputs, names, compiler)
+    _write_depfile(outputs, names, tool)
     _write_stamp(outputs.stamp)
 
 
-def _write_depfile(outputs: Outputs, names: Sequence[str], compiler: Sequence[str]) -> None:
+def _write_depfile(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
     if outputs.depfile is None:
         return
     from offload_tool.clang.depfile import depfile_text
     from offload_tool.io import replace_file
 
     target = outputs.stamp or outputs.file
-    text = depfile_text(target, dict.fromkeys([*names, *_programs(compiler)]))
+    text = depfile_text(target, dict.fromkeys([*names, *_programs(tool)]))
     with replace_file(outputs.depfile) as out:
         out.write(os.fsencode(text))
 

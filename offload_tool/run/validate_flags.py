@@ -13,7 +13,7 @@ from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
 
 _TARGETS = "targets are those of OFFLOAD_ARCH, or --target-id of 'offload-tool compile'"
-_HABITS = {
+_FOREIGN_FLAGS = {
     "-fgpu-rdc": "relocatable device code is OFFLOAD_RDC=True, or --rdc of 'offload-tool compile'",
     **dict.fromkeys(
         (
@@ -81,28 +81,28 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
     :raises UsageError: the last flag lacks a value; a flag is another tool's, sets the output, or
         names an open file; a response file cannot be read.
     """
-    waiting, allowed = "", "-fgpu-rdc" if rdc else None
+    option, allowed = "", "-fgpu-rdc" if rdc else None
     args, files = expand_command(flags)
     for arg in (*files, *args):
         if any(name in arg for name in _OPEN_FILES):
             raise UsageError(
                 f"'{arg}' among the flags is a file that is open already; give it a name"
             )
-        habit = next((text for flag, text in _HABITS.items() if arg.startswith(flag)), "")
-        habit = habit or next((text for what, text in _REFUSED.items() if does(arg, what)), "")
-        if waiting:
-            waiting = ""
+        hint = next((text for flag, text in _FOREIGN_FLAGS.items() if arg.startswith(flag)), "")
+        hint = hint or next((text for what, text in _REFUSED.items() if does(arg, what)), "")
+        if option:
+            option = ""
         elif arg.startswith("-") and ";-" in arg:
             raise UsageError(f"'{arg}' among the flags is a list of CMake's; write ' ' for ';'")
-        elif habit and arg != allowed:
-            raise UsageError(f"'{arg}' among the flags: {habit}")
+        elif hint and arg != allowed:
+            raise UsageError(f"'{arg}' among the flags: {hint}")
         elif arg == "-o":
             raise UsageError("'-o' among the flags: the output has its name already; remove it")
         elif takes_next(arg):
-            waiting = arg
-    if waiting:
+            option = arg
+    if option:
         raise UsageError(
-            f"'{waiting}' at the end of the flags wants a value; add the value, or remove the flag"
+            f"'{option}' at the end of the flags wants a value; add the value, or remove the flag"
         )
 
 

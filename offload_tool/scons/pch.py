@@ -195,7 +195,7 @@ def shared_headers(
 def _is_wanted(candidate: Candidate, wanted: tuple[str, ...] | bool) -> bool:
     """Return True if a PCH is one that the user has requested, by names of headers."""
     names = tuple(each[1:-1] for each in candidate.headers if each[0] == "<")
-    return wanted in (True, names) or (bool(candidate.written) and wanted == (candidate.written,))
+    return wanted in (True, names) or (bool(candidate.spelling) and wanted == (candidate.spelling,))
 
 
 def _source_file(node: Node) -> str:

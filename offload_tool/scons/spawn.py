@@ -125,7 +125,7 @@ class DirectRunner:
             if done is not None:
                 return done
         if stages is not None:
-            stages.forget()
+            stages.reset()
         status = run_args(command, environment, self._program)
         if status:
             self._passes.advise(command)
@@ -154,7 +154,7 @@ def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
         output = Path(node.get_internal_path())
         records_of(node).begin_stages(stages)
-        if not stages.known:
+        if not stages.known_digest:
             output.unlink(missing_ok=True)
         return whole(command, environment)
 

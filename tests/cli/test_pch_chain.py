@@ -215,7 +215,7 @@ def test_table(
     assert_same(capfd, side, *flags, source=case.source, why=why)
     if side == "host" and why and DIFFERENT.partition(":")[0] not in why and not case.is_harmless:
         plain = compiled(side, *flags, source=case.source)
-        monkeypatch.setattr(pch, "reason_of_passed", lambda *_: "")
+        monkeypatch.setattr(pch, "reason_of_includers", lambda *_: "")
         monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
         wrong = compiled(side, *flags, source=case.source, use=f"{side}.pch")
         assert wrong["output"] != plain["output"]
@@ -333,6 +333,6 @@ def test_random_projects_would_differ(
 ) -> None:
     """Without the checks, some of these projects differ; with them, some PCHs are used."""
     assert _outcomes(random.Random(USED), capfd)["same"] == 3
-    monkeypatch.setattr(pch, "reason_of_passed", lambda *_: "")
+    monkeypatch.setattr(pch, "reason_of_includers", lambda *_: "")
     monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
     assert _outcomes(random.Random(WRONG), capfd)["different"] > 0

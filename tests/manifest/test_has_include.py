@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.manifest.has_include import asked_names
+from offload_tool.manifest.has_include import has_include_names
 
 NONE: list[str] = []
 KNOWN = {
@@ -46,7 +46,7 @@ def test_known_names(tmp_path: Path, text: str, names: list[str]) -> None:
     """Where names are told as they are, they are known: nobody has to be asked in each build."""
     source = tmp_path / "k.hip"
     source.write_text(text)
-    found, unknown = asked_names([str(source)], [])
+    found, unknown = has_include_names([str(source)], [])
     assert {*names} <= {*found}
     assert not unknown
 
@@ -56,12 +56,12 @@ def test_unknown_names(tmp_path: Path, text: str) -> None:
     """Where a name is put together, the preprocessor has to be asked."""
     source = tmp_path / "k.hip"
     source.write_text(text)
-    assert asked_names([str(source)], [])[1]
+    assert has_include_names([str(source)], [])[1]
 
 
 def test_macro_of_a_configuration_file(tmp_path: Path) -> None:
     """A configuration file may define the macro in another way."""
     source = tmp_path / "k.hip"
     source.write_text("#define NAME <x.h>\n#if __has_include(NAME)\n")
-    assert not asked_names([str(source)], [])[1]
-    assert asked_names([str(source)], ["--config", "f.cfg"])[1]
+    assert not has_include_names([str(source)], [])[1]
+    assert has_include_names([str(source)], ["--config", "f.cfg"])[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.manifest.race_check import Meanwhile, Start
+from offload_tool.manifest.race_check import RaceCheck, Start
 
 SPELLINGS = ["one/x.h", "first/../one/x.h", "two/../one/../one/x.h", "./one/x.h"]
 
@@ -27,7 +27,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 def test_folder_that_others_write_into(start: Start, tmp_path: Path, name: str) -> None:
     """Under each of its names it was there before: a new file in it changes its time alone."""
     (tmp_path / "one/another.o").touch()
-    assert Meanwhile(start).was_there(name)
+    assert RaceCheck(start).was_there(name)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -39,11 +39,11 @@ def test_folder_that_came(start: Start, tmp_path: Path, name: str) -> None:
     later = Start.now("marker", [], ["one", "two", "first"])
     (tmp_path / "one").rename(tmp_path / "before")
     (tmp_path / "other").rename(tmp_path / "one")
-    assert not Meanwhile(later).was_there(name)
-    assert not Meanwhile(start).was_there(name)
+    assert not RaceCheck(later).was_there(name)
+    assert not RaceCheck(start).was_there(name)
 
 
 def test_folder_on_the_way(start: Start, tmp_path: Path) -> None:
     """A name led nowhere before a folder on its way came, though it ends in a known folder."""
     (tmp_path / "late").mkdir()
-    assert not Meanwhile(start).was_there("late/../one/x.h")
+    assert not RaceCheck(start).was_there("late/../one/x.h")

@@ -34,9 +34,7 @@ def files_read(node: Node, command: str) -> list[str]:
         raise CompilerError(f"'{node}': {error}") from error
     used = getattr(node.attributes, "offload_pch", None)
     if used is not None:
-        from offload_tool.pch.pch import read_with_pch
-
-        read = read_with_pch(used, job[1], read)
+        read = used.files_read(job[1], read)
     return _all_placed(node, read)
 
 

@@ -248,7 +248,7 @@ class PassRecords:
     def _judge(
         self, record: PassRecord | None, key: Mapping[str, str], output: str | None = None
     ) -> Judgement:
-        return judge(record, key, _PRINTS, output, identified=self._is_identified)
+        return judge(record, key, _PRINTS, output, with_identity=self._is_identified)
 
     def _confirmed(
         self, record: PassRecord, read: list[str] | None, judgement: Judgement
@@ -292,11 +292,11 @@ class PassRecords:
                 key[part] = _CHANGED_MEANWHILE
         output = _path(node)
         record = record_pass_result(
-            key, read, lookups, output, self._start, _PRINTS, identified=self._is_identified
+            key, read, lookups, output, self._start, _PRINTS, with_identity=self._is_identified
         )
         believed = "" if self.untold or finds_libraries(self.args) else record.output
-        made = record._replace(beside=self._beside(), output=believed, why=self.reason)
-        if self._stages is not None and believed and not (assembler_reads or made.beside):
+        made = record._replace(side_outputs=self._beside(), output=believed, why=self.reason)
+        if self._stages is not None and believed and not (assembler_reads or made.side_outputs):
             made = made._replace(bitcode=self._stages.bitcode())
         self._keep(made)
 
@@ -345,12 +345,12 @@ class PassRecords:
     def begin_stages(self, stages: Stages) -> None:
         """Start the stages of a pass, after `begin`."""
         record = self._before
-        is_whole = (
+        is_unchanged = (
             record is not None
             and record.key == self._key_before
             and _PRINTS.digest(_path(self._node)) == record.output != ""
         )
-        stages.begin(record, self.args, is_whole=is_whole)
+        stages.begin(record, self.args, is_unchanged=is_unchanged)
         self._stages = stages
 
     @property
