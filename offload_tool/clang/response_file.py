@@ -167,7 +167,7 @@ _known: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
 
 def _read_known(name: str) -> _Found | None:
     """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
-    from offload_tool.io.file_digests import file_stat, file_stat_from, has_settled
+    from offload_tool.io.file_digests import file_stat, file_stat_from, is_cacheable
 
     try:
         status = os.stat(name or ".")
@@ -185,7 +185,7 @@ def _read_known(name: str) -> _Found | None:
     if found is None:
         return None
     args = list(found[0])
-    if file_stat(name) == look and has_settled(look):
+    if file_stat(name) == look and is_cacheable(look):
         _known[name] = (look, identity, args)
     return args, found[1]
 

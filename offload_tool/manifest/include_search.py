@@ -119,10 +119,10 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
     found = found_in(lookups.folders, lookups.names, prints)
     if lookups.outside:
         folders = lookups.folders
-        once = tuple(name for name in folders if is_outside(name) and prints.lists_once(name))
+        once = tuple(name for name in folders if is_outside(name) and prints.caches_listing(name))
         now = tuple(name for name in folders if name not in once)
         found |= found_in(now, lookups.outside, prints)
-        found |= prints.once(
+        found |= prints.memoize(
             (once, lookups.outside), lambda: found_in(once, lookups.outside, prints)
         )
     return sorted(filter(_is_file, found.difference(read, lookups.present)))

@@ -261,7 +261,7 @@ def _to_be_looked_at(
     def is_as_it_was() -> bool:
         return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
 
-    if all(map(prints.lists_once, outside.folders)) and prints.once(outside, is_as_it_was):
+    if all(map(prints.caches_listing, outside.folders)) and prints.memoize(outside, is_as_it_was):
         return inputs.own
     return inputs
 
@@ -337,7 +337,7 @@ def record_pass_result(
     present = tuple(filter(meanwhile.was_there, lookups.present))
     made, look = prints.digest(output), file_stat(output)
     if look is not None:
-        prints.note(output, look, made)
+        prints.store(output, look, made)
     return PassRecord(
         dict(key),
         inputs,
@@ -396,7 +396,7 @@ def _looks(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, FileSt
     """Return the known stat() records of files with just these digests."""
     found = {}
     for name, digest in digests.items():
-        known = prints.known(name)
+        known = prints.cached(name)
         if known is not None and known[1] == digest.partition(_IDENTITY)[0]:
             found[name] = known[0]
     return found
@@ -416,7 +416,7 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
             digests = {**_named(record.key), **value["inputs"], **record.beside, "": record.output}
             _believe(json.loads(second), digests, prints, output)
             if looks != _NO_LOOKS:
-                prints.once(
+                prints.memoize(
                     (outside, looks), lambda: _believe(json.loads(looks), outside.inputs, prints)
                 )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -469,7 +469,7 @@ def _believe(
     for name, numbers in looks.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
-            prints.believe(name or output, FileStat(*map(int, numbers)), digest)
+            prints.add(name or output, FileStat(*map(int, numbers)), digest)
 
 
 def _named(key: Mapping[str, str]) -> dict[str, str]:

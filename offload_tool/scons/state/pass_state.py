@@ -194,7 +194,7 @@ class PassRecords:
         inputs: Mapping[str, str] = record.inputs
         if isinstance(inputs, Inputs):
             outside = inputs.outside
-            built = _PRINTS.once(
+            built = _PRINTS.memoize(
                 (outside, "folders"), lambda: any(map(compat.builds_in, outside.folders))
             )
             if not built:
@@ -466,7 +466,7 @@ class PassRecords:
 
 def prints_now() -> Fingerprints:
     """Return the known fingerprints of files, checked anew."""
-    return _PRINTS.looking_now()
+    return _PRINTS.with_current_listings()
 
 
 def _path(node: Node) -> str:
