@@ -125,7 +125,7 @@ def _expand(
             continue
         inner, identity = opened
         if identity in seen:  # only the first read of a file is free of the limit
-            limits.look(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
+            limits.reread(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
         seen.add(identity)
         for outer in stack:
             if identity == outer.identity:

@@ -133,7 +133,7 @@ class StoredEntry:
         :raises LimitError: the same bytes were requested too often.
         """
         if run := running():
-            run.look(self.size, self.source.path)
+            run.reread(self.size, self.source.path)
         if unpacker := self.cuda or self.frame:
             return unpacker.view(self.source)
         if not self.is_host_object:

@@ -150,7 +150,7 @@ def open_passing(
         passing = Passing(data, header, path=path)
         is_all = passing.end is not None and next_content(data, passing.end) is None
         if is_all and is_bundle(passing.begin):
-            content = InputFile.made_later(
+            content = InputFile.lazy(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:

@@ -250,9 +250,9 @@ def open_file_or_members(path: StrPath) -> Iterator[Place]:
 def _label(place: Place, name: str, policy: Policy) -> str:
     label = policy.label(place, name)
     budget = current()
-    budget.enter(len(place.names) + 1, label)
+    budget.check_depth(len(place.names) + 1, label)
     budget.member(label)
-    budget.look(len(name), place.label)  # members can share the bytes of a name
+    budget.reread(len(name), place.label)  # members can share the bytes of a name
     return label
 
 
@@ -348,7 +348,7 @@ class Walk(Generic[_T]):
             yield from self._in_zip(place)
             return
         if budget := running():
-            budget.look(len(place.source), place.label)
+            budget.reread(len(place.source), place.label)
         yield from self._in_known(place, file_format, named=named)
 
     def _in_known(self, place: Place, file_format: FileFormat, *, named: bool) -> Iterator[_T]:

@@ -34,7 +34,7 @@ from offload_tool.formats.zip_writer import content_offset
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import budget
 from offload_tool.io.spool import Spool
-from offload_tool.io.temporary_directory import usual_folder
+from offload_tool.io.temporary_directory import system_temp_folder
 
 _PEEK = 4096
 _ROW = 64
@@ -153,7 +153,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
 
 def _check_room(size: int, label: str) -> None:
     """Check that `size` bytes fit on the disk."""
-    free = shutil.disk_usage(usual_folder()).free
+    free = shutil.disk_usage(system_temp_folder()).free
     if size > free:
         raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)
 
@@ -239,7 +239,7 @@ class ZipOverlay:
                 assert member is not None  # noqa: S101 - all are wanted
                 content, offset = member
                 if offset is None:
-                    kept = self._spool.added(lambda out: out.copy(content))
+                    kept = self._spool.append(lambda out: out.copy(content))
                     content = kept.source.part(label, kept.offset, kept.size)
                 self._unpacked[path] = content
         return self._unpacked[path]

@@ -55,13 +55,13 @@ def replace_all(
     with ExitStack() as stack:
         for path in paths:
             with naming(path):
-                if _is_direct(path):
+                if _is_written_directly(path):
                     outputs.append(stack.enter_context(_open_directly(path)))
                 else:
                     with shielded():
                         replacements.append(stack.enter_context(_Replacement(path)))
                     outputs.append(replacements[-1].file)
-        _refuse_equal(replacements)
+        _check_distinct(replacements)
         try:
             yield outputs
         except OSError as error:  # of a file not written through an OutputFile
@@ -75,10 +75,10 @@ def replace_all(
             for replacement in replacements:
                 replacement.link()
             for replacement in replacements:
-                replacement.take_name()
+                replacement.rename()
 
 
-def _is_direct(path: StrPath) -> bool:
+def _is_written_directly(path: StrPath) -> bool:
     """Return whether `path` is standard output or exists and is not a regular file.
 
     :raises OSError: a link cannot be resolved, because of a cycle for example.
@@ -92,7 +92,7 @@ def _is_direct(path: StrPath) -> bool:
         return False
 
 
-def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
+def _check_distinct(replacements: Sequence[_Replacement]) -> None:
     paths: dict[str, StrPath] = {}
     for replacement in replacements:
         if replacement.final in paths:
@@ -149,7 +149,7 @@ class _Replacement:
                 os.link(own, self._temporary, src_dir_fd=self._descriptor)
             self._named = True
 
-    def take_name(self) -> None:
+    def rename(self) -> None:
         """Rename the file over the old one."""
         if not self.file.kept:
             with naming(self.path):

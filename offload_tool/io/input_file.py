@@ -187,7 +187,7 @@ class InputFile:
         return made
 
     @classmethod
-    def made_later(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
+    def lazy(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
         """Return a file object of `size` bytes; `make` produces them on first access."""
         made = cls._make(path, size)
         made._make_data = make

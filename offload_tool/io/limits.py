@@ -83,10 +83,10 @@ class Limits(NamedTuple):
                 limits = limits.having(field, read_size(text, name))
         for field in ("thin_outside", "kpack_outside"):
             name = f"OFFLOAD_{field.upper()}"
-            word = environ.get(name, "").lower()
-            if word not in (*_TRUE, *_FALSE):
-                raise UsageError(f"{name}={word!r}: expected 1 or 0")
-            limits = limits.having(field, word in _TRUE)
+            value = environ.get(name, "").lower()
+            if value not in (*_TRUE, *_FALSE):
+                raise UsageError(f"{name}={value!r}: expected 1 or 0")
+            limits = limits.having(field, value in _TRUE)
         return limits
 
 
@@ -107,7 +107,7 @@ class _Share:
     def __init__(self, common: int, ratio: float) -> None:
         self.own, self.common, self._ratio = 0.0, common, ratio
 
-    def bring(self, size: int) -> None:
+    def add(self, size: int) -> None:
         """Add the allowance for `size` bytes of a file."""
         self.own += size * self._ratio
 
@@ -148,9 +148,9 @@ class Budget:
                     return
                 self._opened.add(identity)
             self._read += size
-            self._reread.bring(max(size, min(length, _HOLES)))
+            self._reread.add(max(size, min(length, _HOLES)))
             for share in (self._unpack, self._rows):
-                share.bring(size)
+                share.add(size)
 
     def next_file(self) -> None:
         """Start the next of many files: the allowance of the last one expires."""
@@ -167,7 +167,7 @@ class Budget:
         with self._lock:
             self.check_unpack(size, path)
             self._unpack.take(size)
-            self._reread.bring(size)
+            self._reread.add(size)
             self._unpacked += size
 
     def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
@@ -203,7 +203,7 @@ class Budget:
             message += f"{WRITTEN_RATIO} times the {known} that were read, found {beyond}"
             raise LimitError(message, "OFFLOAD_MAX_WRITTEN", path)
 
-    def look(self, size: int, path: str | PathLike[str] | None = None) -> None:
+    def reread(self, size: int, path: str | PathLike[str] | None = None) -> None:
         """Request `size` bytes to read, possibly again.
 
         :raises LimitError: the request exceeds the budget.
@@ -247,7 +247,7 @@ class Budget:
             message = f"expected at most {self.limits.members} members and files in a run"
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
 
-    def enter(self, depth: int, path: str | PathLike[str] | None = None) -> None:
+    def check_depth(self, depth: int, path: str | PathLike[str] | None = None) -> None:
         """Check that a file may be opened that is nested in `depth` others.
 
         :raises LimitError: the nesting exceeds the limit.

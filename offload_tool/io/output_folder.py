@@ -20,7 +20,7 @@ from offload_tool.io.limits import running
 from offload_tool.io.output_file import OutputFile
 from offload_tool.io.paths import StrPath, naming
 from offload_tool.io.signals import shielded
-from offload_tool.io.temporary_directory import made_folder, temporary_folder
+from offload_tool.io.temporary_directory import create_folder, temporary_folder
 
 if TYPE_CHECKING:
     from offload_tool.io.write_plan import FilePlan
@@ -144,7 +144,7 @@ def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[Outp
     :raises FileError: a file cannot be written, or replaces a folder or the reverse.
     """
     path = Path(directory)
-    with made_folder(path), temporary_folder(".offload-", path) as temporary:
+    with create_folder(path), temporary_folder(".offload-", path) as temporary:
         source = os.open(temporary, _FOLDER)
         try:
             yield OutputFolder(path, temporary, source)

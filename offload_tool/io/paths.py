@@ -28,7 +28,7 @@ def naming(path: StrPath) -> Iterator[None]:
         raise FileError(path, error) from error
 
 
-def is_of_others(status: os.stat_result, *owners: int) -> bool:
+def is_writable_by_others(status: os.stat_result, *owners: int) -> bool:
     """Return whether users other than this one and `owners` can have written a file or folder."""
     return status.st_uid not in (os.getuid(), *owners) or bool(status.st_mode & _OTHERS_WRITE)
 

@@ -10,7 +10,7 @@ from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 
 
 class Spool:
-    """An anonymous file: `added` and `out` write it, `since` and `read` read it.
+    """An anonymous file: `append` and `out` write it, `since` and `read` read it.
 
     It ends with its block. Messages call it `name`. It is created in `folder` (default: the usual
     one).
@@ -21,12 +21,12 @@ class Spool:
     def __init__(self, name: StrPath = "temporary file", folder: StrPath | None = None) -> None:
         import tempfile  # most runs do not need it
 
-        from offload_tool.io.temporary_directory import usual_folder
+        from offload_tool.io.temporary_directory import system_temp_folder
 
         self.name = name
         try:
-            place = usual_folder() if folder is None else folder
-            self._file = tempfile.TemporaryFile(buffering=0, dir=place)  # noqa: SIM115 - see __exit__
+            parent = system_temp_folder() if folder is None else folder
+            self._file = tempfile.TemporaryFile(buffering=0, dir=parent)  # noqa: SIM115 - see __exit__
         except OSError as error:
             raise FileError(name, error) from error
         self.descriptor = self._file.fileno()
@@ -36,7 +36,7 @@ class Spool:
     def _reader(self) -> InputFile:
         return self.read()
 
-    def added(self, write: Callable[[OutputFile], object]) -> FileRange:
+    def append(self, write: Callable[[OutputFile], object]) -> FileRange:
         """Append by `write`; return the range, valid while the spool is open."""
         start = self.out.position
         write(self.out)

@@ -14,7 +14,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import ContentError, FileError, OffloadError
 from offload_tool.formats.kernel import Kernel
-from offload_tool.formats.kernel_info.reader import read_kernels, silent_code
+from offload_tool.formats.kernel_info.reader import read_kernels, why_no_kernels
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
@@ -252,7 +252,7 @@ def kernels_of(
         return None
     label = f"{found.label}, {image.id}"
     try:
-        if why := silent_code(image.content.begin(_BEGIN), image.image_kind):
+        if why := why_no_kernels(image.content.begin(_BEGIN), image.image_kind):
             if silent is not None:
                 silent(f"'{label}': {why}")
             return None

@@ -172,7 +172,7 @@ def plan_images(
     layout = plan_shared_offload_binary(images, version=3)
     parts = [c.data if isinstance(c, FileRange) else c for c in contents]
     write = partial(write_compressed_offload_binary, layout=layout, images=parts, method=method)
-    return FilePlan.of([spool.added(write)])
+    return FilePlan.of([spool.append(write)])
 
 
 def _image_kind(image: PackagedImage, source: InputFile, generation: Generation) -> int:

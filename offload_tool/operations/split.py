@@ -272,7 +272,7 @@ class _Splitting:
                 raise UnsupportedError(f"cannot be split: {message}", path=found.label)
             content = image.content
             stays = self.is_file and not content.is_decompressed  # a tree's files get closed
-            kept = content.range if stays else self.spool.added(content.write_to)
+            kept = content.range if stays else self.spool.append(content.write_to)
             rows.append(NewKpackImage(key, target_id, kept))
 
     def _leave(self, found: FoundContainer, name: str) -> None:
@@ -297,7 +297,7 @@ class _Splitting:
                 scheme=self.scheme,
             )
             name = f"{FOLDER}/{archive_name(group, target_id)}"
-            yield target_id, name, FilePlan.of([self.spool.added(write)])
+            yield target_id, name, FilePlan.of([self.spool.append(write)])
 
     def _forgetting(self, images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
         for image in images:

@@ -260,10 +260,10 @@ class _Thinner:
         content = found.images[0].content.source
         plan = _thin_content(content, {found.images[at].id for at in kept}, found.label)
         form = Compression(header.method, version=header.version)
-        packed = self.spool.added(lambda out: compress_plan(out, plan, form))
+        packed = self.spool.append(lambda out: compress_plan(out, plan, form))
         if limit is not None and packed.size > limit:
             form = replaced(form, level=_HIGH_LEVEL)
-            packed = self.spool.added(lambda out: compress_plan(out, plan, form))
+            packed = self.spool.append(lambda out: compress_plan(out, plan, form))
         return FilePlan.of([packed])
 
     # -- formats of files --------------------------------------------------------------
@@ -337,7 +337,7 @@ class _Thinner:
             target_ids=[target for target in archive.target_ids if target in targets],
             scheme=archive.scheme,
         )
-        return FilePlan.of([self.spool.added(write)])
+        return FilePlan.of([self.spool.append(write)])
 
     def _plan_sequence(self, place: Place) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""

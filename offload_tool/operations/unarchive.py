@@ -34,9 +34,9 @@ from offload_tool.formats.objects.ar import (
     ArchiveMember,
     ArchiveReader,
     GrowingArchive,
-    behind,
     is_archive,
     member_symbols,
+    next_header,
 )
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import (
@@ -307,7 +307,7 @@ class _Walk:
     def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Return an entry's content as a range of the archive, or of the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
-            return self.spool.added(entry.write_to)
+            return self.spool.append(entry.write_to)
         return entry.range
 
 
@@ -424,7 +424,7 @@ class AlikeMembers:
 
     def take(self, reader: ArchiveReader) -> int:
         """Take similar members from `reader`, up to a limit; return their number."""
-        data, form, plain = self.source.data, self.form, reader.plain
+        data, form, plain = self.source.data, self.form, reader.read_plain
         position = reader.position
         last = position + _BYTES_AT_ONCE
         count = 0
@@ -447,8 +447,8 @@ class AlikeMembers:
                 for archive in archives:
                     archive.add(new, self.source, offset, length, symbols)
             count += 1
-            position = behind(position, size)
-        reader.pass_by(count, position)
+            position = next_header(position, size)
+        reader.skip(count, position)
         return count
 
     def _made_of(

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, FileError, UsageError
 from offload_tool.io import OutputFile, StrPath, replace_all
-from offload_tool.io.paths import is_of_others
-from offload_tool.io.temporary_directory import made_folder, usual_folder
+from offload_tool.io.paths import is_writable_by_others
+from offload_tool.io.temporary_directory import create_folder, system_temp_folder
 
 if TYPE_CHECKING:
     from offload_tool.sccache_dist.cluster import SchedulerStatus
@@ -191,7 +191,7 @@ _AGAIN = "run 'offload-tool dist init' again"
 @functools.lru_cache(maxsize=8)
 def _load(folder: Path) -> Distribution:
     with suppress(FileNotFoundError):
-        if is_of_others(folder.stat(), _ROOT):  # it says who gets the token
+        if is_writable_by_others(folder.stat(), _ROOT):  # it says who gets the token
             message = "can be written by others than its owner, or is another user's"
             raise UsageError(f"OFFLOAD_DIST: '{folder}' {message}; make it your own, mode 755")
     for name in (SETUP, CLIENT, ENVIRONMENT, ARCHIVE):
@@ -262,7 +262,7 @@ def socket_of(folder: Path) -> Path:
     """Return the path of the local server's socket: short, on this machine, the user's own."""
     # A socket's path has at most 107 bytes, and a build directory may be on a network.
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    return Path(usual_folder(), f"offload-dist-{os.getuid()}", digest)
+    return Path(system_temp_folder(), f"offload-dist-{os.getuid()}", digest)
 
 
 def _environment(path: Path) -> Iterable[tuple[str, str]]:
@@ -344,7 +344,7 @@ def set_up(
             "[client_auth] in its configuration"
         )
     made = Path(os.path.abspath(folder))
-    with made_folder(made), replace_all([made / name for name in _FILES]) as files:
+    with create_folder(made), replace_all([made / name for name in _FILES]) as files:
         archive, ignored, client, environment, described = files
         made.chmod(_FOLDER_MODE)  # regardless of the umask
         archive.set_mode(_FILE_MODE)

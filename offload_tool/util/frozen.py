@@ -4,7 +4,7 @@ Type checkers and users can treat ``@frozen`` as ``@dataclasses.dataclass(frozen
 slots=True)``::
 
     @frozen
-    class Place:
+    class Location:
         path: str
         offset: int = 0
 

@@ -181,7 +181,7 @@ def _written(blocks: Sequence[Block], module: Block) -> FilePlan:
     return write_bitstream(blocks)
 
 
-def _find(blocks: dict[int, Block], place: int) -> Block:
-    if place not in blocks:
-        raise FormatError(f"expected a block at word {place} of LLVM's bitcode")
-    return blocks[place]
+def _find(blocks: dict[int, Block], word: int) -> Block:
+    if word not in blocks:
+        raise FormatError(f"expected a block at word {word} of LLVM's bitcode")
+    return blocks[word]

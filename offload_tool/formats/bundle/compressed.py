@@ -399,9 +399,11 @@ def _kept(size: int, write: Callable[[_ByteSink], _Result]) -> tuple[memoryview,
         memory = _Memory()
         result = write(memory)
         return memoryview(memory.data).toreadonly(), result
-    from offload_tool.io.temporary_directory import usual_folder  # only large content needs it
+    from offload_tool.io.temporary_directory import (
+        system_temp_folder,
+    )  # only large content needs it
 
-    folder = usual_folder()
+    folder = system_temp_folder()
     try:
         room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize

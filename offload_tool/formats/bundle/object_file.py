@@ -184,7 +184,7 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     :raises LimitError: alignments would make the file far longer.
     """
     plan = _editor(host, path)(host, removed=lambda name: name.startswith(MAGIC), path=path)
-    budget(len(host)).look(plan.size, path)
+    budget(len(host)).reread(plan.size, path)
     return plan
 
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from offload_tool.io import StrPath
 
 _PTX = ("ptx", "relocatable ptx")
-_UNTOLD = (None, "none", "unknown")
+_NO_KIND = (None, "none", "unknown")
 """Image kinds in packages whose files have other suffixes; bundles have no kind."""
-_UNFINISHED = {
+_INTERMEDIATE = {
     "nvvm": "NVVM code",
     "bitcode": "LLVM bitcode",
     "spirv": "SPIR-V",
@@ -53,12 +53,12 @@ _MAGICS = {
 }
 
 
-def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
+def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | None:
     """Return why an image of a known kind lists no kernels; None for all other images.
 
     `image` is its stored content or at least the first 64 bytes; `image_kind` is the container's.
     """
-    unfinished = _UNFINISHED.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
+    unfinished = _INTERMEDIATE.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
     if unfinished:
         return f"is {unfinished}; what its kernels need is decided when code is made of it"
     if not is_elf_header(image):
@@ -80,7 +80,7 @@ def read_kernels(
     :raises UnsupportedError: the image's kind or version is not supported.
     """
     is_elf = is_elf_header(image)
-    if image_kind in _PTX or (image_kind in _UNTOLD and not is_elf and is_ptx(image)):
+    if image_kind in _PTX or (image_kind in _NO_KIND and not is_elf and is_ptx(image)):
         return read_ptx_kernels(image)
     if not image:
         return []

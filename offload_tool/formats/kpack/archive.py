@@ -444,7 +444,9 @@ def write_kpack(
     from offload_tool.io.spool import Spool
 
     with Spool(out.path) as spool:
-        made = spool.added(lambda file: _KpackWriter(file, scheme).write(images, group, target_ids))
+        made = spool.append(
+            lambda file: _KpackWriter(file, scheme).write(images, group, target_ids)
+        )
         out.append([made])
 
 

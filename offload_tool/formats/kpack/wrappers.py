@@ -116,7 +116,7 @@ class LinkedWrappers:
         section = self.tables.sections[number]
         own = {row.address + _POINTER for row in self.rows}
         start, end = section.sh_addr, section.sh_addr + section.sh_size
-        place = self.pointers.leading_into(start, end, own)
+        place = self.pointers.find_pointer_into(start, end, own)
         if place is not None:
             message = f"the pointer at address {place:#x}, which is in no wrapper, leads into "
             message += self.tables.label(number)
@@ -163,7 +163,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
         if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
             if at not in markers:
                 markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
-                limits.look(size, tables.path)
+                limits.reread(size, tables.path)
             key = kernel_key(markers[at].kernel_name, wrapper.number)
             yield MarkedWrapper(position, key, markers[at])
 
@@ -269,7 +269,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
         yield from _moved_symbols(tables, {markers[0], *empty}, markers[0], address)
 
     return plan_grown_elf(
-        tables, content, SECTION.encode(), patches, instead=markers[0], without=empty
+        tables, content, SECTION.encode(), patches, replaced=markers[0], dropped=empty
     )
 
 

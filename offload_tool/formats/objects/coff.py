@@ -114,7 +114,7 @@ class CoffSectionHeader(NamedTuple):
 
 @frozen
 class CoffSection:
-    """A section: its name, and the place of its content in the file (offset, size in bytes)."""
+    """A section: its name, and the position of its content in the file (offset, size in bytes)."""
 
     name: bytes
     offset: int

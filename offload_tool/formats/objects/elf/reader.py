@@ -277,8 +277,8 @@ class ElfTables:
         end = section.sh_offset + section.sh_size
         if end > len(self.data):
             message = _outside(self.data, section.sh_offset, end)
-            place, field = self.header_offset(index), f"section header {index}"
-            raise FormatError(message, path=self.path, offset=place, field=field)
+            at, field = self.header_offset(index), f"section header {index}"
+            raise FormatError(message, path=self.path, offset=at, field=field)
         return self.data[section.sh_offset : end]
 
     def linked(self, index: int, field: str = "sh_link") -> int:

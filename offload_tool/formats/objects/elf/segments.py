@@ -158,17 +158,17 @@ def plan_grown_elf(
     name: bytes,
     patches: Callable[[int], Iterable[tuple[int, bytes]]],
     *,
-    instead: int,
-    without: Iterable[int] = (),
+    replaced: int,
+    dropped: Iterable[int] = (),
 ) -> FilePlan:
     """Return a plan of the file with `content` in a page-aligned section `name`.
 
     `patches` returns bytes for offsets of the old file, from the section's address. The section
-    takes the number `instead`; the old section of that number, and those in `without`, are dropped.
+    takes the number `replaced`; the old section of that number, and those in `dropped`, go.
 
     :raises UnsupportedError: the change is not safe.
     """
-    return _Grown(tables, (), "joined").plan_with(content, name, patches, instead, without)
+    return _Grown(tables, (), "joined").plan_with(content, name, patches, replaced, dropped)
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
@@ -382,10 +382,10 @@ class _Mapped(_Rewriter):
         packed = bytearray()
         for row in rows:
             if row.p_type == PT_PHDR:
-                place = row.p_vaddr if address is None else address
-                physical = place + row.p_paddr - row.p_vaddr
+                virtual = row.p_vaddr if address is None else address
+                physical = virtual + row.p_paddr - row.p_vaddr
                 row = SegmentHeader(
-                    *(PT_PHDR, row.p_flags, table_at, place, physical, size, size, row.p_align)
+                    *(PT_PHDR, row.p_flags, table_at, virtual, physical, size, size, row.p_align)
                 )
             packed += self.tables.elf_class.pack_segment(row)
         self.program_headers = table_at, len(rows)
@@ -589,19 +589,19 @@ class _Linked(_Mapped):
         pieces = self.pieces[number]
         at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
         target = pieces[max(at - 1, 0)][1]
-        place = value - section.sh_addr + section.sh_offset
-        room = self._room_around(place)
+        position = value - section.sh_addr + section.sh_offset
+        room = self._room_around(position)
         if room is not None:
             begin = room.start
-            if begin < place and place >= room.free:
-                value += begin - place  # its target was cut; use the start of the replacement
-                place = begin
-            size = min(size, max(room.free - place, 0))
+            if begin < position and position >= room.free:
+                value += begin - position  # its target was cut; use the start of the replacement
+                position = begin
+            size = min(size, max(room.free - position, 0))
         self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
 
-    def _room_around(self, place: int) -> _Room | None:
-        at = bisect.bisect_right(self._starts, place)
-        return self.rooms[at - 1] if at and place < self.rooms[at - 1].end else None
+    def _room_around(self, position: int) -> _Room | None:
+        at = bisect.bisect_right(self._starts, position)
+        return self.rooms[at - 1] if at and position < self.rooms[at - 1].end else None
 
 
 class _Grown(_Mapped):
@@ -612,8 +612,8 @@ class _Grown(_Mapped):
         content: FilePlan,
         name: bytes,
         patches: Callable[[int], Iterable[tuple[int, bytes]]],
-        instead: int,
-        without: Iterable[int],
+        replaced: int,
+        dropped: Iterable[int],
     ) -> FilePlan:
         tables = self.tables
         row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
@@ -627,15 +627,15 @@ class _Grown(_Mapped):
             table = self.pack_table(tables.segments, table_at, None, new)
             self.literals.append((table_at, table))
         else:
-            table_at, place = offset + size, address + size
-            new.append(self.segment(table_at, place, row_size * (len(tables.segments) + 2)))
-            behind.append(self.pack_table(tables.segments, table_at, place, new))
+            table_at, table_address = offset + size, address + size
+            new.append(self.segment(table_at, table_address, row_size * (len(tables.segments) + 2)))
+            behind.append(self.pack_table(tables.segments, table_at, table_address, new))
         self.appended = offset, FilePlan.of(behind)
         names = bytes(tables.content(tables.names_index))
         self.names = names + name + b"\0"
-        for number in without:
+        for number in dropped:
             self.sections[number] = _NULL
-        self.sections[instead] = SectionHeader(
+        self.sections[replaced] = SectionHeader(
             *(len(names), SHT_PROGBITS, SHF_ALLOC, address, offset, size, 0, 0, self.page, 0)
         )
         return self.finish()
@@ -676,10 +676,10 @@ class _Relocatable(_Rewriter):
         for number in dict.fromkeys(room.section for room in self.rooms):
             self._shorten(number)
         sections = {}
-        for offset, symbol, place in self.symbols():
+        for offset, symbol, identity in self.symbols():
             self._move_symbol(offset, symbol)
             if symbol.type == STT_SECTION:
-                sections[place] = symbol.st_shndx
+                sections[identity] = symbol.st_shndx
         self._move_relocations(sections)
         return self.finish()
 
@@ -758,7 +758,7 @@ class _Relocatable(_Rewriter):
         layout = struct.Struct(elf_class.order + ("QQq" if elf_class.is_64 else "IIi"))
         content = self.tables.content(index)
         content = content[: len(content) // layout.size * layout.size]
-        for number, (place, info, addend) in enumerate(layout.iter_unpack(content)):
+        for number, (address, info, addend) in enumerate(layout.iter_unpack(content)):
             section = named.get((row.sh_link, info >> (32 if elf_class.is_64 else 8)))
             if section is None:
                 continue
@@ -767,5 +767,5 @@ class _Relocatable(_Rewriter):
                 message = f"{self.tables.label(index)} points into {self.tables.label(section)}, "
                 raise self.error(f"{message}but to no bundle's beginning")
             offset = row.sh_offset + number * layout.size
-            data = layout.pack(place, info, self._inside(section, addend))
+            data = layout.pack(address, info, self._inside(section, addend))
             self.literals.append((offset, data))
