@@ -120,7 +120,10 @@ class _Replacement:
     def __init__(self, path: StrPath) -> None:
         self.path = path
         self.final = os.path.realpath(path)
-        old = _permissions(self.final)
+        try:
+            old: int | None = os.stat(self.final).st_mode
+        except FileNotFoundError:
+            old = None
         self._is_read_only = old is not None and not old & _WRITABLE
         folder, name = os.path.split(self.final)
         self._temporary = f"{folder}/.{name[:200]}.{os.urandom(6).hex()}.tmp"
@@ -165,14 +168,6 @@ class _Replacement:
             if self._named:
                 with suppress(FileNotFoundError):
                     os.unlink(self._temporary)
-
-
-def _permissions(path: str) -> int | None:
-    """Return the permission bits of a file; None if it does not exist."""
-    try:
-        return stat.S_IMODE(os.stat(path).st_mode)
-    except FileNotFoundError:
-        return None
 
 
 def _open_temporary(path: str) -> tuple[int, bool]:

@@ -120,7 +120,6 @@ class Fingerprints:
         """`is_unwritten` returns whether builds never write to a folder; it is listed once then."""
         self._digests: dict[str, tuple[FileStat, str]] = {}
         self._folders: dict[str, tuple[FileStat, frozenset[str]]] = {}
-        self._system: dict[str, frozenset[str]] = {}
         self._is_unwritten = is_unwritten or is_of_system
         self._unwritten: dict[str, bool] = {}
         self._results: dict[Hashable, Any] = {}
@@ -156,12 +155,10 @@ class Fingerprints:
     def names(self, folder: str) -> frozenset[str]:
         """Return the names in a folder; empty if the folder does not exist."""
         folder = folder or "."
-        if folder in self._system:
-            return self._system[folder]
-        found = self._names(folder)
-        if self.caches_listing(folder):
-            self._system[folder] = found
-        return found
+        if not self.caches_listing(folder):
+            return self._names(folder)
+        names: frozenset[str] = self.memoize((folder, "names"), lambda: self._names(folder))
+        return names
 
     def caches_listing(self, folder: str) -> bool:
         """Return whether the contents of a folder are cached for the whole run."""
@@ -190,7 +187,6 @@ class Fingerprints:
 
     def clear_listings(self) -> None:
         """Drop the caches of unwritten folders, for a process that builds several times."""
-        self._system.clear()
         self._unwritten.clear()
         self._results.clear()
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import RLock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.errors import LimitError, UsageError
 
@@ -66,28 +66,24 @@ class Limits(NamedTuple):
     """Whether kpack markers may name archives outside the program's folder and the folders
     ``.kpack`` above it."""
 
-    def having(self, field: str, value: int) -> Limits:
-        """Return a copy with one field changed."""
-        return Limits(**{**self._asdict(), field: value})
-
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Limits:
         """Read the limits from environment variables.
 
         :raises UsageError: a variable is not a number.
         """
-        limits = cls()
+        values: dict[str, Any] = {}
         for field in ("unpacked", "written", "reread", "members", "depth"):
             name = f"OFFLOAD_MAX_{field.upper()}"
             if text := environ.get(name, ""):
-                limits = limits.having(field, read_size(text, name))
+                values[field] = read_size(text, name)
         for field in ("thin_outside", "kpack_outside"):
             name = f"OFFLOAD_{field.upper()}"
             value = environ.get(name, "").lower()
             if value not in (*_TRUE, *_FALSE):
                 raise UsageError(f"{name}={value!r}: expected 1 or 0")
-            limits = limits.having(field, value in _TRUE)
-        return limits
+            values[field] = value in _TRUE
+        return cls(**values)
 
 
 def read_size(text: str, name: str) -> int:
@@ -215,12 +211,15 @@ class Budget:
                 raise LimitError(message, "OFFLOAD_MAX_REREAD", path)
             self._reread.take(size)
 
-    def file(self, path: str | PathLike[str] | None = None) -> None:
-        """Request one more file of a folder.
+    def file(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
+        """Request `count` more files of a folder.
 
         :raises LimitError: the request exceeds the budget.
         """
-        self._count(1, path)
+        self._members += count  # only one thread walks files
+        if self._members > self.limits.members:
+            message = f"expected at most {self.limits.members} members and files in a run"
+            raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
 
     def member(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
         """Request `count` more members of a file.
@@ -229,7 +228,7 @@ class Budget:
         """
         self.check_members(count, path)
         self._rows.take(count)
-        self._count(count, path)
+        self.file(path, count)
 
     def check_members(self, count: int, path: str | PathLike[str] | None = None) -> None:
         """Check that `member` would accept `count` members of one file.
@@ -240,12 +239,6 @@ class Budget:
             message = f"expected one member for each {MEMBER_BYTES} bytes of a file, and "
             message += f"{self._few} beyond, found more"
             raise LimitError(message, "OFFLOAD_MAX_MEMBERS", path)
-
-    def _count(self, count: int, path: str | PathLike[str] | None) -> None:
-        self._members += count  # only one thread walks files
-        if self._members > self.limits.members:
-            message = f"expected at most {self.limits.members} members and files in a run"
-            raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
 
     def check_depth(self, depth: int, path: str | PathLike[str] | None = None) -> None:
         """Check that a file may be opened that is nested in `depth` others.
@@ -272,20 +265,8 @@ def running() -> Budget | None:
     return _running.get()
 
 
-def current() -> Budget:
-    """Return the budget of the run, or a new one for `_ANY` bytes of input."""
-    found = _running.get()
-    if found is None:
-        found = Budget()
-        found.opened(_ANY)
-    return found
-
-
-def budget(payload: int) -> Budget:
-    """Return the budget for unpacking `payload` compressed bytes.
-
-    It is the run's; without one, a new budget for this payload alone.
-    """
+def current(payload: int = _ANY) -> Budget:
+    """Return the budget of the run; without one, a new budget for `payload` bytes of input."""
     found = _running.get()
     if found is None:
         found = Budget()
