@@ -241,7 +241,7 @@ class _Splitting:
         """Collect the images of a file for the archives."""
         tables, label = wrappers.tables, place.label
         indexes = wrappers.indexes()
-        bundles: list[tuple[int, Replacement]] = []
+        bundles: list[Replacement] = []
         for found in containers_in(place.source, label):
             if found.section != SECTION:
                 self._leave(found, name)
@@ -250,7 +250,7 @@ class _Splitting:
             row = tables.sections[number]
             address = row.sh_addr + found.offset - row.sh_offset
             size = FilePlan((), found.size)
-            bundles.append((number, Replacement(found.offset, found.size, size)))
+            bundles.append(Replacement(number, found.offset, found.size, size))
             index = indexes.pop(address, None)
             if index is None:
                 message = "cannot be split: no wrapper leads to this bundle, so nothing loads it"

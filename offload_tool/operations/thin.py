@@ -399,7 +399,7 @@ class _Thinner:
     def _plan_elf(self, place: Place) -> FilePlan | None:
         source, label = place.source, place.label
         tables = read_elf_tables(source.data, path=label)
-        changes: list[tuple[int, Replacement]] = []
+        changes: list[Replacement] = []
         binaries: dict[int, list[tuple[FoundContainer, FilePlan | None]]] = {}
         changed = False
         plan = None
@@ -423,14 +423,14 @@ class _Thinner:
                 binaries.setdefault(number, []).append((found, new))
             else:
                 content = new or FilePlan.of([source.range(found.offset, found.size)])
-                changes.append((number, Replacement(found.offset, found.size, content)))
+                changes.append(Replacement(number, found.offset, found.size, content))
         if plan is not None and changed:
             raise _both_kinds(label)
         if not changed:
             return plan
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
-                changes.append((number, _shorter_section(source, tables, number, rows)))
+                changes.append(_shorter_section(source, tables, number, rows))
         check_only_bundles(tables, changes)
         return plan_shrunk_elf(source.data, changes, path=label).bound(source)
 
@@ -452,7 +452,7 @@ def _shorter_section(
         new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
         for found, new in rows
     )
-    return Replacement(section.sh_offset, section.sh_size, plan)
+    return Replacement(number, section.sh_offset, section.sh_size, plan)
 
 
 def section_of(tables: ElfTables, found: FoundContainer) -> int:
@@ -468,13 +468,13 @@ def section_of(tables: ElfTables, found: FoundContainer) -> int:
     raise FormatError(f"expected a section at offset {found.offset}", path=tables.path)
 
 
-def check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
+def check_only_bundles(tables: ElfTables, changes: Iterable[Replacement]) -> None:
     """Reject sections with other content: its users are unknown."""
     ends: dict[int, int] = {}
-    for number, change in sorted(changes, key=lambda item: item[1].start):
-        start = ends.get(number, tables.sections[number].sh_offset)
-        _check_zeros(tables, number, start, change.start)
-        ends[number] = change.start + change.size
+    for change in sorted(changes, key=lambda item: item.start):
+        start = ends.get(change.section, tables.sections[change.section].sh_offset)
+        _check_zeros(tables, change.section, start, change.start)
+        ends[change.section] = change.start + change.size
     for number, end in ends.items():
         section = tables.sections[number]
         _check_zeros(tables, number, end, section.sh_offset + section.sh_size)

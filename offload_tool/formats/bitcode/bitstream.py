@@ -60,6 +60,7 @@ _CHUNK = 1 << 20
 Operand: TypeAlias = "tuple[int, int]"
 """Encoding and its value or width."""
 Abbreviation: TypeAlias = "tuple[Operand, ...]"
+"""As an item, its definition; inside BLOCKINFO, one for another block number."""
 
 
 @dataclass(slots=True)
@@ -92,13 +93,6 @@ class Elements:
 
 
 @dataclass(slots=True)
-class Definition:
-    """The definition of an abbreviation; inside BLOCKINFO, one for another block number."""
-
-    operands: Abbreviation
-
-
-@dataclass(slots=True)
 class Block:
     """A block, with its old and new positions in units of 4 bytes."""
 
@@ -121,7 +115,7 @@ class Block:
         return (item for item in self.items if isinstance(item, Record))
 
 
-Item: TypeAlias = "Record | Definition | Elements | Block"
+Item: TypeAlias = "Record | Abbreviation | Elements | Block"
 
 
 def read_bitstream(data: bytes) -> list[Block]:
@@ -264,7 +258,7 @@ class Reader:
         block.content_at = bits.skip(32 * block.size) // 32
         return block
 
-    def items(self, block: Block) -> Iterator[Block | Definition | Record]:
+    def items(self, block: Block) -> Iterator[Block | Abbreviation | Record]:
         """Yield the items of a block; the content of child blocks is skipped."""
         start = 32 * block.content_at
         bits = Bits(self.data, start, start + 32 * block.size)
@@ -281,7 +275,7 @@ class Reader:
                 if len(described) >= _MAX_OPERANDS:
                     raise FormatError("too many abbreviations")
                 described.append(_definition(bits))
-                yield Definition(described[-1])
+                yield described[-1]
             else:
                 record = self._record(bits, number, abbreviations)
                 if block.number == BLOCKINFO and record.code == SETBID and record.operands:
@@ -442,13 +436,13 @@ class _BitWriter:
             if isinstance(item, Block):
                 self.fixed(ENTER, block.width)
                 self.block(item)
-            elif isinstance(item, Definition):
+            elif isinstance(item, tuple):
                 self.fixed(DEFINE, block.width)
-                self._definition(item.operands)
+                self._definition(item)
                 if block.number == BLOCKINFO:
-                    self.known.setdefault(described, []).append(item.operands)
+                    self.known.setdefault(described, []).append(item)
                 else:
-                    abbreviations.append(item.operands)
+                    abbreviations.append(item)
             elif isinstance(item, Elements):
                 self._elements(item, block.width, abbreviations)
             else:

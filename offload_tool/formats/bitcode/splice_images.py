@@ -41,7 +41,6 @@ from offload_tool.formats.bitcode.bitstream import (
     SETBID,
     VBR,
     Block,
-    Definition,
     Elements,
     Item,
     Record,
@@ -128,7 +127,7 @@ def _blockinfo_abbreviations(module: Block) -> int:
         for item in block.items:
             if isinstance(item, Record) and item.code == SETBID:
                 described = item.operands[0]
-            elif isinstance(item, Definition) and described == _CONSTANTS:
+            elif isinstance(item, tuple) and described == _CONSTANTS:
                 count += 1
     return count
 
@@ -137,7 +136,7 @@ def _set_constants(
     block: Block, types: dict[int, int], sizes: Sequence[int], known: int
 ) -> Iterator[int]:
     """Replace the zeros of image types in `block`; yield the images' numbers."""
-    own = sum(isinstance(item, Definition) for item in block.items)
+    own = sum(isinstance(item, tuple) for item in block.items)
     filler = FIRST + known + own
     string = filler + 1
     if string >> block.width:
@@ -155,8 +154,8 @@ def _set_constants(
             yield number
     # Abbreviations are numbered in definition order; LLVM defines them before other items.
     block.items[own:own] = [
-        Definition(((LITERAL, _SETTYPE), (VBR, 6), (ARRAY, 0), (FIXED, 1))),
-        Definition(((LITERAL, _STRING), (ARRAY, 0), (FIXED, 8))),
+        ((LITERAL, _SETTYPE), (VBR, 6), (ARRAY, 0), (FIXED, 1)),
+        ((LITERAL, _STRING), (ARRAY, 0), (FIXED, 8)),
     ]
 
 

@@ -228,7 +228,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
         wrappers.check_inside(number)
         row = tables.sections[number]
         content = FilePlan.of([marker] if number == numbers[0] else [])
-        replacements.append((number, Replacement(row.sh_offset, row.sh_size, content)))
+        replacements.append(Replacement(number, row.sh_offset, row.sh_size, content))
     address = tables.sections[numbers[0]].sh_addr
     first = wrappers.indexes()
     new = [(address, first[row.target]) for row in wrappers.rows]

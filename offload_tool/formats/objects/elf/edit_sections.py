@@ -41,6 +41,7 @@ from itertools import pairwise
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
     ET_REL,
+    NO_SECTION,
     PT_PHDR,
     PT_TLS,
     SHF_ALLOC,
@@ -518,9 +519,10 @@ class _Layout:
 
 def _first_header(count: int, names_index: int) -> SectionHeader:
     """Return section header 0, with the numbers that are too large for the ELF header."""
-    size = count if count >= SHN_LORESERVE else 0
-    link = names_index if names_index >= SHN_LORESERVE else 0
-    return SectionHeader(0, 0, 0, 0, 0, size, link, 0, 0, 0)
+    return NO_SECTION._replace(
+        sh_size=count if count >= SHN_LORESERVE else 0,
+        sh_link=names_index if names_index >= SHN_LORESERVE else 0,
+    )
 
 
 def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:

@@ -89,7 +89,7 @@ class SectionHeader(NamedTuple):
         return self.sh_type not in (_SHT_NULL, SHT_NOBITS)
 
 
-_UNDEFINED = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+NO_SECTION = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 """Section 0, regardless of its content in the file."""
 
 
@@ -493,7 +493,7 @@ class _ElfReader:
                 rows = [
                     row._replace(sh_type=_CUDA_TYPES.get(row.sh_type, row.sh_type)) for row in rows
                 ]
-            sections = (*([_UNDEFINED] if rows else []), *rows[1:])
+            sections = (*([NO_SECTION] if rows else []), *rows[1:])
             parts = ((row.sh_offset, row.sh_size) for row in sections if row.has_content)
             self._check_together(parts, header.e_shoff, "section header table")
             names_index = zero.sh_link if header.e_shstrndx == SHN_XINDEX else header.e_shstrndx

@@ -50,6 +50,7 @@ from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
     ET_EXEC,
     ET_REL,
+    NO_SECTION,
     PT_INTERP,
     PT_LOAD,
     PT_PHDR,
@@ -75,7 +76,6 @@ from offload_tool.util.frozen import frozen
 _PF_R = 4
 _FILL = b".offload_fill"
 _NOT_ZERO = re.compile(rb"[^\0]")
-_NULL = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 _SYMBOLS = 4096
 """Symbols per batch: a large program has millions."""
 _PAGE = 4096
@@ -90,8 +90,10 @@ of a process's 65530 mappings."""
 
 @frozen
 class Replacement:
-    """New content for a range of the file."""
+    """New content for a range of a section."""
 
+    section: int
+    """Number of the section."""
     start: int
     """Start of the old content, in bytes from the beginning of the file."""
     size: int
@@ -123,14 +125,14 @@ class _Cut(NamedTuple):
 
 def plan_shrunk_elf(
     host: memoryview,
-    replacements: Iterable[tuple[int, Replacement]],
+    replacements: Iterable[Replacement],
     *,
     patches: Iterable[tuple[int, bytes]] = (),
     renamed: Mapping[int, bytes] = MappingProxyType({}),
     verb: str = "thinned",
     path: StrPath | None = None,
 ) -> FilePlan:
-    """Return a plan of the host with (section number, replacement) items applied.
+    """Return a plan of the host with `replacements` applied.
 
     No replacement may be larger. The bytes behind a replaced range, up to the next one or the
     section's end, must be zeros; they are removed. `patches` are bytes for offsets outside these
@@ -171,28 +173,24 @@ def plan_grown_elf(
     return _Grown(tables, (), "joined").plan_with(content, name, patches, replaced, dropped)
 
 
-def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
-    items = sorted(replacements, key=lambda item: item[1].start)
+def _rooms(tables: ElfTables, replacements: Iterable[Replacement]) -> list[_Room]:
+    items = sorted(replacements, key=lambda item: item.start)
     rooms = []
-    for at, (number, item) in enumerate(items):
-        section = tables.sections[number]
+    for at, item in enumerate(items):
+        section = tables.sections[item.section]
         end = section.sh_offset + section.sh_size
         if at + 1 < len(items):
-            end = min(end, items[at + 1][1].start)
+            end = min(end, items[at + 1].start)
         if item.plan.size > end - item.start or item.start < section.sh_offset:
             message = f"the new content has {item.plan.size} bytes, there is room for "
             message += f"{end - item.start} at offset {item.start}"
-            raise FormatError(message, path=tables.path, field=tables.label(number))
-        rooms.append(_Room(number, item.start, item.plan, end))
+            raise FormatError(message, path=tables.path, field=tables.label(item.section))
+        rooms.append(_Room(item.section, item.start, item.plan, end))
     for number, section in enumerate(tables.sections):
         for room in rooms:
-            first, last = section.sh_offset, section.sh_offset + section.sh_size
-            if (
-                number != room.section
-                and section.has_content
-                and first < room.end
-                and last > room.start
-            ):
+            end = section.sh_offset + section.sh_size
+            shares = section.sh_offset < room.end and end > room.start
+            if number != room.section and section.has_content and shares:
                 message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
                 raise tables.unsupported(number, "sh_offset", message)
     return rooms
@@ -634,7 +632,7 @@ class _Grown(_Mapped):
         names = bytes(tables.content(tables.names_index))
         self.names = names + name + b"\0"
         for number in dropped:
-            self.sections[number] = _NULL
+            self.sections[number] = NO_SECTION
         self.sections[replaced] = SectionHeader(
             *(len(names), SHT_PROGBITS, SHF_ALLOC, address, offset, size, 0, 0, self.page, 0)
         )
@@ -732,14 +730,13 @@ class _Relocatable(_Rewriter):
 
     def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
         """Change addends that count from the beginning of a shortened section."""
-        moved = any(
-            self.moved(room.start) - room.start
-            != self.moved(self.tables.sections[room.section].sh_offset)
-            - self.tables.sections[room.section].sh_offset
-            for room in self.rooms
+        sections = self.tables.sections
+        starts = (
+            (room.section, room.start - sections[room.section].sh_offset) for room in self.rooms
         )
+        moved = any(self._inside(number, start) != start for number, start in starts)
         numbers = {room.section for room in self.rooms}
-        for index, row in enumerate(self.tables.sections):
+        for index, row in enumerate(sections):
             if row.sh_type not in (SHT_RELA, SHT_REL, SHT_CREL):
                 continue
             if row.sh_info in numbers:
