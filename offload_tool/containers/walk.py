@@ -36,7 +36,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.magic import BUNDLE, DOS
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import allowed_outside, current, running
+from offload_tool.io.limits import current, how_to_allow, running
 from offload_tool.io.paths import is_within
 from offload_tool.io.spool import Spool
 
@@ -267,7 +267,7 @@ def _open_member(place: Place, member: ArchiveMember, path: Path, policy: Policy
             raise policy.refusal(place, member, message)
         folder = Path(place.files[0]).parent
         is_inside = not policy.confined or is_within(path, folder)
-        if not is_inside and (how := allowed_outside("thin_outside")):
+        if not is_inside and (how := how_to_allow("thin_outside")):
             message = f"names a file outside of '{folder}', the folder of the archive"
             raise policy.refusal(place, member, f"{message}; if that is meant, {how}")
         return InputFile(path)

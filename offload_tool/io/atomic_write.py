@@ -34,7 +34,7 @@ def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputF
     a file that is not regular (``/dev/null``, a pipe) is written directly. The new file has the old
     one's permissions, without set-user-ID, set-group-ID and sticky bits. A read-only file is not
     replaced. With `keep_equal`, an old file of equal content and its times are left untouched;
-    `kept` is set after the block.
+    `unchanged` is set after the block.
 
     :raises FileError: the file cannot be created or written, or an input became shorter.
     """
@@ -135,7 +135,7 @@ class _Replacement:
         """Set the file's size and permissions, or detect that the old file can stay."""
         self.file.finish()
         if keep_equal and _same_content(self._descriptor, self.final):
-            self.file.kept = True
+            self.file.unchanged = True
             return
         if self._is_read_only:
             raise FileError(self.path, "is read-only; make it writable, or remove it")
@@ -145,7 +145,7 @@ class _Replacement:
 
     def link(self) -> None:
         """Link the file to the name of the temporary."""
-        if not self._named and not self.file.kept:
+        if not self._named and not self.file.unchanged:
             with naming(self.path):
                 # Python follows the link only if it gets a directory descriptor; that is not used.
                 own = f"{_DESCRIPTORS}/{self._descriptor}"
@@ -154,7 +154,7 @@ class _Replacement:
 
     def rename(self) -> None:
         """Rename the file over the old one."""
-        if not self.file.kept:
+        if not self.file.unchanged:
             with naming(self.path):
                 os.replace(self._temporary, self.final)
             self._named = False

@@ -49,7 +49,7 @@ def digest_of(data: bytes) -> str:
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 
 
-def is_of_system(folder: str) -> bool:
+def is_system_path(folder: str) -> bool:
     """Return whether a folder is below ``/usr/``."""
     return folder.startswith(_SYSTEM)
 
@@ -120,7 +120,7 @@ class Fingerprints:
         """`is_unwritten` returns whether builds never write to a folder; it is listed once then."""
         self._digests: dict[str, tuple[FileStat, str]] = {}
         self._folders: dict[str, tuple[FileStat, frozenset[str]]] = {}
-        self._is_unwritten = is_unwritten or is_of_system
+        self._is_unwritten = is_unwritten or is_system_path
         self._unwritten: dict[str, bool] = {}
         self._results: dict[Hashable, Any] = {}
 

@@ -28,7 +28,7 @@ SHORTER = "became shorter while it was read; try again"
 SMALL = 1 << 18
 """Bytes up to which a file is read, not mapped."""
 _maps: dict[weakref.ref[mmap.mmap], StrPath] = {}
-_GIVEN = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
+_INHERITED = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
 _NULL = os.makedev(1, 3)
 _KINDS = (
     (stat.S_ISDIR, "Is a directory"),
@@ -78,13 +78,13 @@ def open_regular(path: StrPath) -> tuple[int, int]:
         # Holes contain no compressed data, so they do not count.
         used = status.st_blocks * _BLOCK or status.st_size
         identity = status.st_dev, status.st_ino
-        budget.opened(min(status.st_size, used), identity, status.st_size)
+        budget.add_input(min(status.st_size, used), identity, status.st_size)
     return descriptor, status.st_size
 
 
 def _check(path: StrPath, status: os.stat_result) -> None:
     """Raise unless a file is regular, inherited or ``/dev/null``."""
-    if stat.S_ISREG(status.st_mode) or re.fullmatch(_GIVEN, os.fspath(path)):
+    if stat.S_ISREG(status.st_mode) or re.fullmatch(_INHERITED, os.fspath(path)):
         return
     if not (stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL):
         raise FileError(path, describe_file(status))
@@ -108,7 +108,7 @@ def read_all(path: StrPath, descriptor: int) -> bytes:
     except OSError as error:
         raise FileError(path, error) from error
     if budget is not None and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        budget.opened(size)
+        budget.add_input(size)
     return b"".join(chunks)
 
 

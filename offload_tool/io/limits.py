@@ -38,7 +38,7 @@ REREAD_RATIO = 8
 """Bytes are read once each as file, section and image; malformed tables can repeat ranges."""
 MEMBER_BYTES = 100
 """Smallest size of a member with its name and row; compressed rows can be far smaller."""
-_FEW_MEMBERS, _PART = 20_000, 100
+_EXTRA_MEMBERS, _EXTRA_FRACTION = 20_000, 100
 """Extra members that one file may have: this number, or this fraction of the limit."""
 _HOLES = 1 << 30
 """Bytes."""
@@ -126,13 +126,13 @@ class Budget:
         self.limits = Limits() if limits is None else limits
         self._lock = RLock()
         self._read = self._unpacked = self._written = self._members = 0
-        self._few = max(self.limits.members // _PART, _FEW_MEMBERS)
+        self._extra_members = max(self.limits.members // _EXTRA_FRACTION, _EXTRA_MEMBERS)
         self._unpack = _Share(self.limits.unpacked, UNPACKED_RATIO)
         self._reread = _Share(self.limits.reread, REREAD_RATIO)
-        self._rows = _Share(self._few, 1 / MEMBER_BYTES)
-        self._opened: set[object] = set()
+        self._rows = _Share(self._extra_members, 1 / MEMBER_BYTES)
+        self._identities: set[object] = set()
 
-    def opened(self, size: int, identity: object = None, length: int = 0) -> None:
+    def add_input(self, size: int, identity: object = None, length: int = 0) -> None:
         """Record that an input of `size` bytes was opened, and add its allowance.
 
         A file with a known `identity` adds nothing the second time. Holes, which are fast to read,
@@ -140,9 +140,9 @@ class Budget:
         """
         with self._lock:
             if identity is not None:
-                if identity in self._opened:
+                if identity in self._identities:
                     return
-                self._opened.add(identity)
+                self._identities.add(identity)
             self._read += size
             self._reread.add(max(size, min(length, _HOLES)))
             for share in (self._unpack, self._rows):
@@ -151,7 +151,7 @@ class Budget:
     def next_file(self) -> None:
         """Start the next of many files: the allowance of the last one expires."""
         with self._lock:
-            self._opened.clear()
+            self._identities.clear()
             for share in (self._unpack, self._reread, self._rows):
                 share.own = 0.0
 
@@ -237,7 +237,7 @@ class Budget:
         """
         if count > self._rows.left:
             message = f"expected one member for each {MEMBER_BYTES} bytes of a file, and "
-            message += f"{self._few} beyond, found more"
+            message += f"{self._extra_members} beyond, found more"
             raise LimitError(message, "OFFLOAD_MAX_MEMBERS", path)
 
     def check_depth(self, depth: int, path: str | PathLike[str] | None = None) -> None:
@@ -250,7 +250,7 @@ class Budget:
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_DEPTH", path)
 
 
-def allowed_outside(field: str) -> str | None:
+def how_to_allow(field: str) -> str | None:
     """Return None if `field` of `Limits` is set for this run, else how to allow it."""
     if getattr(current().limits, field):
         return None
@@ -270,7 +270,7 @@ def current(payload: int = _ANY) -> Budget:
     found = _running.get()
     if found is None:
         found = Budget()
-        found.opened(payload)
+        found.add_input(payload)
     return found
 
 

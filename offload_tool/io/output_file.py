@@ -50,7 +50,7 @@ class OutputFile:
         self.position = 0
         self.mode: int | None = None
         """Permission bits; None for the default."""
-        self.kept = False
+        self.unchanged = False
         """Whether the old file was equal and stayed; set after the block of `replace_file`."""
         self._descriptor = descriptor
         self.seekable = seekable

@@ -25,7 +25,7 @@ from offload_tool.formats.offload_binary import (
     write_compressed_offload_binary,
 )
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
-from offload_tool.io.write_plan import FilePlan, reopened
+from offload_tool.io.write_plan import FilePlan, file_plan
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]])
                 contents.append(source.range(0, size))
             else:
                 source.close()
-                contents.append(reopened(image.path, size))
+                contents.append(file_plan(image.path, size))
         plan_shared_offload_binary(rows).plan(contents).write_to(out)
 
 

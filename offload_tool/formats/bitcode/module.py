@@ -212,13 +212,13 @@ class EmbeddedObject:
     bit: int
     """Its start in `data`, in bits."""
     size: int
-    is_ended: bool
+    has_nul: bool
     """Whether the last byte is a NUL that is not stored."""
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content in pieces."""
-        yield from packed_bytes(self.data, self.bit, self.size - self.is_ended)
-        if self.is_ended:
+        yield from packed_bytes(self.data, self.bit, self.size - self.has_nul)
+        if self.has_nul:
             yield b"\0"
 
 
@@ -335,14 +335,14 @@ class _ModuleScan:
             if not isinstance(item, Record) or item.code == _SETTYPE:
                 continue
             if item.code in (_STRING, _CSTRING):
-                self.contents[self._count] = self._content(item, ended=item.code == _CSTRING)
+                self.contents[self._count] = self._content(item, has_nul=item.code == _CSTRING)
             self._count += 1
 
-    def _content(self, record: Record, *, ended: bool) -> EmbeddedObject:
+    def _content(self, record: Record, *, has_nul: bool) -> EmbeddedObject:
         if record.operands:  # not 8-bit numbers
             raw = bytes(number & 0xFF for number in record.operands)
-            return EmbeddedObject(memoryview(raw), 0, len(raw) + ended, ended)
-        return EmbeddedObject(self.data, record.bit, record.count + ended, ended)
+            return EmbeddedObject(memoryview(raw), 0, len(raw) + has_nul, has_nul)
+        return EmbeddedObject(self.data, record.bit, record.count + has_nul, has_nul)
 
     def _read_metadata(self, reader: Reader, block: Block) -> None:
         number = 0
@@ -352,7 +352,7 @@ class _ModuleScan:
                 continue
             operands = item.operands
             if item.code == _NAME:
-                name = b"".join(self._content(item, ended=False).chunks())
+                name = b"".join(self._content(item, has_nul=False).chunks())
             elif item.code == _NAMED_NODE and name == _LIST:
                 self.listed += operands
             elif item.code == _STRINGS and len(operands) == 2:

@@ -69,7 +69,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
-from offload_tool.formats.cuda.ptx import ptx_version, shortened
+from offload_tool.formats.cuda.ptx import ptx_version, shorten
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.io import StrPath
@@ -569,7 +569,7 @@ def _described(entry: NewCudaEntry, number: int) -> _Fields:
     if bytes(entry.content[:4]) in _BITCODE:
         return _NVVM, (0, 0), entry.content, options, 0
     major, minor = ptx_version(entry.content)
-    return _PTX, (minor, major), shortened(entry.content) + b"\0", options, 0
+    return _PTX, (minor, major), shorten(entry.content) + b"\0", options, 0
 
 
 def _described_cubin(entry: NewCudaEntry, number: int) -> _Fields:

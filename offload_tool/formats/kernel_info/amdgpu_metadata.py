@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.kernel import MOST, Kernel
+from offload_tool.formats.kernel import NUMBER_LIMIT, Kernel
 from offload_tool.formats.msgpack_stream import MessagePackReader, reading
 from offload_tool.formats.objects.elf.reader import (
     PT_NOTE,
@@ -206,7 +206,7 @@ class _Metadata:
         numbers, kind = {".offset": 0, ".size": 0}, ""
         for key in reader.map_keys():
             if key in numbers:
-                numbers[key] = reader.number(key, MOST - 1)
+                numbers[key] = reader.number(key, NUMBER_LIMIT - 1)
             elif key == ".value_kind":
                 kind = reader.string()
             else:
@@ -215,7 +215,7 @@ class _Metadata:
 
     def _check_version(self, reader: MessagePackReader) -> bool:
         count = reader.array_size()
-        numbers = [reader.number("amdhsa.version", MOST - 1) for _ in range(min(count, 2))]
+        numbers = [reader.number("amdhsa.version", NUMBER_LIMIT - 1) for _ in range(min(count, 2))]
         if count != 2 or numbers[0] != 1:
             message = f"expected version 1 of the metadata, found {numbers}"
             raise UnsupportedError(message, path=self.path, field="amdhsa.version")
@@ -229,7 +229,7 @@ class _Metadata:
             if key == ".name":
                 name = reader.string()
             elif field := _FIELDS.get(key):
-                numbers[field] = reader.number(key, MOST - 1)
+                numbers[field] = reader.number(key, NUMBER_LIMIT - 1)
             else:
                 reader.skip()
         missing = sorted(key for key in _REQUIRED if _FIELDS[key] not in numbers)

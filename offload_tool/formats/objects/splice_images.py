@@ -248,8 +248,8 @@ def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> 
     """Return symbol table `number`; symbols that fill a section in `sizes` get its new size."""
     packed = bytearray()
     for symbol in tables.symbols(number):
-        home, size = symbol.st_shndx, symbol.st_size
-        if home in sizes and symbol.type == STT_OBJECT and size == tables.sections[home].sh_size:
-            symbol = symbol._replace(st_size=sizes[home])
+        index, size = symbol.st_shndx, symbol.st_size
+        if index in sizes and symbol.type == STT_OBJECT and size == tables.sections[index].sh_size:
+            symbol = symbol._replace(st_size=sizes[index])
         packed += tables.elf_class.pack_symbol(symbol)
     return bytes(packed)

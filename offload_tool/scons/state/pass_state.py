@@ -33,7 +33,7 @@ from offload_tool.clang.environment import processor_of
 from offload_tool.clang.options import BESIDE, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
-from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
+from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_system_path
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 def _is_unwritten(folder: str) -> bool:
     """Return True if this build writes nothing to a folder: SCons knows none of its files."""
-    return is_of_system(folder) or not compat.builds_in(folder)
+    return is_system_path(folder) or not compat.builds_in(folder)
 
 
 _PRINTS = Fingerprints(_is_unwritten)

@@ -13,7 +13,7 @@ from offload_tool.formats.bitcode.bitstream import (
     VBR,
     Abbreviation,
     Block,
-    Elements,
+    ContentRecord,
     Record,
     read_bitstream,
     write_bitstream,
@@ -189,7 +189,7 @@ def test_very_long_records() -> None:
 # -- writing -----------------------------------------------------------------------------
 
 
-def written(*items: Record | Abbreviation | Elements) -> bytes:
+def written(*items: Record | Abbreviation | ContentRecord) -> bytes:
     plan = write_bitstream([Block(9, WIDTH, list(items))])
     return b"".join(bytes(chunk) for chunk in plan.chunks())
 
@@ -206,9 +206,9 @@ def test_blocks_of_16_gib() -> None:
     """A block of more words than its size has bits for is refused."""
     filler = ((LITERAL, 1), (VBR, 6), (ARRAY, 0), (FIXED, 1))
     array = ((LITERAL, 8), (ARRAY, 0), (FIXED, 8))
-    large = Elements(Record(4, 1, [0]), 5, 0, (1 << 32) - 1)
+    large = ContentRecord(Record(4, 1, [0]), 5, 0, (1 << 32) - 1)
     for count in (3, 5):
-        items: list[Record | Abbreviation | Elements] = [filler, array, *[large] * count]
+        items: list[Record | Abbreviation | ContentRecord] = [filler, array, *[large] * count]
         if count == 3:
             assert write_bitstream([Block(9, WIDTH, list(items))]).size > 3 << 32
             continue

@@ -201,7 +201,7 @@ def with_definitions(count: int) -> bytes:
     constants = next(body.blocks(11))
     own = sum(isinstance(item, tuple) for item in constants.items)
     constants.items[own:own] = [((FIXED, 8),)] * count
-    return planned(splice_images._written(blocks, body), [])
+    return planned(splice_images._rewrite(blocks, body), [])
 
 
 @pytest.mark.llvm

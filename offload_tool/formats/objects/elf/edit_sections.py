@@ -132,7 +132,7 @@ class _SectionEditor:
     def plan(self) -> FilePlan:
         self._drop_empty_symbol_table()
         self._number()
-        if self.shndx and max(self.homes, default=0) < SHN_LORESERVE:
+        if self.shndx and max(self.symbol_sections, default=0) < SHN_LORESERVE:
             self.gone.add(self.shndx)
             self._number()
         for section in self.kept[1:]:
@@ -180,7 +180,7 @@ class _SectionEditor:
         self.kept = [section for section in self.sections if section.old not in self.gone]
         self.new = {section.old: number for number, section in enumerate(self.kept)}
         self.kept += self.added
-        self.homes = self.symbols.new_homes(self.new)
+        self.symbol_sections = self.symbols.new_sections(self.new)
 
     # -- references between sections -------------------------------------------------
 
@@ -199,7 +199,7 @@ class _SectionEditor:
         elif section_type in _RELOCATIONS:
             self._rewrite_relocations(section)
         elif section_type == SHT_SYMTAB_SHNDX:
-            section.rewrite(self.symbols.pack_indexes(self.homes))
+            section.rewrite(self.symbols.pack_indexes(self.symbol_sections))
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
             stale = self.symbols.renumbered and section.header.sh_link == self.symtab
@@ -272,7 +272,7 @@ class _SectionEditor:
         if self.symtab:
             table = self.sections[self.symtab]
             names = {old: offsets[symbols_at][name] for old, name in symbol_names.items()}
-            table.rewrite(self.symbols.pack(self.homes, names))
+            table.rewrite(self.symbols.pack(self.symbol_sections, names))
             table.set(
                 sh_link=self._new_target(self.symtab),
                 sh_info=self.symbols.locals,
@@ -560,7 +560,7 @@ class _Symbols:
         self._symtab = symtab
         self._rows = tables.symbols(symtab) if symtab else []
         self._indexes = self._read_indexes(shndx) if symtab and shndx else []
-        self._homes = [self._read_home(number) for number in range(len(self._rows))]
+        self._sections = [self._section_of(number) for number in range(len(self._rows))]
         self.locals = 0
         """Number of remaining local symbols."""
         self.renumbered = False
@@ -576,18 +576,18 @@ class _Symbols:
             raise self._tables.error(shndx, "sh_size", message)
         return [word for (word,) in self._tables.elf_class.word.iter_unpack(content)]
 
-    def _read_home(self, number: int) -> int:
+    def _section_of(self, number: int) -> int:
         """Return the section that defines a symbol; 0 for none (undefined, absolute, common)."""
-        home = self._rows[number].st_shndx
-        if home == SHN_XINDEX and self._indexes:
-            home = self._indexes[number]
-        elif SHN_LORESERVE <= home < SHN_XINDEX:
+        section = self._rows[number].st_shndx
+        if section == SHN_XINDEX and self._indexes:
+            section = self._indexes[number]
+        elif SHN_LORESERVE <= section < SHN_XINDEX:
             return 0
-        if home >= len(self._tables.sections):
+        if section >= len(self._tables.sections):
             count = len(self._tables.sections)
-            message = f"symbol {number} is in section {home}, but the file has {count}"
+            message = f"symbol {number} is in section {section}, but the file has {count}"
             raise self._tables.error(self._symtab, "st_shndx", message)
-        return home
+        return section
 
     def is_local(self, number: int) -> bool:
         """Return whether a symbol of the host has binding STB_LOCAL."""
@@ -595,7 +595,7 @@ class _Symbols:
 
     def select(self, gone: set[int]) -> None:
         """Drop the symbols of the sections in `gone`; put the local ones first."""
-        kept = [number for number, home in enumerate(self._homes) if home not in gone]
+        kept = [number for number, section in enumerate(self._sections) if section not in gone]
         self._order = [number for number in kept if self.is_local(number)]
         self.locals = len(self._order)
         self._order += [number for number in kept if not self.is_local(number)]
@@ -620,22 +620,26 @@ class _Symbols:
         strings = self._tables.strings(self._tables.sections[self._symtab].sh_link)
         return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
-    def new_homes(self, new_numbers: Mapping[int, int]) -> list[int]:
+    def new_sections(self, new_numbers: Mapping[int, int]) -> list[int]:
         """Return the new numbers of the sections that define the symbols, in their new order."""
-        return [new_numbers[home] if (home := self._homes[old]) else 0 for old in self._order]
+        return [
+            new_numbers[section] if (section := self._sections[old]) else 0 for old in self._order
+        ]
 
-    def pack(self, homes: list[int], names: Mapping[int, int]) -> bytes:
+    def pack(self, sections: list[int], names: Mapping[int, int]) -> bytes:
         """Return the table's new bytes; `names` maps each old st_name to the new one."""
         out = bytearray()
-        for old, home in zip(self._order, homes, strict=True):
+        for old, section in zip(self._order, sections, strict=True):
             row = self._rows[old]
             row = row._replace(st_name=names[row.st_name])
-            if home:
-                row = row._replace(st_shndx=home if home < SHN_LORESERVE else SHN_XINDEX)
+            if section:
+                row = row._replace(st_shndx=section if section < SHN_LORESERVE else SHN_XINDEX)
             out += self._tables.elf_class.pack_symbol(row)
         return bytes(out)
 
-    def pack_indexes(self, homes: list[int]) -> bytes:
+    def pack_indexes(self, sections: list[int]) -> bytes:
         """Return the new bytes of the SHT_SYMTAB_SHNDX section."""
         word = self._tables.elf_class.word
-        return b"".join(word.pack(home if home >= SHN_LORESERVE else 0) for home in homes)
+        return b"".join(
+            word.pack(section if section >= SHN_LORESERVE else 0) for section in sections
+        )

@@ -174,8 +174,8 @@ class ElfClass:
         """Return the symbol's bytes; ELFCLASS32 has st_value and st_size second and third."""
         if self.is_64:
             return self.symbol.pack(*symbol)
-        name, info, other, home, value, size = symbol
-        return self.symbol.pack(name, value, size, info, other, home)
+        name, info, other, shndx, value, size = symbol
+        return self.symbol.pack(name, value, size, info, other, shndx)
 
     def pack_note(self, name: bytes, number: int, description: bytes) -> bytes:
         """Return the bytes of a note; its `name` ends with NUL."""

@@ -86,7 +86,7 @@ class LinkedPointers:
             for number, row in enumerate(tables.sections)
             if row.sh_flags & SHF_ALLOC and row.sh_type == SHT_RELA
         ]
-        self._known: dict[int, _Relocation] = {}
+        self._relocations: dict[int, _Relocation] = {}
         self._packed: set[int] = set()
 
     def look_up(self, addresses: set[int]) -> None:
@@ -94,7 +94,7 @@ class LinkedPointers:
         for number in self._rela:
             for offset, address, info, addend in self._rows(number):
                 if address in addresses:
-                    self._known[address] = _Relocation(offset, address, info, addend, number)
+                    self._relocations[address] = _Relocation(offset, address, info, addend, number)
         self._packed |= {address for address in self._relr() if address in addresses}
 
     def target(self, address: int) -> int:
@@ -103,7 +103,7 @@ class LinkedPointers:
         :raises FormatError: `address` is not in the file.
         :raises UnsupportedError: the value after loading is unknown.
         """
-        found = self._known.get(address)
+        found = self._relocations.get(address)
         if found is None:
             if self.tables.header.e_type != ET_EXEC and address not in self._packed:
                 message = (
@@ -123,7 +123,7 @@ class LinkedPointers:
     def patches(self, address: int, target: int) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, bytes) patches that set the pointer at address `address` to `target`."""
         yield self.offset(address), _WORD.pack(target)
-        found = self._known.get(address)
+        found = self._relocations.get(address)
         if found is not None:
             signed = target - (1 << 64) if target >> 63 else target
             yield found.offset, _RELA.pack(address, self._relative, signed)

@@ -707,7 +707,7 @@ class _Relocatable(_Rewriter):
         row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
         self.sections[number] = row
 
-    def _inside(self, number: int, value: int) -> int:
+    def _new_offset(self, number: int, value: int) -> int:
         """Return the new offset for an offset in section `number`."""
         start = self.tables.sections[number].sh_offset
         return self.moved(start + value) - self.moved(start)
@@ -726,7 +726,7 @@ class _Relocatable(_Rewriter):
             raise self.error(f"{message}, but to no bundle's beginning")
         if room is not None:
             size = min(size, room.plan.size)
-        self.set_symbol(offset, symbol, st_value=self._inside(number, value), st_size=size)
+        self.set_symbol(offset, symbol, st_value=self._new_offset(number, value), st_size=size)
 
     def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
         """Change addends that count from the beginning of a shortened section."""
@@ -734,7 +734,7 @@ class _Relocatable(_Rewriter):
         starts = (
             (room.section, room.start - sections[room.section].sh_offset) for room in self.rooms
         )
-        moved = any(self._inside(number, start) != start for number, start in starts)
+        moved = any(self._new_offset(number, start) != start for number, start in starts)
         numbers = {room.section for room in self.rooms}
         for index, row in enumerate(sections):
             if row.sh_type not in (SHT_RELA, SHT_REL, SHT_CREL):
@@ -764,5 +764,5 @@ class _Relocatable(_Rewriter):
                 message = f"{self.tables.label(index)} points into {self.tables.label(section)}, "
                 raise self.error(f"{message}but to no bundle's beginning")
             offset = row.sh_offset + number * layout.size
-            data = layout.pack(address, info, self._inside(section, addend))
+            data = layout.pack(address, info, self._new_offset(section, addend))
             self.literals.append((offset, data))
