@@ -102,12 +102,8 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     """Return the sizes of functions, and the names of kernel descriptors."""
     sizes: dict[bytes, int] = {}
     descriptors: set[bytes] = set()
-    kinds = [row.sh_type for row in tables.sections]
     # Runtimes look up kernels in .dynsym; only unlinked code objects lack it.
-    wanted = SHT_DYNSYM if SHT_DYNSYM in kinds else SHT_SYMTAB
-    for index, kind in enumerate(kinds):
-        if kind != wanted:
-            continue
+    for index in tables.of_type(SHT_DYNSYM) or tables.of_type(SHT_SYMTAB):
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):
             if not symbol.st_shndx:
@@ -128,7 +124,8 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
     :raises UnsupportedError: the notes are those of version 2.
     """
     found = False
-    for areas in (_note_sections(tables), _note_segments(data, path)):
+    note_sections = (tables.content(index) for index in tables.of_type(SHT_NOTE))
+    for areas in (note_sections, _note_segments(data, path)):
         for area in areas:
             for name, number, description in tables.elf_class.unpack_notes(area):
                 if (name, number) == (_NOTE, _METADATA):
@@ -139,12 +136,6 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
                     raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
         if found:  # the segments contain the same notes
             return
-
-
-def _note_sections(tables: ElfTables) -> Iterator[memoryview]:
-    for index, row in enumerate(tables.sections):
-        if row.sh_type == SHT_NOTE:
-            yield tables.content(index)
 
 
 def _note_segments(data: memoryview, path: StrPath | None) -> Iterator[memoryview]:

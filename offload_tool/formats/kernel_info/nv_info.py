@@ -62,10 +62,10 @@ def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list
     :raises FormatError: its tables or attributes are broken or contradictory.
     """
     tables = read_elf_tables(data, path=path)
-    if SHT_SYMTAB not in (kinds := [row.sh_type for row in tables.sections]):
+    if not (numbers := tables.of_type(SHT_SYMTAB)):
         message = "expected a symbol table, without which no kernel has a name; found none"
         raise FormatError(message, path=path, field=".symtab")
-    table = kinds.index(SHT_SYMTAB)
+    table = numbers[0]
     symbols, names = tables.symbols(table), tables.strings(tables.linked(table))
     sections = {name: index for index, name in enumerate(tables.names)}
     registers, stacks = _function_attributes(tables, sections, len(symbols))

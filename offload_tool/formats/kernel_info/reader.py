@@ -111,8 +111,8 @@ def read_machine_code(
     tables = read_elf_sections(data, path=path)
     loaded = [
         tables.content(index)
-        for index, row in enumerate(tables.sections)
-        if row.sh_type == SHT_PROGBITS and row.sh_flags & SHF_ALLOC
+        for index in tables.of_type(SHT_PROGBITS)
+        if tables.sections[index].sh_flags & SHF_ALLOC
     ]
     if not tables.sections:
         loaded = [
@@ -125,9 +125,7 @@ def read_machine_code(
 
 def _functions(tables: ElfTables) -> dict[str, memoryview]:
     found: dict[str, memoryview] = {}
-    for index, row in enumerate(tables.sections):
-        if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-            continue
+    for index in tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):
             if symbol.type != STT_FUNC or not 0 < symbol.st_shndx < len(tables.sections):

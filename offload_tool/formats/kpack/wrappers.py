@@ -278,10 +278,9 @@ def _moved_symbols(
 ) -> Iterator[tuple[int, bytes]]:
     """Redirect symbols of removed sections to the beginning of the new section."""
     size = tables.elf_class.symbol.size
-    for index, row in enumerate(tables.sections):
-        if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-            continue
+    for index in tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+        start = tables.sections[index].sh_offset
         for at, symbol in enumerate(tables.symbols(index)):
             if symbol.st_shndx in old:
                 new = symbol._replace(st_shndx=number, st_value=address, st_size=0)
-                yield row.sh_offset + at * size, tables.elf_class.pack_symbol(new)
+                yield start + at * size, tables.elf_class.pack_symbol(new)

@@ -102,10 +102,10 @@ def _patch_elf(
         elf_class.section.pack_into(
             patched, tables.header.e_shoff + index * elf_class.section.size, *new
         )
-    for index, header in enumerate(tables.sections):
-        if header.sh_type == SHT_SYMTAB:
-            symbols = _sized_symbols(tables, index, sections)
-            patched[header.sh_offset : header.sh_offset + header.sh_size] = symbols
+    for index in tables.of_type(SHT_SYMTAB):
+        start = tables.sections[index].sh_offset
+        symbols = _sized_symbols(tables, index, sections)
+        patched[start : start + len(symbols)] = symbols
     return offsets, end
 
 

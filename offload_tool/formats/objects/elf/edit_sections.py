@@ -132,7 +132,7 @@ class _SectionEditor:
     def plan(self) -> FilePlan:
         self._drop_empty_symbol_table()
         self._number()
-        if self.shndx and max(self.symbol_sections, default=0) < SHN_LORESERVE:
+        if self.shndx and max(self.symbols.sections, default=0) < SHN_LORESERVE:
             self.gone.add(self.shndx)
             self._number()
         for section in self.kept[1:]:
@@ -144,9 +144,7 @@ class _SectionEditor:
     # -- which sections stay, and their numbers --------------------------------------
 
     def _find_single(self, section_type: int) -> int:
-        found = [
-            index for index, row in enumerate(self.tables.sections) if row.sh_type == section_type
-        ]
+        found = self.tables.of_type(section_type)
         if len(found) > 1:
             message = f"section {found[0]} has type {section_type} too; expected only one"
             raise self.tables.error(found[1], "sh_type", message)
@@ -176,11 +174,10 @@ class _SectionEditor:
             self.symtab = 0
 
     def _number(self) -> None:
-        self.symbols.select(self.gone)
         self.kept = [section for section in self.sections if section.old not in self.gone]
         self.new = {section.old: number for number, section in enumerate(self.kept)}
         self.kept += self.added
-        self.symbol_sections = self.symbols.new_sections(self.new)
+        self.symbols.select(self.new)
 
     # -- references between sections -------------------------------------------------
 
@@ -199,7 +196,7 @@ class _SectionEditor:
         elif section_type in _RELOCATIONS:
             self._rewrite_relocations(section)
         elif section_type == SHT_SYMTAB_SHNDX:
-            section.rewrite(self.symbols.pack_indexes(self.symbol_sections))
+            section.rewrite(self.symbols.pack_indexes())
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
             stale = self.symbols.renumbered and section.header.sh_link == self.symtab
@@ -272,7 +269,7 @@ class _SectionEditor:
         if self.symtab:
             table = self.sections[self.symtab]
             names = {old: offsets[symbols_at][name] for old, name in symbol_names.items()}
-            table.rewrite(self.symbols.pack(self.symbol_sections, names))
+            table.rewrite(self.symbols.pack(names))
             table.set(
                 sh_link=self._new_target(self.symtab),
                 sh_info=self.symbols.locals,
@@ -300,7 +297,7 @@ class _EditedSection:
     None for a section of the host.
     """
 
-    __slots__ = ("added", "data", "header", "name", "new", "old", "segment")
+    __slots__ = ("added", "data", "header", "name", "old", "segment")
 
     def __init__(
         self, name: bytes, header: SectionHeader, old: int, added: int | None = None
@@ -309,7 +306,6 @@ class _EditedSection:
         self.header = header
         self.old = old
         self.added = added
-        self.new = 0
         self.data: bytes | None = None
         """Rewritten content; None if the host's or the new content is copied."""
         self.segment: _Segment | None = None
@@ -560,11 +556,12 @@ class _Symbols:
         self._symtab = symtab
         self._rows = tables.symbols(symtab) if symtab else []
         self._indexes = self._read_indexes(shndx) if symtab and shndx else []
-        self._sections = [self._section_of(number) for number in range(len(self._rows))]
+        self._old_sections = [self._section_of(number) for number in range(len(self._rows))]
+        self.sections: list[int] = []
+        """New numbers of the sections that define the remaining symbols, in new symbol order."""
         self.locals = 0
         """Number of remaining local symbols."""
         self.renumbered = False
-        self.select(set())
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -593,14 +590,15 @@ class _Symbols:
         """Return whether a symbol of the host has binding STB_LOCAL."""
         return self._rows[number].is_local
 
-    def select(self, gone: set[int]) -> None:
-        """Drop the symbols of the sections in `gone`; put the local ones first."""
-        kept = [number for number, section in enumerate(self._sections) if section not in gone]
+    def select(self, new_numbers: Mapping[int, int]) -> None:
+        """Keep the symbols of the sections in `new_numbers` (old to new), the local ones first."""
+        kept = [n for n, section in enumerate(self._old_sections) if section in new_numbers]
         self._order = [number for number in kept if self.is_local(number)]
         self.locals = len(self._order)
         self._order += [number for number in kept if not self.is_local(number)]
         self.renumbered = self._order != list(range(len(self._rows)))
         self._numbers = {old: new for new, old in enumerate(self._order)}
+        self.sections = [new_numbers[self._old_sections[old]] for old in self._order]
 
     def new_number(self, number: int, user: int) -> int:
         """Return the new number of a symbol of the host that section `user` refers to.
@@ -620,16 +618,10 @@ class _Symbols:
         strings = self._tables.strings(self._tables.sections[self._symtab].sh_link)
         return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
-    def new_sections(self, new_numbers: Mapping[int, int]) -> list[int]:
-        """Return the new numbers of the sections that define the symbols, in their new order."""
-        return [
-            new_numbers[section] if (section := self._sections[old]) else 0 for old in self._order
-        ]
-
-    def pack(self, sections: list[int], names: Mapping[int, int]) -> bytes:
+    def pack(self, names: Mapping[int, int]) -> bytes:
         """Return the table's new bytes; `names` maps each old st_name to the new one."""
         out = bytearray()
-        for old, section in zip(self._order, sections, strict=True):
+        for old, section in zip(self._order, self.sections, strict=True):
             row = self._rows[old]
             row = row._replace(st_name=names[row.st_name])
             if section:
@@ -637,9 +629,9 @@ class _Symbols:
             out += self._tables.elf_class.pack_symbol(row)
         return bytes(out)
 
-    def pack_indexes(self, sections: list[int]) -> bytes:
+    def pack_indexes(self) -> bytes:
         """Return the new bytes of the SHT_SYMTAB_SHNDX section."""
         word = self._tables.elf_class.word
         return b"".join(
-            word.pack(section if section >= SHN_LORESERVE else 0) for section in sections
+            word.pack(section if section >= SHN_LORESERVE else 0) for section in self.sections
         )

@@ -281,6 +281,10 @@ class ElfTables:
             raise FormatError(message, path=self.path, offset=at, field=field)
         return self.data[section.sh_offset : end]
 
+    def of_type(self, *types: int) -> list[int]:
+        """Return the numbers of the sections that have one of the types."""
+        return [index for index, row in enumerate(self.sections) if row.sh_type in types]
+
     def linked(self, index: int, field: str = "sh_link") -> int:
         """Return the section number in sh_link or sh_info of section `index`.
 
@@ -312,9 +316,7 @@ class ElfTables:
 
         :raises FormatError: a table contradicts the file.
         """
-        for index, section in enumerate(self.sections):
-            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-                continue
+        for index in self.of_type(SHT_SYMTAB, SHT_DYNSYM):
             symbols = self.symbols(index)
             names = self.strings(self.linked(index))
             for symbol in symbols:
@@ -329,13 +331,13 @@ class ElfTables:
 
         :raises FormatError: the table contradicts the file.
         """
-        types = [section.sh_type for section in self.sections]
-        if SHT_SYMTAB not in types:
+        tables = self.of_type(SHT_SYMTAB)
+        if not tables:
             return b""
-        index = types.index(SHT_SYMTAB)
+        index = tables[0]
         symbols, names = self.symbols(index), self.linked(index)
         strings = bytes(self.content(names))
-        if types[names] != SHT_STRTAB or not strings.endswith(b"\0"):
+        if self.sections[names].sh_type != SHT_STRTAB or not strings.endswith(b"\0"):
             message = f"expected strings in section {names}, the last one ended by NUL"
             raise self.error(index, "sh_link", message)
         limit = _NAMES_BUDGET * len(self.data)

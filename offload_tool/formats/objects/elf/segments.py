@@ -254,16 +254,15 @@ class _Rewriter:
         elf_class = self.tables.elf_class
         size = elf_class.symbol.size
         numbers = {room.section for room in self.rooms}
-        for index, section in enumerate(self.tables.sections):
-            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-                continue
+        for index in self.tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+            table_at = self.tables.sections[index].sh_offset
             content = self.tables.content(index)
             for start in range(0, len(content) // size, _SYMBOLS):
                 part = content[start * size :][: _SYMBOLS * size]
                 whole = part[: len(part) // size * size]
                 for number, symbol in enumerate(elf_class.unpack_symbols(whole), start):
                     if symbol.st_shndx in numbers:
-                        yield section.sh_offset + number * size, symbol, (index, number)
+                        yield table_at + number * size, symbol, (index, number)
 
     def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
         """Write a symbol with new st_value, st_size or st_shndx."""
@@ -736,9 +735,8 @@ class _Relocatable(_Rewriter):
         )
         moved = any(self._new_offset(number, start) != start for number, start in starts)
         numbers = {room.section for room in self.rooms}
-        for index, row in enumerate(sections):
-            if row.sh_type not in (SHT_RELA, SHT_REL, SHT_CREL):
-                continue
+        for index in self.tables.of_type(SHT_RELA, SHT_REL, SHT_CREL):
+            row = sections[index]
             if row.sh_info in numbers:
                 raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
             if not moved:
