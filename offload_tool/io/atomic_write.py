@@ -15,7 +15,7 @@ from offload_tool.errors import FileError, UsageError
 from offload_tool.io.input_file import InputFile, check_maps
 from offload_tool.io.limits import running
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
-from offload_tool.io.paths import STDOUT, naming
+from offload_tool.io.paths import STDOUT, closing, naming
 from offload_tool.io.signals import check_stopped, shielded
 
 if TYPE_CHECKING:
@@ -107,11 +107,8 @@ def _check_distinct(replacements: Sequence[_Replacement]) -> None:
 def _open_directly(path: StrPath) -> Iterator[OutputFile]:
     # Opening standard output again would overwrite its content.
     own = str(path) == STDOUT
-    descriptor = os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
         yield OutputFile(path, descriptor, seekable=False, budget=running())
-    finally:
-        os.close(descriptor)
 
 
 class _Replacement:

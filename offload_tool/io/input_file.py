@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from offload_tool.errors import FileError
 from offload_tool.io.limits import Limits, running
-from offload_tool.io.paths import StrPath
+from offload_tool.io.paths import StrPath, closing, naming
 
 SHORTER = "became shorter while it was read; try again"
 SMALL = 1 << 18
@@ -58,9 +58,8 @@ def open_regular(path: StrPath) -> tuple[int, int]:
 
     :raises FileError: it is neither regular nor inherited, or cannot be opened.
     """
-    try:
-        status = os.stat(path)
-        _check(path, status)
+    with naming(path):
+        _check(path, os.stat(path))
         descriptor = os.open(path, _FLAGS)
         try:
             status = os.fstat(descriptor)
@@ -71,8 +70,6 @@ def open_regular(path: StrPath) -> tuple[int, int]:
         except BaseException:
             os.close(descriptor)
             raise
-    except OSError as error:
-        raise FileError(path, error) from error
     budget = running()
     if budget is not None:
         # Holes contain no compressed data, so they do not count.
@@ -98,15 +95,13 @@ def read_all(path: StrPath, descriptor: int) -> bytes:
     budget = running()
     most = (budget.limits if budget is not None else Limits()).unpacked
     chunks, size = [], 0
-    try:
+    with naming(path):
         while chunk := os.read(descriptor, _CHUNK):
             chunks.append(chunk)
             size += len(chunk)
             if size > most:
                 message = f"expected at most {most} bytes where there is no file, found more"
                 raise FileError(path, f"{message}; give a file, or raise OFFLOAD_MAX_UNPACKED")
-    except OSError as error:
-        raise FileError(path, error) from error
     if budget is not None and not stat.S_ISREG(os.fstat(descriptor).st_mode):
         budget.add_input(size)
     return b"".join(chunks)
@@ -167,10 +162,8 @@ class InputFile:
         if self._size >= 0:
             self._descriptor = descriptor
             return
-        try:
+        with closing(descriptor):
             self._data = memoryview(read_all(path, descriptor))
-        finally:
-            os.close(descriptor)
         self._size = len(self._data)
 
     @classmethod

@@ -18,7 +18,7 @@ from offload_tool.errors import FileError
 from offload_tool.io.atomic_write import same_bytes
 from offload_tool.io.limits import running
 from offload_tool.io.output_file import OutputFile
-from offload_tool.io.paths import StrPath, naming
+from offload_tool.io.paths import StrPath, closing, naming
 from offload_tool.io.signals import shielded
 from offload_tool.io.temporary_directory import create_folder, temporary_folder
 
@@ -71,7 +71,7 @@ class OutputFolder:
         with self._parent(name, make=True) as (parent, last):
             descriptor = os.open(last, _NEW, 0o666, dir_fd=parent)
         path = self.path / name
-        with _closed(descriptor):
+        with closing(descriptor):
             out = OutputFile(path, descriptor, seekable=True, budget=running())
             if mode is not None:
                 out.set_mode(mode)
@@ -145,7 +145,7 @@ def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[Outp
     with (
         create_folder(path),
         temporary_folder(".offload-", path) as temporary,
-        _closed(os.open(temporary, _FOLDER)) as source,
+        closing(os.open(temporary, _FOLDER)) as source,
     ):
         yield OutputFolder(path, temporary, source)
         with open_folder(path) as final:
@@ -162,17 +162,8 @@ def open_folder(path: Path) -> Iterator[OutputFolder]:
     """Open an existing folder; links in `path` are followed."""
     with naming(path):
         descriptor = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
-    with _closed(descriptor):
+    with closing(descriptor):
         yield OutputFolder(path, path, descriptor)
-
-
-@contextmanager
-def _closed(descriptor: int) -> Iterator[int]:
-    """Close a descriptor after the block."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str]]:
@@ -183,7 +174,7 @@ def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str
     for name in sorted(os.listdir(source)):
         ours, theirs = _kind(source, name), _kind(target, name)
         if ours == theirs == "folder":
-            with _closed(_enter(source, name)) as old, _closed(_enter(target, name)) as new:
+            with closing(_enter(source, name)) as old, closing(_enter(target, name)) as new:
                 yield from _moves(old, new, path / name)
         elif theirs is not None and "folder" in (ours, theirs):
             kind = "a folder; a file is" if theirs == "folder" else f"a {theirs}; a folder is"
@@ -195,8 +186,8 @@ def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str
 def _are_equal(source: int, target: int, name: str) -> bool:
     try:
         with (
-            _closed(os.open(name, _OLD, dir_fd=source)) as old,
-            _closed(os.open(name, _OLD, dir_fd=target)) as new,
+            closing(os.open(name, _OLD, dir_fd=source)) as old,
+            closing(os.open(name, _OLD, dir_fd=target)) as new,
         ):
             return same_bytes(old, new)
     except OSError:

@@ -1,4 +1,4 @@
-"""Paths from the command line, hidden files next to outputs, and errors that name the path."""
+"""Paths and descriptors: hidden files next to outputs, and errors that name the path."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def naming(path: StrPath) -> Iterator[None]:
         yield
     except OSError as error:
         raise FileError(path, error) from error
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor after the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def is_writable_by_others(status: os.stat_result, *owners: int) -> bool:

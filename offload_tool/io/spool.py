@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+from offload_tool.io.paths import naming
 
 
 class Spool:
@@ -24,11 +24,9 @@ class Spool:
         from offload_tool.io.temporary_directory import system_temp_folder
 
         self.name = name
-        try:
+        with naming(name):
             parent = system_temp_folder() if folder is None else folder
             self._file = tempfile.TemporaryFile(buffering=0, dir=parent)  # noqa: SIM115 - see __exit__
-        except OSError as error:
-            raise FileError(name, error) from error
         self.descriptor = self._file.fileno()
         self.out = OutputFile(name, self.descriptor, seekable=True)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offload_tool.errors import FileError
-from offload_tool.io.paths import StrPath
+from offload_tool.io.paths import StrPath, closing
 from offload_tool.io.signals import shielded
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -142,10 +142,7 @@ def _remove_abandoned(parent: str, prefix: str) -> None:
 
 
 def _remove_unlocked(path: str) -> None:
-    lock = os.open(path, _FLAGS)
-    try:
+    with closing(os.open(path, _FLAGS)) as lock:
         if os.fstat(lock).st_uid == os.geteuid():
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(lock)
