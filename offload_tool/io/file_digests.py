@@ -120,6 +120,7 @@ class Fingerprints:
         """`is_unwritten` returns whether builds never write to a folder; it is listed once then."""
         self._digests: dict[str, tuple[FileStat, str]] = {}
         self._folders: dict[str, tuple[FileStat, frozenset[str]]] = {}
+        self._unwritten_names: dict[str, frozenset[str]] = {}
         self._is_unwritten = is_unwritten or is_system_path
         self._unwritten: dict[str, bool] = {}
         self._results: dict[Hashable, Any] = {}
@@ -155,9 +156,11 @@ class Fingerprints:
     def names(self, folder: str) -> frozenset[str]:
         """Return the names in a folder; empty if the folder does not exist."""
         folder = folder or "."
-        if not self.caches_listing(folder):
-            return self._names(folder)
-        names: frozenset[str] = self.memoize((folder, "names"), lambda: self._names(folder))
+        if folder in self._unwritten_names:
+            return self._unwritten_names[folder]
+        names = self._names(folder)
+        if self.caches_listing(folder):
+            self._unwritten_names[folder] = names
         return names
 
     def caches_listing(self, folder: str) -> bool:
@@ -187,6 +190,7 @@ class Fingerprints:
 
     def clear_listings(self) -> None:
         """Drop the caches of unwritten folders, for a process that builds several times."""
+        self._unwritten_names.clear()
         self._unwritten.clear()
         self._results.clear()
 

@@ -68,8 +68,6 @@ _MEMBER_ATTRIBUTES = b"0           0     0     644"
 _INDEX_ATTRIBUTES = b"0           0     0     0"
 _WORD, _WIDE_WORD = struct.Struct(">I"), struct.Struct(">Q")
 _LONG_NAMES = b"//"
-_SLASH = ord("/")
-"""First byte of the names of special entries."""
 _INDEXES = frozenset({b"/", b"/SYM64/"})
 _BSD_INDEXES = frozenset(
     {"__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED", "__.PKGDEF"}
@@ -225,7 +223,7 @@ class ArchiveReader:
             position = self.position
             raw, size = self._read_header(position)
             special = raw.rstrip(b" ")
-            if raw[0] == _SLASH and self._is_special(special):
+            if self._is_special(special):
                 self._check_content(position, size, raw)
                 self._read_special(position, size, special)
                 self.position = next_header(position, size)

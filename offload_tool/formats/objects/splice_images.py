@@ -112,7 +112,7 @@ def _patch_elf(
 def _patch_coff(
     data: memoryview, patched: bytearray, sizes: Sequence[int]
 ) -> tuple[dict[int, int], int]:
-    """Do the same for COFF, where the section's own symbol has the size."""
+    """Change section headers, and the sections' own symbols; return positions and file size."""
     if not is_coff(data):
         raise FormatError("expected an ELF or COFF object")
     coff = Coff(data, None)
@@ -170,9 +170,8 @@ def plan_with_content(
     _check_layout(tables, order)
     offsets, headers_at = _layout(tables, order, index, size)
     elf_class, count = tables.elf_class, len(tables.sections)
-    pieces: list[Piece] = []
     header = tables.header._replace(e_shoff=headers_at)
-    pieces.append(Literal(0, elf_class.header.pack(*header)))
+    pieces: list[Piece] = [Literal(0, elf_class.header.pack(*header))]
     for number in order:
         section, at = tables.sections[number], offsets[number]
         if number == index:
@@ -189,7 +188,6 @@ def plan_with_content(
         for section, offset in zip(changed, offsets, strict=True)
     )
     pieces.append(Literal(headers_at, headers))
-    pieces.sort(key=lambda piece: piece.position)
     return FilePlan(join(pieces), headers_at + count * elf_class.section.size)
 
 
