@@ -36,8 +36,6 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
     STT_FUNC,
     ElfTables,
-    read_elf_sections,
-    read_elf_segments,
 )
 
 if TYPE_CHECKING:
@@ -68,9 +66,9 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
     :raises UnsupportedError: its version is not supported.
     :raises UsageError: msgpack is not installed.
     """
-    tables = read_elf_sections(data, path=path)
+    tables = ElfTables(data, path)
     sizes, descriptors = _symbols(tables)
-    notes = list(_notes(data, tables, path))
+    notes = list(_notes(tables))
     if not notes and descriptors:
         message = f"expected a metadata note for {len(descriptors)} kernels, found none"
         raise FormatError(message, path=path, field="NT_AMDGPU_METADATA")
@@ -93,8 +91,8 @@ def read_amdgpu_arguments(
     :raises UnsupportedError: its version is not supported.
     :raises UsageError: msgpack is not installed.
     """
-    tables = read_elf_sections(data, path=path)
-    notes = [_Metadata(note, path) for note in _notes(data, tables, path)]
+    tables = ElfTables(data, path)
+    notes = [_Metadata(note, path) for note in _notes(tables)]
     return {name: found for note in notes for name, found in note.arguments().items()}
 
 
@@ -118,14 +116,14 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     return sizes, descriptors
 
 
-def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterator[memoryview]:
+def _notes(tables: ElfTables) -> Iterator[memoryview]:
     """Yield the descriptions of the metadata notes.
 
     :raises UnsupportedError: the notes are those of version 2.
     """
     found = False
     note_sections = (tables.content(index) for index in tables.of_type(SHT_NOTE))
-    for areas in (note_sections, _note_segments(data, path)):
+    for areas in (note_sections, _note_segments(tables)):
         for area in areas:
             for name, number, description in tables.elf_class.unpack_notes(area):
                 if (name, number) == (_NOTE, _METADATA):
@@ -133,15 +131,15 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
                     yield description
                 elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
                     message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
-                    raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
+                    raise UnsupportedError(message, path=tables.path, field="NT_AMD_HSA_METADATA")
         if found:  # the segments contain the same notes
             return
 
 
-def _note_segments(data: memoryview, path: StrPath | None) -> Iterator[memoryview]:
-    for row in read_elf_segments(data, path=path):
+def _note_segments(tables: ElfTables) -> Iterator[memoryview]:
+    for row in tables.segments:
         if row.p_type == PT_NOTE:
-            yield data[row.p_offset : row.p_offset + row.p_filesz]
+            yield tables.data[row.p_offset : row.p_offset + row.p_filesz]
 
 
 class _Metadata:

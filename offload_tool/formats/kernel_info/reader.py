@@ -29,9 +29,6 @@ from offload_tool.formats.objects.elf.reader import (
     STT_FUNC,
     ElfTables,
     is_elf_header,
-    read_elf_header,
-    read_elf_sections,
-    read_elf_segments,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +60,7 @@ def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | No
         return f"is {unfinished}; what its kernels need is decided when code is made of it"
     if not is_elf_header(image):
         return None
-    machine = read_elf_header(image).e_machine
+    machine = ElfTables(image).header.e_machine
     if machine not in (EM_AMDGPU, EM_CUDA):
         return f"is an ELF file for machine {machine}, which is no GPU's, and lists no kernels"
     return None
@@ -84,7 +81,7 @@ def read_kernels(
         return read_ptx_kernels(image)
     if not image:
         return []
-    machine = read_elf_header(image, path=path).e_machine if is_elf else None
+    machine = ElfTables(image, path).header.e_machine if is_elf else None
     if machine == EM_AMDGPU:
         from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
 
@@ -108,7 +105,7 @@ def read_machine_code(
 
     :raises FormatError: its tables are broken.
     """
-    tables = read_elf_sections(data, path=path)
+    tables = ElfTables(data, path)
     loaded = [
         tables.content(index)
         for index in tables.of_type(SHT_PROGBITS)
@@ -117,7 +114,7 @@ def read_machine_code(
     if not tables.sections:
         loaded = [
             data[row.p_offset : row.p_offset + row.p_filesz]
-            for row in read_elf_segments(data, path=path)
+            for row in tables.segments
             if row.p_type == PT_LOAD
         ]
     return _functions(tables), loaded

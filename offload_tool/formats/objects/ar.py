@@ -55,7 +55,7 @@ from offload_tool.formats.magic import ARCHIVE as MAGIC
 from offload_tool.formats.magic import BITCODES, DOS, ELF
 from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
 from offload_tool.formats.objects.coff import MACHINES, coff_symbols, is_coff
-from offload_tool.formats.objects.elf.reader import read_elf_sections
+from offload_tool.formats.objects.elf.reader import ElfTables
 
 if TYPE_CHECKING:
     from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
@@ -382,7 +382,7 @@ def member_symbols(
     magic = bytes(data[:4])
     if magic == ELF and len(data) >= _ELF_MIN_SIZE:
         try:
-            return read_elf_sections(data).exported_names()
+            return ElfTables(data).exported_names()
         except FormatError as error:
             at = offset + (error.offset or 0)
             raise FormatError(error.message, path=path, offset=at, field=error.field) from error

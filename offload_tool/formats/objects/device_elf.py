@@ -49,8 +49,8 @@ from offload_tool.formats.objects.elf.reader import (
     ET_REL,
     SHT_NOTE,
     ElfHeader,
+    ElfTables,
     is_elf_header,
-    read_elf_header,
     read_elf_tables,
 )
 from offload_tool.formats.target.processors import processor_of_mach
@@ -115,7 +115,7 @@ def _header(data: memoryview) -> ElfHeader | None:
     """Read the ELF header of `data`; None unless it is complete, 64-bit and little-endian."""
     if not is_elf_header(data):
         return None
-    header = read_elf_header(data)
+    header = ElfTables(data).header
     return header if header.e_ident[4:6] == _ELF64_LITTLE else None
 
 
@@ -124,7 +124,7 @@ def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeOb
 
     :raises UnsupportedError: its version or processor is unknown.
     """
-    header = read_elf_header(data, path=path)
+    header = ElfTables(data, path).header
     version = header.e_ident[_ABI_VERSION]
     image_kind = "relocatable" if header.e_type == ET_REL else "object"
     if header.e_machine == EM_CUDA:
