@@ -98,11 +98,12 @@ def plan_elf(
     if not tables.names_index:
         message = "expected a section header table with section names, found none"
         raise UnsupportedError(message, path=path, offset=0, field="e_shstrndx")
-    headers = [
-        (name, SectionHeader(0, section_type, flags, 0, 0, size, 0, 0, alignment, 0))
-        for name, size in added
+    header = SectionHeader(0, section_type, flags, 0, 0, 0, 0, 0, alignment, 0)
+    new = [
+        _EditedSection(name, header._replace(sh_size=size), 0, number)
+        for number, (name, size) in enumerate(added)
     ]
-    return _SectionEditor(tables, headers, removed).plan()
+    return _SectionEditor(tables, new, removed).plan()
 
 
 class _SectionEditor:
@@ -111,7 +112,7 @@ class _SectionEditor:
     def __init__(
         self,
         tables: ElfTables,
-        added: Sequence[tuple[bytes, SectionHeader]],
+        added: Sequence[_EditedSection],
         removed: Callable[[bytes], bool],
     ) -> None:
         self.tables = tables
@@ -121,9 +122,7 @@ class _SectionEditor:
             for old, (name, header) in enumerate(zip(tables.names, tables.sections, strict=True))
         ]
         self.layout = _Layout(tables, self.sections)
-        self.added = [
-            _EditedSection(name, header, 0, number) for number, (name, header) in enumerate(added)
-        ]
+        self.added = added
         self.symtab = self._find_single(SHT_SYMTAB)
         self.shndx = self._find_single(SHT_SYMTAB_SHNDX)
         self.symbols = _Symbols(tables, self.symtab, self.shndx)

@@ -536,7 +536,7 @@ class _Linked(_Mapped):
             self._move_symbol(offset, symbol)
 
     def _split_section(self, number: int) -> None:
-        section = self.tables.sections[number]
+        section = self.sections[number]
         cut_rooms = {cut.room for cut in self.cuts}
         rooms = [room for room in self.rooms if room.section == number]
         start, target = section.sh_offset, number
@@ -549,7 +549,6 @@ class _Linked(_Mapped):
             if self.table_pages is not None and start <= self.table_pages[0] <= room.end:
                 end = self.table_pages[0]
             row = section._replace(
-                sh_name=self.sections[number].sh_name,
                 sh_addr=address,
                 sh_offset=self.moved(start),
                 sh_size=max(end - start, 0),
@@ -698,13 +697,11 @@ class _Relocatable(_Rewriter):
         self.cut(cuts)
 
     def _shorten(self, number: int) -> None:
-        section = self.tables.sections[number]
+        section = self.sections[number]
         last = max(room.free for room in self.rooms if room.section == number)
         start = self.moved(section.sh_offset)
         size = self.moved(last) - start
-        name = self.sections[number].sh_name
-        row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
-        self.sections[number] = row
+        self.sections[number] = section._replace(sh_offset=start, sh_size=size)
 
     def _new_offset(self, number: int, value: int) -> int:
         """Return the new offset for an offset in section `number`."""
@@ -717,8 +714,7 @@ class _Relocatable(_Rewriter):
         start = section.sh_offset
         room = self.at_start.get(start + value)
         if value == section.sh_size and value:  # behind all bundles, where it stays
-            end = self.sections[number].sh_size
-            self.set_symbol(offset, symbol, st_value=end, st_size=size)
+            self.set_symbol(offset, symbol, st_value=self.sections[number].sh_size)
             return
         if value and room is None:
             message = f"a symbol points into {self.tables.label(number)}"
