@@ -117,8 +117,22 @@ def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
         raise UnsupportedError(
             "bitcode without a symbol table; write it with clang or opt, not llvm-as or llvm-link"
         )
+    table, strings = tables
+    _, _, start, count = _TABLE.unpack_from(table)
+    end = start + _SYMBOL.size * count
+    if end > len(table):
+        raise FormatError("bitcode's symbol table is cut short")
+    names, budget = bytes(strings), _NAMES_BUDGET * len(module)
     wanted = _GLOBAL | (_UNDEFINED if undefined else 0)
-    return _read_symbols(*tables, _NAMES_BUDGET * len(module), wanted)
+    out = bytearray()
+    for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
+        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != wanted:
+            continue
+        name = names[offset : offset + size]
+        if len(name) != size or b"\0" in name or len(out) > budget:
+            raise FormatError("bitcode's symbol table has a name that is not in its strings")
+        out += name + b"\0"
+    return bytes(out)
 
 
 def bitcode_triple(data: memoryview) -> str:
@@ -185,23 +199,6 @@ def _read_blob(data: memoryview, block: Block) -> memoryview | None:
             if isinstance(item, Record):
                 return None if item.blob is None else memoryview(item.blob)
     return None
-
-
-def _read_symbols(table: memoryview, strings: memoryview, budget: int, wanted: int) -> bytes:
-    _, _, start, count = _TABLE.unpack_from(table)
-    end = start + _SYMBOL.size * count
-    if end > len(table):
-        raise FormatError("bitcode's symbol table is cut short")
-    names = bytes(strings)
-    out = bytearray()
-    for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
-        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != wanted:
-            continue
-        name = names[offset : offset + size]
-        if len(name) != size or b"\0" in name or len(out) > budget:
-            raise FormatError("bitcode's symbol table has a name that is not in its strings")
-        out += name + b"\0"
-    return bytes(out)
 
 
 @frozen

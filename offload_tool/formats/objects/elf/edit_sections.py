@@ -113,7 +113,7 @@ class _SectionEditor:
         self,
         tables: ElfTables,
         added: Sequence[_EditedSection],
-        removed: Callable[[bytes], bool],
+        is_removed: Callable[[bytes], bool],
     ) -> None:
         self.tables = tables
         self.order = tables.elf_class.order
@@ -126,19 +126,19 @@ class _SectionEditor:
         self.symtab = self._find_single(SHT_SYMTAB)
         self.shndx = self._find_single(SHT_SYMTAB_SHNDX)
         self.symbols = _Symbols(tables, self.symtab, self.shndx)
-        self.gone = self._find_removed(removed)
+        self.removed = self._find_removed(is_removed)
 
     def plan(self) -> FilePlan:
         self._drop_empty_symbol_table()
         self._number()
         if self.shndx and max(self.symbols.sections, default=0) < SHN_LORESERVE:
-            self.gone.add(self.shndx)
+            self.removed.add(self.shndx)
             self._number()
-        for section in self.kept[1:]:
+        for section in self.new_sections[1:]:
             if section.added is None:
                 self._relink(section)
         self._rename()
-        return self.layout.place(self.kept, self.new[self.tables.names_index])
+        return self.layout.place(self.new_sections, self.numbers[self.tables.names_index])
 
     # -- which sections stay, and their numbers --------------------------------------
 
@@ -149,9 +149,10 @@ class _SectionEditor:
             raise self.tables.error(found[1], "sh_type", message)
         return found[0] if found else 0
 
-    def _find_removed(self, removed: Callable[[bytes], bool]) -> set[int]:
-        chosen = {index for index, name in enumerate(self.tables.names) if index and removed(name)}
-        gone = set(chosen)
+    def _find_removed(self, is_removed: Callable[[bytes], bool]) -> set[int]:
+        names = enumerate(self.tables.names)
+        chosen = {index for index, name in names if index and is_removed(name)}
+        removed = set(chosen)
         for index, row in enumerate(self.tables.sections):
             needed: list[int] | None = None
             if row.sh_type in _RELOCATIONS:
@@ -159,34 +160,34 @@ class _SectionEditor:
             elif row.sh_type == SHT_GROUP:
                 needed = self._read_group(index)[1:]
             if needed is not None and chosen.issuperset(needed):
-                gone.add(index)
-        for index in gone & {self.symtab, self.shndx, self.tables.names_index}:
+                removed.add(index)
+        for index in removed & {self.symtab, self.shndx, self.tables.names_index}:
             message = f"{self.tables.label(index)} cannot be removed: the file needs it"
             raise self.tables.unsupported(index, "sh_name", message)
-        return gone
+        return removed
 
     def _drop_empty_symbol_table(self) -> None:
         """Remove the symbol table if no relocation can need it, as llvm-objcopy does."""
         if self.tables.header.e_type != ET_REL and self.symtab and len(self.symbols) <= 1:
             names = self.tables.linked(self.symtab, "sh_link")
-            self.gone |= {self.symtab, names} - {0, self.tables.names_index}
+            self.removed |= {self.symtab, names} - {0, self.tables.names_index}
             self.symtab = 0
 
     def _number(self) -> None:
-        self.kept = [section for section in self.sections if section.old not in self.gone]
-        self.new = {section.old: number for number, section in enumerate(self.kept)}
-        self.kept += self.added
-        self.symbols.select(self.new)
+        kept = [section for section in self.sections if section.old not in self.removed]
+        self.numbers = {section.old: number for number, section in enumerate(kept)}
+        self.new_sections = [*kept, *self.added]
+        self.symbols.select(self.numbers)
 
     # -- references between sections -------------------------------------------------
 
     def _new_target(self, user: int, field: str = "sh_link") -> int:
         number = self.tables.linked(user, field)
-        if number in self.gone:
+        if number in self.removed:
             needed = self.tables.label(number)
             message = f"{self.tables.label(user)} needs {needed}, which is removed"
             raise self.tables.unsupported(user, field, message)
-        return self.new[number]
+        return self.numbers[number]
 
     def _relink(self, section: _EditedSection) -> None:
         section_type = section.header.sh_type
@@ -219,13 +220,13 @@ class _SectionEditor:
 
     def _rewrite_group(self, section: _EditedSection) -> None:
         flags, *members = self._read_group(section.old)
-        old = section.header.sh_info
-        signature = self.symbols.new_number(old, section.old)
-        if self.symbols.is_local(old):
+        symbol = section.header.sh_info
+        signature = self.symbols.new_number(symbol, section.old)
+        if self.symbols.is_local(symbol):
             flags &= ~_GRP_COMDAT
-        words = [flags, *(self.new[member] for member in members if member in self.new)]
+        words = [flags, *(self.numbers[old] for old in members if old in self.numbers)]
         section.rewrite(struct.pack(f"{self.order}{len(words)}I", *words))
-        section.set(sh_link=self.new[self.symtab], sh_info=signature)
+        section.set(sh_link=self.numbers[self.symtab], sh_info=signature)
 
     def _rewrite_relocations(self, section: _EditedSection) -> None:
         old = section.header
@@ -260,10 +261,10 @@ class _SectionEditor:
         symbols_at = self.tables.linked(self.symtab, "sh_link") if self.symtab else names_at
         symbol_names = self.symbols.names() if self.symtab else {}
         wanted: dict[int, list[bytes]] = {names_at: [], symbols_at: []}
-        wanted[names_at] += (section.name for section in self.kept)
+        wanted[names_at] += (section.name for section in self.new_sections)
         wanted[symbols_at] += symbol_names.values()
         offsets = {index: self._rebuild_strings(index, wanted[index]) for index in wanted}
-        for section in self.kept:
+        for section in self.new_sections:
             section.set(sh_name=offsets[names_at][section.name])
         if self.symtab:
             table = self.sections[self.symtab]
@@ -276,7 +277,7 @@ class _SectionEditor:
             )
 
     def _rebuild_strings(self, index: int, strings: Iterable[bytes]) -> dict[bytes, int]:
-        if index in self.gone or not _is_rebuilt(self.tables.sections[index]):
+        if index in self.removed or not _is_rebuilt(self.tables.sections[index]):
             message = f"{self.tables.label(index)} is not a string table that can be rewritten"
             raise self.tables.error(index, "sh_type", message)
         table, offsets = build_string_table(strings)
@@ -407,28 +408,26 @@ class _Layout:
                 message = f"overlaps {self.tables.label(first)}, which ends at {start + size}"
                 raise self.tables.error(second, "sh_offset", message)
 
-    def place(self, kept: Sequence[_EditedSection], names_index: int) -> FilePlan:
+    def place(self, sections: Sequence[_EditedSection], names_index: int) -> FilePlan:
         """Return the plan of the file with these sections, including number 0, in order.
 
         :raises UnsupportedError: a section with changed content lies inside a segment.
         """
-        segments_end = self._place_segments()
-        end = self._place_sections(kept[1:], segments_end)
-        end += -end % self.tables.elf_class.address_size
-        if end >> (8 * self.tables.elf_class.address_size):
+        elf_class, count = self.tables.elf_class, len(sections)
+        end = self._place_sections(sections[1:], self._place_segments())
+        end += -end % elf_class.address_size
+        if end >> (8 * elf_class.address_size):
             message = f"the result would have {end} bytes, too many for this class of ELF file"
             raise UnsupportedError(message, path=self.tables.path, offset=0, field="e_shoff")
-        table = b"".join(
-            self.tables.elf_class.section.pack(*row)
-            for row in (_first_header(len(kept), names_index), *(part.header for part in kept[1:]))
-        )
-        header = self._pack_header(end, len(kept), names_index)
+        rows = (_first_header(count, names_index), *(part.header for part in sections[1:]))
+        table = b"".join(elf_class.section.pack(*row) for row in rows)
+        header = self._pack_header(end, count, names_index)
         outside = sorted(
-            (part for part in kept[1:] if part.segment is None and part.file_size),
+            (part for part in sections[1:] if part.segment is None and part.file_size),
             key=lambda part: part.header.sh_offset,
         )
         pieces = (
-            *self._segment_pieces(kept, header),
+            *self._segment_pieces(sections, header),
             *(self._section_piece(part) for part in outside),
             Literal(end, table),
         )
@@ -487,11 +486,11 @@ class _Layout:
         )
         return elf_class.header.pack(*header)
 
-    def _segment_pieces(self, kept: Sequence[_EditedSection], header: bytes) -> Sequence[Piece]:
+    def _segment_pieces(self, sections: Sequence[_EditedSection], header: bytes) -> Sequence[Piece]:
         writes: list[Piece] = [
             Range(part.offset, HOST, part.header.p_offset, part.size) for part in self.segments
         ]
-        remaining = {section.old for section in kept if section.added is None}
+        remaining = {section.old for section in sections if section.added is None}
         for section in self.old_sections:
             if section.segment is not None and section.old not in remaining:
                 delta = section.header.sh_offset - section.segment.header.p_offset

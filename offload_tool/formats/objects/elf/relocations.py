@@ -77,17 +77,18 @@ class LinkedPointers:
             message = "expected a linked program or library, found an object"
             raise UnsupportedError(message, path=tables.path, offset=16, field="e_type")
         self._relative, self._absolute = _TYPES[machine]
-        for number, row in enumerate(tables.sections):
-            if row.sh_flags & SHF_ALLOC and row.sh_type in _PACKED:
-                message = f"relocations of the type {_PACKED[row.sh_type]} are not supported; link "
-                raise tables.unsupported(number, "sh_type", message + "it without packing them")
-        self._rela = [
-            number
-            for number, row in enumerate(tables.sections)
-            if row.sh_flags & SHF_ALLOC and row.sh_type == SHT_RELA
-        ]
+        for number in self._loaded(*_PACKED):
+            name = _PACKED[tables.sections[number].sh_type]
+            message = f"relocations of the type {name} are not supported; link "
+            raise tables.unsupported(number, "sh_type", message + "it without packing them")
+        self._rela = self._loaded(SHT_RELA)
         self._relocations: dict[int, _Relocation] = {}
         self._packed: set[int] = set()
+
+    def _loaded(self, *types: int) -> list[int]:
+        """Return the numbers of the loaded sections that have one of the types."""
+        sections = self.tables.sections
+        return [n for n in self.tables.of_type(*types) if sections[n].sh_flags & SHF_ALLOC]
 
     def look_up(self, addresses: set[int]) -> None:
         """Find the relocations for pointers at these addresses; `target` needs them."""
@@ -193,9 +194,7 @@ class LinkedPointers:
 
     def _relr(self) -> Iterator[int]:
         """Yield the addresses of packed pointers, possibly many more than the file has bytes."""
-        for number, row in enumerate(self.tables.sections):
-            if not (row.sh_flags & SHF_ALLOC and row.sh_type == _SHT_RELR):
-                continue
+        for number in self._loaded(_SHT_RELR):
             content = self.tables.content(number)
             if len(content) % _WORD.size:
                 message = f"expected words of {_WORD.size} bytes, found {len(content)} bytes"

@@ -206,7 +206,6 @@ class _Rewriter:
         self.fill: int | None = None
         """Name offset for sections of zeros that extend renamed ones, whose size must not grow."""
         self.at_start = {room.start: room for room in rooms}
-        self._starts = [room.start for room in rooms]
         self.sections = list(tables.sections)
         self.program_headers: tuple[int, int] | None = None
         """New e_phoff and e_phnum."""
@@ -596,7 +595,7 @@ class _Linked(_Mapped):
         self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
 
     def _room_around(self, position: int) -> _Room | None:
-        at = bisect.bisect_right(self._starts, position)
+        at = bisect.bisect_right(self.rooms, position, key=lambda room: room.start)
         return self.rooms[at - 1] if at and position < self.rooms[at - 1].end else None
 
 
