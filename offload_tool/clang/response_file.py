@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError, UsageError
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _expand(
 ) -> Iterator[str]:
     # An explicit stack, as a long chain of files must not hit the recursion limit.
     stack: list[_Level] = [_Level(iter(arguments))]
-    limits = current()
+    limits = effective_budget()
     seen: set[_Identity] = set()
     while stack:
         arg = next(stack[-1].args, None)

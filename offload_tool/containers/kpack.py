@@ -30,7 +30,7 @@ from offload_tool.formats.kpack.wrappers import MarkedWrapper, marked_wrappers
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
-from offload_tool.io.limits import current, how_to_allow
+from offload_tool.io.limits import effective_budget, how_to_allow
 from offload_tool.io.paths import is_within
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class _Folder:
         folder, begin = posixpath.split(before)
         end, slash, inner = behind.partition("/")
         if folder in self._names:
-            current().member(folder, len(self._names[folder]))
+            effective_budget().member(folder, len(self._names[folder]))
         else:
             try:
                 self._names[folder] = sorted(os.listdir(folder))

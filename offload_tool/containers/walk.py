@@ -36,7 +36,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.magic import BUNDLE, DOS
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import current, how_to_allow, running
+from offload_tool.io.limits import effective_budget, how_to_allow, run_budget
 from offload_tool.io.paths import is_within
 from offload_tool.io.spool import Spool
 
@@ -249,7 +249,7 @@ def open_file_or_members(path: StrPath) -> Iterator[Place]:
 
 def _label(place: Place, name: str, policy: Policy) -> str:
     label = policy.label(place, name)
-    budget = current()
+    budget = effective_budget()
     budget.check_depth(len(place.names) + 1, label)
     budget.member(label)
     budget.reread(len(name), place.label)  # members can share the bytes of a name
@@ -311,7 +311,7 @@ class Walk(Generic[_T]):
 
     def folder(self, folder: StrPath) -> Iterator[_T]:
         """Yield the results for the files of a folder, in the order of their names."""
-        budget = current()
+        budget = effective_budget()
         self.in_folder = True
         for path in _files(folder, self._skip):
             with self._isolated(path):
@@ -347,7 +347,7 @@ class Walk(Generic[_T]):
         if file_format is FileFormat.ZIP:
             yield from self._in_zip(place)
             return
-        if budget := running():
+        if budget := run_budget():
             budget.reread(len(place.source), place.label)
         yield from self._in_known(place, file_format, named=named)
 

@@ -32,7 +32,7 @@ from offload_tool.errors import ContentError, FileError, FormatError, OffloadErr
 from offload_tool.formats.wheel import installed_path
 from offload_tool.formats.zip_writer import content_offset
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
 from offload_tool.io.temporary_directory import system_temp_folder
 
@@ -73,7 +73,7 @@ class _Directory:
         :raises LimitError: `size` bytes can have more directory rows than this run allows.
         """
         if not self.is_read and size > _PEEK:
-            current(self._size).check_members(size // _ROW, self._label)
+            effective_budget(self._size).check_members(size // _ROW, self._label)
         return self._stream.read(size)
 
     def seekable(self) -> bool:
@@ -100,7 +100,7 @@ def open_zip_member(
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
         # Nothing is decompressed, but many rows can refer to the same bytes.
-        current(len(source)).unpack(row.file_size, label)
+        effective_budget(len(source)).unpack(row.file_size, label)
         offset = content_offset(source, row, row.file_size, label=label)
         yield source.part(label, offset, row.file_size), offset
         return
@@ -111,7 +111,7 @@ def open_zip_member(
         return
     with Spool() as spool:
         _check_room(row.file_size, label)
-        current(row.compress_size).unpack(row.file_size, label)
+        effective_budget(row.compress_size).unpack(row.file_size, label)
         with _reading(label), archive.open(row) as member:
             while chunk := member.read(_CHUNK):  # at most the size in the directory
                 spool.out.write(chunk)
@@ -143,7 +143,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
     """Return the bytes of a zip file as a stream."""
     descriptor = source.fileno()
     if descriptor is None:  # a zip file stored in another
-        current(len(source)).unpack(len(source), source.path)
+        effective_budget(len(source)).unpack(len(source), source.path)
         spool = stack.enter_context(Spool())
         spool.out.write(source.data)
         descriptor = spool.descriptor

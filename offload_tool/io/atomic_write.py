@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.input_file import InputFile, check_maps
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
 from offload_tool.io.paths import STDOUT, closing, naming
 from offload_tool.io.signals import check_stopped, shielded
@@ -108,7 +108,7 @@ def _open_directly(path: StrPath) -> Iterator[OutputFile]:
     # Opening standard output again would overwrite its content.
     own = str(path) == STDOUT
     with closing(os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
-        yield OutputFile(path, descriptor, seekable=False, budget=running())
+        yield OutputFile(path, descriptor, seekable=False, budget=run_budget())
 
 
 class _Replacement:
@@ -125,7 +125,7 @@ class _Replacement:
         folder, name = os.path.split(self.final)
         self._temporary = f"{folder}/.{name[:200]}.{os.urandom(6).hex()}.tmp"
         self._descriptor, self._named = _open_temporary(self._temporary)
-        self.file = OutputFile(path, self._descriptor, seekable=True, budget=running())
+        self.file = OutputFile(path, self._descriptor, seekable=True, budget=run_budget())
         self.file.mode = None if old is None else old & PERMISSIONS
 
     def complete(self, *, keep_equal: bool) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from offload_tool.errors import FileError
-from offload_tool.io.limits import Limits, running
+from offload_tool.io.limits import Limits, run_budget
 from offload_tool.io.paths import StrPath, closing, naming
 
 SHORTER = "became shorter while it was read; try again"
@@ -70,7 +70,7 @@ def open_regular(path: StrPath) -> tuple[int, int]:
         except BaseException:
             os.close(descriptor)
             raise
-    budget = running()
+    budget = run_budget()
     if budget is not None:
         # Holes contain no compressed data, so they do not count.
         used = status.st_blocks * _BLOCK or status.st_size
@@ -92,7 +92,7 @@ def read_all(path: StrPath, descriptor: int) -> bytes:
 
     :raises FileError: the file cannot be read, or does not end.
     """
-    budget = running()
+    budget = run_budget()
     most = (budget.limits if budget is not None else Limits()).unpacked
     chunks, size = [], 0
     with naming(path):

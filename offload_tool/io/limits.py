@@ -252,7 +252,7 @@ class Budget:
 
 def how_to_allow(field: str) -> str | None:
     """Return None if `field` of `Limits` is set for this run, else how to allow it."""
-    if getattr(current().limits, field):
+    if getattr(effective_budget().limits, field):
         return None
     return f"allow it with --{field.replace('_', '-')} or OFFLOAD_{field.upper()}=1"
 
@@ -260,12 +260,12 @@ def how_to_allow(field: str) -> str | None:
 _running: ContextVar[Budget | None] = ContextVar("running", default=None)
 
 
-def running() -> Budget | None:
+def run_budget() -> Budget | None:
     """Return the budget of the run; None if the run has no limits."""
     return _running.get()
 
 
-def current(payload: int = _ANY) -> Budget:
+def effective_budget(payload: int = _ANY) -> Budget:
     """Return the budget of the run; without one, a new budget for `payload` bytes of input."""
     found = _running.get()
     if found is None:

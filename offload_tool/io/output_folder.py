@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.io.atomic_write import same_bytes
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import OutputFile
 from offload_tool.io.paths import StrPath, closing, naming
 from offload_tool.io.signals import shielded
@@ -72,7 +72,7 @@ class OutputFolder:
             descriptor = os.open(last, _NEW, 0o666, dir_fd=parent)
         path = self.path / name
         with closing(descriptor):
-            out = OutputFile(path, descriptor, seekable=True, budget=running())
+            out = OutputFile(path, descriptor, seekable=True, budget=run_budget())
             if mode is not None:
                 out.set_mode(mode)
             yield out

@@ -18,7 +18,7 @@ from offload_tool.formats.kernel_info.reader import read_kernels, why_no_kernels
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.operations.match import Asked, Device, Load
 from offload_tool.util.frozen import frozen, replaced
 
@@ -265,7 +265,7 @@ def kernels_of(
             raise
         skipped(error)
         return None
-    if budget := running():
+    if budget := run_budget():
         budget.member(label, len(kernels))
     return kernels
 

@@ -47,7 +47,7 @@ from offload_tool.formats.target.bundle_entry_id import (
 )
 from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
 
@@ -178,7 +178,7 @@ class _Walk:
         self.warn = warn
         self.offload_binaries = offload_binaries
         self.place = Place.of(source, str(source.path))
-        self.budget = current()
+        self.budget = effective_budget()
         self.services: dict[str, Service] = {}
         """By ID as stored; members of an archive share a few IDs."""
         self.archives = [GrowingArchive() for _ in targets]

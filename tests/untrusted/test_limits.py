@@ -15,7 +15,7 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import LimitError, UsageError
 from offload_tool.io import InputFile, replace_file
-from offload_tool.io.limits import Budget, Limits, current, limited
+from offload_tool.io.limits import Budget, Limits, effective_budget, limited
 from tests.conftest import Capture, try_tool
 from tests.formats.compressed import compressed, repeated
 from tests.formats.object_files import make_elf
@@ -86,9 +86,9 @@ def test_a_real_wheel_passes() -> None:
 def test_each_call_alone_without_a_run() -> None:
     """Without limits for a run, a program can unpack repeatedly, each time by its payload."""
     for _ in range(3):
-        current(1000).unpack(1 << 30)
+        effective_budget(1000).unpack(1 << 30)
     with pytest.raises(LimitError):
-        current(1000).unpack((1 << 30) + 100_001)
+        effective_budget(1000).unpack((1 << 30) + 100_001)
 
 
 def test_a_huge_bss(tmp_path: Path, capsys: Capture) -> None:

@@ -48,7 +48,7 @@ from offload_tool.formats.codec import (
 )
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
 from offload_tool.io import OutputFile, StrPath
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen, replaced
 
@@ -285,7 +285,7 @@ class Passing:
         )
         if isinstance(self._stream, ZstdStream) and self.end is None:
             self.end = self._stream.end
-        self._budget = current(self._stream.end - header.offset)
+        self._budget = effective_budget(self._stream.end - header.offset)
         self._budget.check_unpack(header.uncompressed_size, path)
         self._rest: Iterator[bytes | memoryview] = iter(self._stream)
         self.begin = memoryview(bytes(next(self._rest, b"")))
@@ -350,7 +350,7 @@ def decompress_range(
     :raises FileError: there is no space for temporary files.
     """
     stream = _open_stream(data, start, end, size, method, refused, path)
-    current(end - start).unpack(size, path)
+    effective_budget(end - start).unpack(size, path)
 
     def write(output: _ByteSink) -> None:
         output.write(head)

@@ -35,7 +35,7 @@ from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sect
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
 from offload_tool.io import StrPath
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
@@ -184,7 +184,7 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     :raises LimitError: alignments would make the file far longer.
     """
     plan = _editor(host, path)(host, removed=lambda name: name.startswith(MAGIC), path=path)
-    current(len(host)).reread(plan.size, path)
+    effective_budget(len(host)).reread(plan.size, path)
     return plan
 
 

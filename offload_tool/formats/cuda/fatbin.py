@@ -73,7 +73,7 @@ from offload_tool.formats.cuda.ptx import ptx_version, shorten
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.io import StrPath
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -460,7 +460,7 @@ def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     if packed.size > most:
         message = f"expected at most {most} bytes unpacked (what the LZ4 block can hold), found "
         raise _payload_error(packed, path, f"{message}{packed.size}")
-    current(packed.stored_size).unpack(packed.size, path)
+    effective_budget(packed.stored_size).unpack(packed.size, path)
     try:
         stored = data[packed.offset : packed.end]
         content: bytes = lz4.block.decompress(stored, uncompressed_size=packed.size)
@@ -479,7 +479,7 @@ def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
         what = f"at most {stream.most}" if stream.exact is None else str(stream.exact)
         message = f"expected {what} bytes unpacked (what the zstd frame says), found {packed.size}"
         raise _payload_error(packed, path, message)
-    current(packed.stored_size).unpack(packed.size, path)
+    effective_budget(packed.stored_size).unpack(packed.size, path)
     try:
         stored = data[packed.offset : packed.end]
         return zstandard.ZstdDecompressor().decompress(stored, max_output_size=packed.size)

@@ -28,7 +28,7 @@ import re
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.kernel import NUMBER_LIMIT, WARP, Kernel
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 
 _BEGIN = 4096
 """Bytes to search for the version: only comments precede it."""
@@ -114,7 +114,7 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
     :raises LimitError: the module has too many directives for its size.
     """
     module = bytes(text)
-    limit = current(len(module))
+    limit = effective_budget(len(module))
     found: dict[bytes, Kernel] = {}
     at = directives = 0
     while (at := _stop(_OUTSIDE, module, at)) < len(module):

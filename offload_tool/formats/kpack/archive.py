@@ -44,7 +44,7 @@ from offload_tool.errors import ContentError, FormatError, UnsupportedError, Usa
 from offload_tool.formats.magic import KPACK
 from offload_tool.formats.msgpack_stream import MessagePackReader, check_text, messagepack, reading
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"
@@ -242,7 +242,7 @@ class _KpackReader:
         keys: set[str] = set()
         count = reader.map_size("a map for toc")
         size = len(self.data)
-        current(size).check_members(min(count, size // _LEAST), self.path)
+        effective_budget(size).check_members(min(count, size // _LEAST), self.path)
         for _ in range(count):
             key = reader.string("a kernel key")
             if key in keys:

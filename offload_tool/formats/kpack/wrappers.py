@@ -50,7 +50,7 @@ from offload_tool.formats.objects.elf.reader import (
     ElfTables,
 )
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
 
 _POINTER = 8
@@ -158,7 +158,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
         linked = LinkedWrappers(tables)
         found = [(row.wrapper, linked.pointers.offset(row.target)) for row in linked.rows]
     markers: dict[int, KpackMarker] = {}
-    limits = current(len(tables.data))
+    limits = effective_budget(len(tables.data))
     for position, (wrapper, at) in enumerate(found):
         if at is not None and (wrapper.magic == KPACKED or _is_wrapped(tables, at)):
             if at not in markers:

@@ -128,13 +128,13 @@ def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeOb
     version = header.e_ident[_ABI_VERSION]
     image_kind = "relocatable" if header.e_type == ET_REL else "object"
     if header.e_machine == EM_CUDA:
-        target_id = _sm(data, header.e_flags, version, path)
+        target_id = _cuda_target_id(data, header.e_flags, version, path)
         return CodeObject("cuda", _CUDA_TRIPLE, target_id, image_kind)
     kind = "hip" if version < 2 else "hipv4"
-    return CodeObject(kind, _AMD_TRIPLE, _gfx(header.e_flags, version, path), image_kind)
+    return CodeObject(kind, _AMD_TRIPLE, _amd_target_id(header.e_flags, version, path), image_kind)
 
 
-def _sm(data: memoryview, flags: int, version: int, path: StrPath | None) -> str:
+def _cuda_target_id(data: memoryview, flags: int, version: int, path: StrPath | None) -> str:
     if version not in _CUDA_SHIFTS:
         message = f"expected 7 or 8 for the ABI version of a cubin, found {version}"
         raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
@@ -152,7 +152,7 @@ def _is_specific(data: memoryview, path: StrPath | None) -> bool:
     return any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
 
 
-def _gfx(flags: int, version: int, path: StrPath | None) -> str:
+def _amd_target_id(flags: int, version: int, path: StrPath | None) -> str:
     if not 1 <= version <= 4:
         message = f"expected a code object of version 3 to 6 (1 to 4 here), found {version}"
         raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
