@@ -27,7 +27,7 @@ _READ_CHUNK = 1 << 20
 _GATHERED = 1 << 18  # bytes; fits into the processor's cache
 _SMALL = 1 << 16  # bytes; the kernel copies larger ranges faster
 _CLOSE = 1 << 12  # bytes; smaller gaps are read and skipped
-_MOST_PARTS = 4096  # gathered pieces, each an object
+_MAX_PARTS = 4096  # gathered pieces, each an object
 _RESERVED = 1 << 16  # bytes; reserving less gains nothing
 
 
@@ -115,7 +115,7 @@ class OutputFile:
             else:
                 parts.append(bytes(size) if isinstance(piece, int) else piece)
             used += size
-            if used > _GATHERED or len(parts) >= _MOST_PARTS:
+            if used > _GATHERED or len(parts) >= _MAX_PARTS:
                 self._flush(parts)
                 used = 0
         self._flush(parts)

@@ -432,7 +432,7 @@ class _Thinner:
             if any(new is not None for _, new in rows):
                 changes.append(_shorter_section(source, tables, number, rows))
         check_only_bundles(tables, changes)
-        return plan_shrunk_elf(source.data, changes, path=label).bound(source)
+        return plan_shrunk_elf(tables, changes).bound(source)
 
 
 def _both_kinds(label: str) -> UnsupportedError:

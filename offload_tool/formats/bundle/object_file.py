@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
@@ -100,15 +100,14 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
 
     :raises FormatError: `data` is not an object file, or its tables contradict it.
     """
-    sections: Iterator[tuple[bytes, int, int]]
+    sections: Iterable[tuple[bytes, int, int]]
     file_format = is_object_file(data)
     if file_format == "ELF":
         tables = read_elf_tables(data, path=path)
         rows = zip(tables.names, tables.sections, strict=True)
         sections = ((name, row.sh_offset, row.sh_size) for name, row in rows if row.has_content)
     elif file_format == "COFF":
-        coff = read_coff_sections(data, path=path)
-        sections = ((section.name, section.offset, section.size) for section in coff)
+        sections = read_coff_sections(data, path=path)
     elif file_format is None:
         raise FormatError(
             f"expected an object file, found {bytes(data[:4])!r}", path=path, offset=0

@@ -233,12 +233,11 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     first = wrappers.indexes()
     new = [(address, first[row.target]) for row in wrappers.rows]
     return plan_shrunk_elf(
-        tables.data,
+        tables,
         replacements,
         patches=wrappers.rewired(KPACKED, new),
         renamed={numbers[0]: MARKER_SECTION.encode()},
         verb="split",
-        path=tables.path,
     )
 
 

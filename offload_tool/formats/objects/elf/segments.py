@@ -67,9 +67,7 @@ from offload_tool.formats.objects.elf.reader import (
     SectionHeader,
     SegmentHeader,
     Symbol,
-    read_elf_tables,
 )
-from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
 from offload_tool.util.frozen import frozen
 
@@ -124,24 +122,22 @@ class _Cut(NamedTuple):
 
 
 def plan_shrunk_elf(
-    host: memoryview,
+    tables: ElfTables,
     replacements: Iterable[Replacement],
     *,
     patches: Iterable[tuple[int, bytes]] = (),
     renamed: Mapping[int, bytes] = MappingProxyType({}),
     verb: str = "thinned",
-    path: StrPath | None = None,
 ) -> FilePlan:
-    """Return a plan of the host with `replacements` applied.
+    """Return a plan of the file with `replacements` applied.
 
     No replacement may be larger. The bytes behind a replaced range, up to the next one or the
     section's end, must be zeros; they are removed. `patches` are bytes for offsets outside these
     ranges, and `renamed` has new section names. `verb` names the operation in messages.
 
-    :raises FormatError: the host's tables contradict it.
+    :raises FormatError: a replacement is larger, or outside its section.
     :raises UnsupportedError: the change is not safe.
     """
-    tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
     editor: _Linked | _Relocatable = shrinker(tables, rooms, verb)

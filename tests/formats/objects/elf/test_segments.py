@@ -154,7 +154,8 @@ def shrink(
     rows = [Replacement(number, SECOND, END - SECOND, FilePlan.of([new]))]
     if not only:
         rows.append(Replacement(number, FIRST, SECOND - FIRST, FilePlan.of([new])))
-    return assemble(plan_shrunk_elf(memoryview(data), rows, path="x"), data, [], tmp_path)
+    tables = read_elf_tables(memoryview(data), path="x")
+    return assemble(plan_shrunk_elf(tables, rows), data, [], tmp_path)
 
 
 def refused(elf: Elf, tmp_path: Path, message: str, new: bytes = b"new") -> None:
@@ -179,13 +180,13 @@ def test_no_room() -> None:
         Replacement(BUNDLES, FIRST + 100, 100, FilePlan.of([b""])),
     ]
     with pytest.raises(FormatError, match="has 101 bytes, there is room for 100"):
-        plan_shrunk_elf(memoryview(OBJECT.make()), rows)
+        plan_shrunk_elf(read_elf_tables(memoryview(OBJECT.make())), rows)
 
 
 def test_outside_of_the_section() -> None:
     rows = [Replacement(BUNDLES, FIRST - 1, 10, FilePlan.of([b""]))]
     with pytest.raises(FormatError, match=r"\.hip_fatbin"):
-        plan_shrunk_elf(memoryview(OBJECT.make()), rows)
+        plan_shrunk_elf(read_elf_tables(memoryview(OBJECT.make())), rows)
 
 
 def test_shared_bytes(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ def test_bundles_over_the_headers(tmp_path: Path) -> None:
     data = replace(OBJECT, bundles=place, symbols=()).make()
     rows = [Replacement(BUNDLES, 32, END - 32, FilePlan.of([b"new"]))]
     with pytest.raises(UnsupportedError, match="parts of its headers share bytes"):
-        plan_shrunk_elf(memoryview(data), rows)
+        plan_shrunk_elf(read_elf_tables(memoryview(data)), rows)
 
 
 # -- objects -----------------------------------------------------------------------------
