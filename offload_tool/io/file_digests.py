@@ -171,7 +171,7 @@ class Fingerprints:
         return found
 
     def memoize(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return the cached result for `key`, which `compute` returns once in the whole run."""
+        """Return the result of `compute`, cached under `key` for the whole run."""
         if key not in self._results:
             self._results[key] = compute()
         return self._results[key]

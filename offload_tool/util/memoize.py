@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Content(dict[Any, Any]):
-    """A copy of a mapping, which nobody changes."""
+    """A hashable copy of a mapping; no caller changes it."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

@@ -180,7 +180,7 @@ class ArchiveReader:
         """Return name, content offset and size of the member at `position`.
 
         None means that the member is broken or in a file, or that the header is not GNU's with the
-        attributes of the last member; `read` handles these cases.
+        attributes of the last member; `read` handles these members.
         """
         start = position + _HEADER.size
         if start > len(self.data) or self.thin:
@@ -328,7 +328,7 @@ class ArchiveReader:
 
     def _read_number(self, position: int, raw: bytes, start: int) -> int:
         digits = raw[start:]
-        if not (digits.isdigit() and digits.isascii()):
+        if not digits.isdigit():
             message = f"expected a decimal number after {raw[:start]!r}, found {digits!r}"
             raise self._error(position, "name", message, raw)
         return int(digits)

@@ -252,10 +252,10 @@ class StringTable:
 
 
 class ElfTables:
-    """An ELF file's tables: the header, and the others as they are first used.
+    """An ELF file's tables: the header is read at once, the others on first use.
 
-    The ranges of sections are checked on access to their content. `read_elf_tables` reads and
-    checks everything at once.
+    The range of a section is checked on access to its content. `read_elf_tables` reads and checks
+    everything at once.
 
     :raises FormatError: the data is not an ELF file; in attributes: a table contradicts the data.
     """
