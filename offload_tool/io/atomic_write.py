@@ -15,7 +15,7 @@ from offload_tool.errors import FileError, UsageError
 from offload_tool.io.input_file import InputFile, check_maps
 from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
-from offload_tool.io.paths import STDOUT, closing, naming
+from offload_tool.io.paths import STDOUT, closing, naming, remove
 from offload_tool.io.signals import check_stopped, shielded
 
 if TYPE_CHECKING:
@@ -163,8 +163,7 @@ class _Replacement:
         with shielded():
             os.close(self._descriptor)
             if self._named:
-                with suppress(FileNotFoundError):
-                    os.unlink(self._temporary)
+                remove(self._temporary)
 
 
 def _open_temporary(path: str) -> tuple[int, bool]:

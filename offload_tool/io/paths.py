@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from offload_tool.errors import FileError
@@ -56,7 +55,7 @@ def sibling(output: str, suffix: str) -> str:
 
 def remove(name: str) -> None:
     """Remove a file if it exists."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         os.unlink(name)
 
 

@@ -180,7 +180,7 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
     from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
     from offload_tool.io.write_plan import HOST
 
-    elf_class = read_elf_tables(image, path=path).elf_class
+    elf_class = ElfTables(image, path).elf_class
     notes = b"".join(
         elf_class.pack_note(_NOTE_NAME, number, text) for number, text in _NOTES.items()
     )

@@ -116,7 +116,6 @@ class _SectionEditor:
         is_removed: Callable[[bytes], bool],
     ) -> None:
         self.tables = tables
-        self.order = tables.elf_class.order
         self.sections = [
             _EditedSection(name, header, old)
             for old, (name, header) in enumerate(zip(tables.names, tables.sections, strict=True))
@@ -209,7 +208,7 @@ class _SectionEditor:
         if len(content) % 4 or not content:
             message = f"expected one or more words, found {len(content)} bytes"
             raise self.tables.error(index, "sh_size", message)
-        words = [word for (word,) in struct.iter_unpack(f"{self.order}I", content)]
+        words = [word for (word,) in self.tables.elf_class.word.iter_unpack(content)]
         if (highest := max(words[1:], default=0)) >= len(self.sections):
             message = f"expected section numbers below {len(self.sections)}, found {highest}"
             raise self.tables.error(index, "content", message)
@@ -225,7 +224,7 @@ class _SectionEditor:
         if self.symbols.is_local(symbol):
             flags &= ~_GRP_COMDAT
         words = [flags, *(self.numbers[old] for old in members if old in self.numbers)]
-        section.rewrite(struct.pack(f"{self.order}{len(words)}I", *words))
+        section.rewrite(b"".join(map(self.tables.elf_class.word.pack, words)))
         section.set(sh_link=self.numbers[self.symtab], sh_info=signature)
 
     def _rewrite_relocations(self, section: _EditedSection) -> None:
@@ -238,15 +237,15 @@ class _SectionEditor:
             section.rewrite(self._renumber_relocations(section))
 
     def _renumber_relocations(self, section: _EditedSection) -> bytes:
-        is_64 = self.tables.elf_class.is_64
+        is_64, order = self.tables.elf_class.is_64, self.tables.elf_class.order
         fields = 3 if section.header.sh_type == SHT_RELA else 2
-        layout = struct.Struct(self.order + fields * ("Q" if is_64 else "I"))
+        layout = struct.Struct(order + fields * ("Q" if is_64 else "I"))
         content = self.tables.content(section.old)
         if section.header.sh_type == SHT_CREL or len(content) % layout.size:
             message = "the symbol numbers of these relocations cannot be changed"
             raise self.tables.error(section.old, "sh_size", message)
         # r_info has the symbol above the type; 64-bit little-endian MIPS has it below.
-        mips = is_64 and self.order == "<" and self.tables.header.e_machine == _EM_MIPS
+        mips = is_64 and order == "<" and self.tables.header.e_machine == _EM_MIPS
         shift, mask = (0 if mips else 32, 0xFFFFFFFF) if is_64 else (8, 0xFFFFFF)
         out = bytearray()
         for offset, info, *addend in layout.iter_unpack(content):
