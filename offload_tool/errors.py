@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _MEMORY = "this needs more memory than there is"
 _FILES = "this needs more open files than there may be (ulimit -n)"
-_OF_NUMBERS = {errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
-_OF_WORDS = {
+_BY_ERRNO = {errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
+_BY_TEXT = {
     "failed to map segment from shared object": _MEMORY,  # glibc's loader, for a module
     "cannot allocate memory": _MEMORY,
     "not enough memory": _MEMORY,  # libzstd
@@ -155,11 +155,11 @@ def shortage(error: BaseException) -> str | None:
         if isinstance(reason, MemoryError):
             return _MEMORY
         number = reason.errno if isinstance(reason, OSError) else None
-        if number in _OF_NUMBERS:
-            return _OF_NUMBERS[number]
+        if number in _BY_ERRNO:
+            return _BY_ERRNO[number]
         text = str(reason).lower()
-        for words, line in _OF_WORDS.items():
-            if words in text:
+        for part, line in _BY_TEXT.items():
+            if part in text:
                 return line
         reason = reason.__cause__ or reason.__context__
     return None

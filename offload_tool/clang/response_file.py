@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError, UsageError
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 
 if TYPE_CHECKING:
     import re
@@ -103,7 +103,7 @@ def _expand(
 ) -> Iterator[str]:
     # An explicit stack, as a long chain of files must not hit the recursion limit.
     stack: list[tuple[Iterator[str], str, _Identity | None]] = [(iter(arguments), "", None)]
-    limits = current()
+    limits = effective_budget()
     seen: set[_Identity] = set()
     while stack:
         arg = next(stack[-1][0], None)
@@ -117,7 +117,7 @@ def _expand(
             continue
         inner, identity = opened
         if identity in seen:  # only the first read of a file is free of the limit
-            limits.look(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
+            limits.reread(_ARGUMENTS * _size_of(arg[1:]), arg[1:])
         seen.add(identity)
         for _, name, open_identity in stack:
             if identity == open_identity:
@@ -159,7 +159,7 @@ _cache: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
 
 def _read_cached(name: str) -> _Found | None:
     """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
-    from offload_tool.io.file_digests import file_stat, file_stat_from, has_settled
+    from offload_tool.io.file_digests import file_stat, file_stat_from, is_cacheable
 
     try:
         status = os.stat(name or ".")
@@ -177,7 +177,7 @@ def _read_cached(name: str) -> _Found | None:
     if found is None:
         return None
     args = list(found[0])
-    if file_stat(name) == state and has_settled(state):
+    if file_stat(name) == state and is_cacheable(state):
         _cache[name] = (state, identity, args)
     return args, found[1]
 

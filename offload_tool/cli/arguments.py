@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offload_tool.cli.printing import print_text
 from offload_tool.io.limits import Budget, Limits, limited, read_size
@@ -87,11 +87,12 @@ def with_limits(options: argparse.Namespace) -> AbstractContextManager[Budget]:
     :raises UsageError: an option or variable is not a size.
     """
     limits = Limits.of(os.environ)
+    changes: dict[str, Any] = {}
     for name, _, _ in _OPTIONS:
         text = getattr(options, f"max_{name}", None)
         if text is not None:
-            limits = limits.having(name, read_size(text, f"--max-{name}"))
+            changes[name] = read_size(text, f"--max-{name}")
     for name, _ in _OUTSIDE:
         if getattr(options, name, False):
-            limits = limits.having(name, True)
-    return limited(Budget(limits))
+            changes[name] = True
+    return limited(Budget(limits._replace(**changes)))

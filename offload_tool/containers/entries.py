@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from offload_tool.formats.bundle.binary import Bundle
 from offload_tool.formats.bundle.text import read_text_bundle
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ class StoredEntry:
             content is damaged.
         :raises LimitError: the same bytes were requested too often.
         """
-        if run := running():
-            run.look(self.size, self.source.path)
+        if run := run_budget():
+            run.reread(self.size, self.source.path)
         if unpacker := self.cuda or self.frame:
             return unpacker.view(self.source)
         if not self.is_host_object:

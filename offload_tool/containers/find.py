@@ -86,7 +86,7 @@ from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
 from offload_tool.formats.target import triple
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen, replaced
 
 _COFF_NAME = 8
@@ -269,7 +269,7 @@ def find_containers(
         scan=(lambda found: max(found.size, 1)) if scan else None,
         overlay=overlay,
     )
-    budget = current()
+    budget = effective_budget()
     for found in _find(path, walk):
         budget.member(found.label, len(found.images))
         index, last = (index + 1 if found.path == last else 0), found.path

@@ -30,7 +30,7 @@ from offload_tool.formats.kpack.wrappers import MarkedWrapper, marked_wrappers
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
-from offload_tool.io.limits import allowed_outside, current
+from offload_tool.io.limits import effective_budget, how_to_allow
 from offload_tool.io.paths import is_within
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class _Folder:
     def has(self, path: str) -> bool:
         if not os.path.isfile(path):
             return False
-        if not self._is_allowed(path) and (how := allowed_outside("kpack_outside")):
+        if not self._is_allowed(path) and (how := how_to_allow("kpack_outside")):
             message = f"names the kpack archive '{path}', which is neither in '{self.folder}', its "
             message += f"folder, nor in a folder {FOLDER} above; if that is meant, {how}"
             raise FormatError(message, path=self.path)
@@ -161,7 +161,7 @@ class _Folder:
         folder, begin = posixpath.split(prefix)
         end, slash, inner = suffix.partition("/")
         if folder in self._names:
-            current().member(folder, len(self._names[folder]))
+            effective_budget().member(folder, len(self._names[folder]))
         else:
             try:
                 self._names[folder] = sorted(os.listdir(folder))

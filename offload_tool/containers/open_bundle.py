@@ -136,7 +136,7 @@ def open_bundle_stream(
         stream = BundleStream(data, header, path=path)
         is_all = stream.end is not None and next_content(data, stream.end) is None
         if is_all and begins(stream.begin, BUNDLE):
-            content = InputFile.made_later(
+            content = InputFile.lazy(
                 path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
             )
             try:

@@ -36,7 +36,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.magic import BUNDLE, DOS, begins
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import allowed_outside, current, running
+from offload_tool.io.limits import effective_budget, how_to_allow, run_budget
 from offload_tool.io.paths import is_within
 from offload_tool.io.spool import Spool
 
@@ -251,10 +251,10 @@ def open_file_or_members(path: StrPath) -> Iterator[Location]:
 
 def _label(location: Location, name: str, policy: Policy) -> str:
     label = policy.label(location, name)
-    budget = current()
-    budget.enter(len(location.names) + 1, label)
+    budget = effective_budget()
+    budget.check_depth(len(location.names) + 1, label)
     budget.member(label)
-    budget.look(len(name), location.label)  # members can share the bytes of a name
+    budget.reread(len(name), location.label)  # members can share the bytes of a name
     return label
 
 
@@ -271,7 +271,7 @@ def _open_member(
             raise policy.refusal(location, member, message)
         folder = Path(location.files[0]).parent
         is_inside = not policy.confined or is_within(path, folder)
-        if not is_inside and (how := allowed_outside("thin_outside")):
+        if not is_inside and (how := how_to_allow("thin_outside")):
             message = f"names a file outside of '{folder}', the folder of the archive"
             raise policy.refusal(location, member, f"{message}; if that is meant, {how}")
         return InputFile(path)
@@ -315,7 +315,7 @@ class Walk(Generic[_T]):
 
     def folder(self, folder: StrPath) -> Iterator[_T]:
         """Yield the results for the files of a folder, in the order of their names."""
-        budget = current()
+        budget = effective_budget()
         self.in_folder = True
         for path in _files(folder, self._skip):
             with self._isolated(path):
@@ -351,8 +351,8 @@ class Walk(Generic[_T]):
         if file_format is FileFormat.ZIP:
             yield from self._in_zip(location)
             return
-        if budget := running():
-            budget.look(len(location.source), location.label)
+        if budget := run_budget():
+            budget.reread(len(location.source), location.label)
         yield from self._in_known(location, file_format, named=named)
 
     def _in_known(

@@ -32,9 +32,9 @@ from offload_tool.errors import ContentError, FileError, FormatError, OffloadErr
 from offload_tool.formats.wheel import installed_path
 from offload_tool.formats.zip_writer import content_offset
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import budget
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
-from offload_tool.io.temporary_directory import usual_folder
+from offload_tool.io.temporary_directory import system_temp_folder
 
 _PEEK = 4096
 _ROW = 64
@@ -73,7 +73,7 @@ class _Directory:
         :raises LimitError: `size` bytes can have more directory rows than this run allows.
         """
         if not self.is_read and size > _PEEK:
-            budget(self._size).check_members(size // _ROW, self._label)
+            effective_budget(self._size).check_members(size // _ROW, self._label)
         return self._stream.read(size)
 
     def seekable(self) -> bool:
@@ -100,7 +100,7 @@ def open_zip_member(
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
         # Nothing is decompressed, but many rows can refer to the same bytes.
-        budget(len(source)).unpack(row.file_size, label)
+        effective_budget(len(source)).unpack(row.file_size, label)
         offset = content_offset(source, row, row.file_size, label=label)
         yield source.part(label, offset, row.file_size), offset
         return
@@ -111,7 +111,7 @@ def open_zip_member(
         return
     with Spool() as spool:
         _check_room(row.file_size, label)
-        budget(row.compress_size).unpack(row.file_size, label)
+        effective_budget(row.compress_size).unpack(row.file_size, label)
         with _reading(label), archive.open(row) as member:
             while chunk := member.read(_CHUNK):  # at most the size in the directory
                 spool.out.write(chunk)
@@ -143,7 +143,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
     """Return the bytes of a zip file as a stream."""
     descriptor = source.fileno()
     if descriptor is None:  # a zip file stored in another
-        budget(len(source)).unpack(len(source), source.path)
+        effective_budget(len(source)).unpack(len(source), source.path)
         spool = stack.enter_context(Spool())
         spool.out.write(source.data)
         descriptor = spool.descriptor
@@ -153,7 +153,7 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
 
 def _check_room(size: int, label: str) -> None:
     """Check that `size` bytes fit on the disk."""
-    free = shutil.disk_usage(usual_folder()).free
+    free = shutil.disk_usage(system_temp_folder()).free
     if size > free:
         raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)
 
@@ -239,7 +239,7 @@ class ZipOverlay:
                 assert member is not None  # noqa: S101 - all are wanted
                 content, offset = member
                 if offset is None:
-                    copy = self._spool.added(lambda out: out.copy(content))
+                    copy = self._spool.append(lambda out: out.copy(content))
                     content = copy.source.part(label, copy.offset, copy.size)
                 self._unpacked[path] = content
         return self._unpacked[path]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MOST = 1 << 32
+NUMBER_LIMIT = 1 << 32
 """Upper bound of all numbers of a kernel."""
 WARP = 32
 """Work-items of a CUDA warp."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.input_file import InputFile, check_maps
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
-from offload_tool.io.paths import STDOUT, naming
+from offload_tool.io.paths import STDOUT, closing, naming, remove
 from offload_tool.io.signals import check_stopped, shielded
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputF
     a file that is not regular (``/dev/null``, a pipe) is written directly. The new file has the old
     one's permissions, without set-user-ID, set-group-ID and sticky bits. A read-only file is not
     replaced. With `keep_equal`, an old file of equal content and its times are left untouched;
-    `kept` is set after the block.
+    `unchanged` is set after the block.
 
     :raises FileError: the file cannot be created or written, or an input became shorter.
     """
@@ -55,13 +55,13 @@ def replace_all(
     with ExitStack() as stack:
         for path in paths:
             with naming(path):
-                if _is_direct(path):
+                if _is_written_directly(path):
                     outputs.append(stack.enter_context(_open_directly(path)))
                 else:
                     with shielded():
                         replacements.append(stack.enter_context(_Replacement(path)))
                     outputs.append(replacements[-1].file)
-        _refuse_equal(replacements)
+        _check_distinct(replacements)
         try:
             yield outputs
         except OSError as error:  # of a file not written through an OutputFile
@@ -75,10 +75,10 @@ def replace_all(
             for replacement in replacements:
                 replacement.link()
             for replacement in replacements:
-                replacement.take_name()
+                replacement.rename()
 
 
-def _is_direct(path: StrPath) -> bool:
+def _is_written_directly(path: StrPath) -> bool:
     """Return whether `path` is standard output or exists and is not a regular file.
 
     :raises OSError: a link cannot be resolved, because of a cycle for example.
@@ -92,7 +92,7 @@ def _is_direct(path: StrPath) -> bool:
         return False
 
 
-def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
+def _check_distinct(replacements: Sequence[_Replacement]) -> None:
     paths: dict[str, StrPath] = {}
     for replacement in replacements:
         if replacement.final in paths:
@@ -107,11 +107,8 @@ def _refuse_equal(replacements: Sequence[_Replacement]) -> None:
 def _open_directly(path: StrPath) -> Iterator[OutputFile]:
     # Opening standard output again would overwrite its content.
     own = str(path) == STDOUT
-    descriptor = os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        yield OutputFile(path, descriptor, seekable=False, budget=running())
-    finally:
-        os.close(descriptor)
+    with closing(os.dup(1) if own else os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+        yield OutputFile(path, descriptor, seekable=False, budget=run_budget())
 
 
 class _Replacement:
@@ -120,19 +117,22 @@ class _Replacement:
     def __init__(self, path: StrPath) -> None:
         self.path = path
         self.final = os.path.realpath(path)
-        old = _permissions(self.final)
+        try:
+            old: int | None = os.stat(self.final).st_mode
+        except FileNotFoundError:
+            old = None
         self._is_read_only = old is not None and not old & _WRITABLE
         folder, name = os.path.split(self.final)
         self._temporary = f"{folder}/.{name[:200]}.{os.urandom(6).hex()}.tmp"
         self._descriptor, self._named = _open_temporary(self._temporary)
-        self.file = OutputFile(path, self._descriptor, seekable=True, budget=running())
+        self.file = OutputFile(path, self._descriptor, seekable=True, budget=run_budget())
         self.file.mode = None if old is None else old & PERMISSIONS
 
     def complete(self, *, keep_equal: bool) -> None:
         """Set the file's size and permissions, or detect that the old file can stay."""
         self.file.finish()
         if keep_equal and _same_content(self._descriptor, self.final):
-            self.file.kept = True
+            self.file.unchanged = True
             return
         if self._is_read_only:
             raise FileError(self.path, "is read-only; make it writable, or remove it")
@@ -142,16 +142,16 @@ class _Replacement:
 
     def link(self) -> None:
         """Link the file to the name of the temporary."""
-        if not self._named and not self.file.kept:
+        if not self._named and not self.file.unchanged:
             with naming(self.path):
                 # Python follows the link only if it gets a directory descriptor; that is not used.
                 own = f"{_DESCRIPTORS}/{self._descriptor}"
                 os.link(own, self._temporary, src_dir_fd=self._descriptor)
             self._named = True
 
-    def take_name(self) -> None:
+    def rename(self) -> None:
         """Rename the file over the old one."""
-        if not self.file.kept:
+        if not self.file.unchanged:
             with naming(self.path):
                 os.replace(self._temporary, self.final)
             self._named = False
@@ -163,16 +163,7 @@ class _Replacement:
         with shielded():
             os.close(self._descriptor)
             if self._named:
-                with suppress(FileNotFoundError):
-                    os.unlink(self._temporary)
-
-
-def _permissions(path: str) -> int | None:
-    """Return the permission bits of a file; None if it does not exist."""
-    try:
-        return stat.S_IMODE(os.stat(path).st_mode)
-    except FileNotFoundError:
-        return None
+                remove(self._temporary)
 
 
 def _open_temporary(path: str) -> tuple[int, bool]:

@@ -1,10 +1,10 @@
 """Digests of file contents; a file is read again only if it may have changed.
 
-A *look* is the `stat` data of a file: modification time, change time, size and inode number. Every
-write changes the look, even if the writer restores the modification time (``cp -p``), because the
-change time cannot be set. A digest is valid while the look is unchanged. It is not cached if the
-change time is so recent that a second write could get the same one: the kernel's clock for file
-times advances in steps of some milliseconds.
+A `FileStat` has a file's modification time, change time, size and inode number. Every write changes
+it, even if the writer restores the modification time (``cp -p``), because the change time cannot be
+set. A cached digest is valid while the `FileStat` is unchanged. It is not cached if the change time
+is so recent that a second write could get the same one: the kernel's clock for file times advances
+in steps of some milliseconds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ except ImportError:  # an interpreter other than CPython
     from hashlib import blake2b
 
 _T = TypeVar("_T")
-_Given = ParamSpec("_Given")
-_MOST_KEPT = 65536
+_P = ParamSpec("_P")
+_MAX_CACHED = 65536
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
 _CLOCK_STEP = 20_000_000
@@ -49,60 +49,59 @@ def digest_of(data: bytes) -> str:
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 
 
-def is_of_system(folder: str) -> bool:
+def is_system_path(folder: str) -> bool:
     """Return whether a folder is below ``/usr/``."""
     return folder.startswith(_SYSTEM)
 
 
 def file_stat(path: str) -> FileStat | None:
-    """Return the look of a file; None if it does not exist."""
+    """Return the `FileStat` of a file; None if it does not exist."""
     try:
-        found = os.stat(path)
+        return file_stat_from(os.stat(path))
     except (OSError, ValueError):
         return None
-    return file_stat_from(found)
 
 
-def file_stat_from(found: os.stat_result) -> FileStat:
-    """Return the look in a `stat` result."""
-    return FileStat(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+def file_stat_from(status: os.stat_result) -> FileStat:
+    """Return the `FileStat` in a `stat` result."""
+    return FileStat(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def content_of(name: str, most: int = -1) -> bytes:
-    """Return the content of a file, at most `most` bytes; empty if it cannot be read."""
+def content_of(name: str, limit: int = -1) -> bytes:
+    """Return the content of a file, at most `limit` bytes; empty if it cannot be read."""
     try:
         with open(name, "rb") as file:
-            return file.read(most)
+            return file.read(limit)
     except (OSError, ValueError):
         return b""
 
 
-def cached_by_stat(find: Callable[_Given, _T]) -> Callable[_Given, _T]:
-    """Cache a function of a file's content until the file's look changes.
+def cached_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Cache a function of a file's content until the file's `FileStat` changes.
 
     The first argument is the file's name.
     """
-    call: Callable[..., _T] = find
+    call: Callable[..., _T] = function
 
-    def result(_look: FileStat | None, *given: Any, **named: Any) -> _T:
-        return call(*given, **named)
+    def result(_key: FileStat | None, *args: Any, **options: Any) -> _T:
+        return call(*args, **options)
 
-    kept: Callable[..., _T] = functools.lru_cache(_MOST_KEPT)(result)
+    cached: Callable[..., _T] = functools.lru_cache(_MAX_CACHED)(result)
 
-    @functools.wraps(find)
-    def found(*given: _Given.args, **named: _Given.kwargs) -> _T:
-        return kept(file_stat(str(given[0])), *given, **named)
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **options: _P.kwargs) -> _T:
+        return cached(file_stat(str(args[0])), *args, **options)
 
-    return found
+    return wrapper
 
 
 def identity(name: str) -> str:
     """Return device and inode number of a file or folder; "" if it does not exist."""
     try:
-        found = os.stat(name)
+        status = os.stat(name)
     except OSError:
         return ""
-    return f"{found.st_dev:x}:{found.st_ino:x}"
+    return f"{status.st_dev:x}:{status.st_ino:x}"
 
 
 def make_marker(path: str) -> int:
@@ -118,98 +117,97 @@ class Fingerprints:
     """Cached digests of files and listings of folders."""
 
     def __init__(self, is_unwritten: Callable[[str], bool] | None = None) -> None:
-        """`is_unwritten` returns whether builds never write to a folder; it is read once then."""
+        """`is_unwritten` returns whether builds never write to a folder; it is listed once then."""
         self._digests: dict[str, tuple[FileStat, str]] = {}
         self._folders: dict[str, tuple[FileStat, frozenset[str]]] = {}
-        self._system: dict[str, frozenset[str]] = {}
-        self._is_unwritten = is_unwritten or is_of_system
+        self._unwritten_names: dict[str, frozenset[str]] = {}
+        self._is_unwritten = is_unwritten or is_system_path
         self._unwritten: dict[str, bool] = {}
-        self._answers: dict[Hashable, Any] = {}
+        self._results: dict[Hashable, Any] = {}
 
-    def digest(self, path: str, look: FileStat | None = None) -> str:
+    def digest(self, path: str, current: FileStat | None = None) -> str:
         """Return the digest of the file at `path`; "" if there is no file.
 
-        `look` is the current look, if the caller has it.
+        `current` is the file's `FileStat`, if the caller has it.
         """
-        look = look or file_stat(path)
-        if look is None:
+        current = current or file_stat(path)
+        if current is None:
             return ""
-        known = self._digests.get(path)
-        if known is not None and known[0] == look:
-            return known[1]
-        found = _read(path)
-        after = file_stat(path)
-        if after == look and has_settled(look):
-            self._digests[path] = (look, found)
-        return found
+        cached = self._digests.get(path)
+        if cached is not None and cached[0] == current:
+            return cached[1]
+        digest = _read(path)
+        if file_stat(path) == current and is_cacheable(current):
+            self._digests[path] = (current, digest)
+        return digest
 
-    def known(self, path: str) -> tuple[FileStat, str] | None:
-        """Return the cached look and digest of a file, if any."""
+    def cached(self, path: str) -> tuple[FileStat, str] | None:
+        """Return the cached `FileStat` and digest of a file, if any."""
         return self._digests.get(path)
 
-    def believe(self, path: str, look: FileStat, digest: str) -> None:
+    def add(self, path: str, status: FileStat, digest: str) -> None:
         """Add a digest from an earlier run; a cached one takes precedence."""
-        self._digests.setdefault(path, (look, digest))
+        self._digests.setdefault(path, (status, digest))
 
-    def note(self, path: str, look: FileStat, digest: str) -> None:
+    def store(self, path: str, status: FileStat, digest: str) -> None:
         """Cache the digest of a file that this process wrote."""
-        self._digests[path] = (look, digest)
+        self._digests[path] = (status, digest)
 
     def names(self, folder: str) -> frozenset[str]:
         """Return the names in a folder; empty if the folder does not exist."""
         folder = folder or "."
-        if folder in self._system:
-            return self._system[folder]
-        look = file_stat(folder)
-        found = self._names(folder, look)
-        if self.lists_once(folder):
-            self._system[folder] = found
-        return found
+        if folder in self._unwritten_names:
+            return self._unwritten_names[folder]
+        names = self._names(folder)
+        if self.caches_listing(folder):
+            self._unwritten_names[folder] = names
+        return names
 
-    def lists_once(self, folder: str) -> bool:
+    def caches_listing(self, folder: str) -> bool:
         """Return whether the contents of a folder are cached for the whole run."""
         found = self._unwritten.get(folder)
         if found is None:
             found = self._unwritten[folder] = self._is_unwritten(folder)
         return found
 
-    def once(self, question: Hashable, find: Callable[[], Any]) -> Any:
-        """Cache the result of `find` for the whole run, under the key `question`."""
-        if question not in self._answers:
-            self._answers[question] = find()
-        return self._answers[question]
+    def memoize(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return the result of `compute`, cached under `key` for the whole run."""
+        if key not in self._results:
+            self._results[key] = compute()
+        return self._results[key]
 
     def identity_of_folder(self, folder: str) -> str:
         """Return device and inode number of a folder."""
-        if self.lists_once(folder):
-            return str(self.once((folder, "identity"), lambda: identity(folder)))
+        if self.caches_listing(folder):
+            return str(self.memoize((folder, "identity"), lambda: identity(folder)))
         return identity(folder or ".")
 
-    def looking_now(self) -> Fingerprints:
+    def with_current_listings(self) -> Fingerprints:
         """Return a copy that shares the file caches but treats only system folders as unwritten."""
-        made = Fingerprints()
-        made._digests, made._folders = self._digests, self._folders
-        return made
+        copy = Fingerprints()
+        copy._digests, copy._folders = self._digests, self._folders
+        return copy
 
     def clear_listings(self) -> None:
         """Drop the caches of unwritten folders, for a process that builds several times."""
-        self._system.clear()
+        self._unwritten_names.clear()
         self._unwritten.clear()
-        self._answers.clear()
+        self._results.clear()
 
-    def _names(self, folder: str, look: FileStat | None) -> frozenset[str]:
-        if look is None:
+    def _names(self, folder: str) -> frozenset[str]:
+        current = file_stat(folder)
+        if current is None:
             return _NOTHING
-        known = self._folders.get(folder)
-        if known is not None and known[0] == look:
-            return known[1]
+        cached = self._folders.get(folder)
+        if cached is not None and cached[0] == current:
+            return cached[1]
         try:
-            found = frozenset(os.listdir(folder))
+            names = frozenset(os.listdir(folder))
         except OSError:
             return _NOTHING
-        if has_settled(look):
-            self._folders[folder] = (look, found)
-        return found
+        if is_cacheable(current):
+            self._folders[folder] = (current, names)
+        return names
 
 
 def _read(path: str) -> str:
@@ -227,6 +225,6 @@ def _read(path: str) -> str:
     return str(digest.hexdigest())
 
 
-def has_settled(look: FileStat) -> bool:
-    """Return whether any later write would change the look."""
-    return abs(time.time_ns() - look.changed) > _CLOCK_STEP
+def is_cacheable(current: FileStat) -> bool:
+    """Return whether any later write to the file would change its `FileStat`."""
+    return abs(time.time_ns() - current.changed) > _CLOCK_STEP

@@ -21,14 +21,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from offload_tool.errors import FileError
-from offload_tool.io.limits import Limits, running
-from offload_tool.io.paths import StrPath
+from offload_tool.io.limits import Limits, run_budget
+from offload_tool.io.paths import StrPath, closing, naming
 
 SHORTER = "became shorter while it was read; try again"
 SMALL = 1 << 18
 """Bytes up to which a file is read, not mapped."""
 _maps: dict[weakref.ref[mmap.mmap], StrPath] = {}
-_GIVEN = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
+_INHERITED = r"/dev/(stdin|fd/[0-9]+)|/proc/(self|thread-self|[0-9]+)/fd/[0-9]+"
 _NULL = os.makedev(1, 3)
 _KINDS = (
     (stat.S_ISDIR, "Is a directory"),
@@ -58,9 +58,8 @@ def open_regular(path: StrPath) -> tuple[int, int]:
 
     :raises FileError: it is neither regular nor inherited, or cannot be opened.
     """
-    try:
-        status = os.stat(path)
-        _check(path, status)
+    with naming(path):
+        _check(path, os.stat(path))
         descriptor = os.open(path, _FLAGS)
         try:
             status = os.fstat(descriptor)
@@ -71,20 +70,18 @@ def open_regular(path: StrPath) -> tuple[int, int]:
         except BaseException:
             os.close(descriptor)
             raise
-    except OSError as error:
-        raise FileError(path, error) from error
-    budget = running()
+    budget = run_budget()
     if budget is not None:
         # Holes contain no compressed data, so they do not count.
         used = status.st_blocks * _BLOCK or status.st_size
         identity = status.st_dev, status.st_ino
-        budget.opened(min(status.st_size, used), identity, status.st_size)
+        budget.add_input(min(status.st_size, used), identity, status.st_size)
     return descriptor, status.st_size
 
 
 def _check(path: StrPath, status: os.stat_result) -> None:
     """Raise unless a file is regular, inherited or ``/dev/null``."""
-    if stat.S_ISREG(status.st_mode) or re.fullmatch(_GIVEN, os.fspath(path)):
+    if stat.S_ISREG(status.st_mode) or re.fullmatch(_INHERITED, os.fspath(path)):
         return
     if not (stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL):
         raise FileError(path, describe_file(status))
@@ -95,20 +92,18 @@ def read_all(path: StrPath, descriptor: int) -> bytes:
 
     :raises FileError: the file cannot be read, or does not end.
     """
-    budget = running()
+    budget = run_budget()
     most = (budget.limits if budget is not None else Limits()).unpacked
     chunks, size = [], 0
-    try:
+    with naming(path):
         while chunk := os.read(descriptor, _CHUNK):
             chunks.append(chunk)
             size += len(chunk)
             if size > most:
                 message = f"expected at most {most} bytes where there is no file, found more"
                 raise FileError(path, f"{message}; give a file, or raise OFFLOAD_MAX_UNPACKED")
-    except OSError as error:
-        raise FileError(path, error) from error
     if budget is not None and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        budget.opened(size)
+        budget.add_input(size)
     return b"".join(chunks)
 
 
@@ -167,10 +162,8 @@ class InputFile:
         if self._size >= 0:
             self._descriptor = descriptor
             return
-        try:
+        with closing(descriptor):
             self._data = memoryview(read_all(path, descriptor))
-        finally:
-            os.close(descriptor)
         self._size = len(self._data)
 
     @classmethod
@@ -187,7 +180,7 @@ class InputFile:
         return made
 
     @classmethod
-    def made_later(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
+    def lazy(cls, path: StrPath, size: int, make: Callable[[], memoryview]) -> InputFile:
         """Return a file object of `size` bytes; `make` produces them on first access."""
         made = cls._make(path, size)
         made._make_data = make

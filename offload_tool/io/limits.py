@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import RLock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.errors import LimitError, UsageError
 
@@ -38,7 +38,7 @@ REREAD_RATIO = 8
 """Bytes are read once each as file, section and image; malformed tables can repeat ranges."""
 MEMBER_BYTES = 100
 """Smallest size of a member with its name and row; compressed rows can be far smaller."""
-_FEW_MEMBERS, _PART = 20_000, 100
+_EXTRA_MEMBERS, _EXTRA_FRACTION = 20_000, 100
 """Extra members that one file may have: this number, or this fraction of the limit."""
 _HOLES = 1 << 30
 """Bytes."""
@@ -66,28 +66,24 @@ class Limits(NamedTuple):
     """Whether kpack markers may name archives outside the program's folder and the folders
     ``.kpack`` above it."""
 
-    def having(self, field: str, value: int) -> Limits:
-        """Return a copy with one field changed."""
-        return Limits(**{**self._asdict(), field: value})
-
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Limits:
         """Read the limits from environment variables.
 
         :raises UsageError: a variable is not a number.
         """
-        limits = cls()
+        values: dict[str, Any] = {}
         for field in ("unpacked", "written", "reread", "members", "depth"):
             name = f"OFFLOAD_MAX_{field.upper()}"
             if text := environ.get(name, ""):
-                limits = limits.having(field, read_size(text, name))
+                values[field] = read_size(text, name)
         for field in ("thin_outside", "kpack_outside"):
             name = f"OFFLOAD_{field.upper()}"
-            word = environ.get(name, "").lower()
-            if word not in (*_TRUE, *_FALSE):
-                raise UsageError(f"{name}={word!r}: expected 1 or 0")
-            limits = limits.having(field, word in _TRUE)
-        return limits
+            value = environ.get(name, "").lower()
+            if value not in (*_TRUE, *_FALSE):
+                raise UsageError(f"{name}={value!r}: expected 1 or 0")
+            values[field] = value in _TRUE
+        return cls(**values)
 
 
 def read_size(text: str, name: str) -> int:
@@ -107,7 +103,7 @@ class _Share:
     def __init__(self, common: int, ratio: float) -> None:
         self.own, self.common, self._ratio = 0.0, common, ratio
 
-    def bring(self, size: int) -> None:
+    def add(self, size: int) -> None:
         """Add the allowance for `size` bytes of a file."""
         self.own += size * self._ratio
 
@@ -130,13 +126,13 @@ class Budget:
         self.limits = Limits() if limits is None else limits
         self._lock = RLock()
         self._read = self._unpacked = self._written = self._members = 0
-        self._few = max(self.limits.members // _PART, _FEW_MEMBERS)
+        self._extra_members = max(self.limits.members // _EXTRA_FRACTION, _EXTRA_MEMBERS)
         self._unpack = _Share(self.limits.unpacked, UNPACKED_RATIO)
         self._reread = _Share(self.limits.reread, REREAD_RATIO)
-        self._rows = _Share(self._few, 1 / MEMBER_BYTES)
-        self._opened: set[object] = set()
+        self._rows = _Share(self._extra_members, 1 / MEMBER_BYTES)
+        self._identities: set[object] = set()
 
-    def opened(self, size: int, identity: object = None, length: int = 0) -> None:
+    def add_input(self, size: int, identity: object = None, length: int = 0) -> None:
         """Record that an input of `size` bytes was opened, and add its allowance.
 
         A file with a known `identity` adds nothing the second time. Holes, which are fast to read,
@@ -144,18 +140,18 @@ class Budget:
         """
         with self._lock:
             if identity is not None:
-                if identity in self._opened:
+                if identity in self._identities:
                     return
-                self._opened.add(identity)
+                self._identities.add(identity)
             self._read += size
-            self._reread.bring(max(size, min(length, _HOLES)))
+            self._reread.add(max(size, min(length, _HOLES)))
             for share in (self._unpack, self._rows):
-                share.bring(size)
+                share.add(size)
 
     def next_file(self) -> None:
         """Start the next of many files: the allowance of the last one expires."""
         with self._lock:
-            self._opened.clear()
+            self._identities.clear()
             for share in (self._unpack, self._reread, self._rows):
                 share.own = 0.0
 
@@ -167,7 +163,7 @@ class Budget:
         with self._lock:
             self.check_unpack(size, path)
             self._unpack.take(size)
-            self._reread.bring(size)
+            self._reread.add(size)
             self._unpacked += size
 
     def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
@@ -203,7 +199,7 @@ class Budget:
             message += f"{WRITTEN_RATIO} times the {known} that were read, found {beyond}"
             raise LimitError(message, "OFFLOAD_MAX_WRITTEN", path)
 
-    def look(self, size: int, path: str | PathLike[str] | None = None) -> None:
+    def reread(self, size: int, path: str | PathLike[str] | None = None) -> None:
         """Request `size` bytes to read, possibly again.
 
         :raises LimitError: the request exceeds the budget.
@@ -215,12 +211,15 @@ class Budget:
                 raise LimitError(message, "OFFLOAD_MAX_REREAD", path)
             self._reread.take(size)
 
-    def file(self, path: str | PathLike[str] | None = None) -> None:
-        """Request one more file of a folder.
+    def file(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
+        """Request `count` more files of a folder.
 
         :raises LimitError: the request exceeds the budget.
         """
-        self._count(1, path)
+        self._members += count  # only one thread walks files
+        if self._members > self.limits.members:
+            message = f"expected at most {self.limits.members} members and files in a run"
+            raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
 
     def member(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
         """Request `count` more members of a file.
@@ -229,7 +228,7 @@ class Budget:
         """
         self.check_members(count, path)
         self._rows.take(count)
-        self._count(count, path)
+        self.file(path, count)
 
     def check_members(self, count: int, path: str | PathLike[str] | None = None) -> None:
         """Check that `member` would accept `count` members of one file.
@@ -238,16 +237,10 @@ class Budget:
         """
         if count > self._rows.left:
             message = f"expected one member for each {MEMBER_BYTES} bytes of a file, and "
-            message += f"{self._few} beyond, found more"
+            message += f"{self._extra_members} beyond, found more"
             raise LimitError(message, "OFFLOAD_MAX_MEMBERS", path)
 
-    def _count(self, count: int, path: str | PathLike[str] | None) -> None:
-        self._members += count  # only one thread walks files
-        if self._members > self.limits.members:
-            message = f"expected at most {self.limits.members} members and files in a run"
-            raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
-
-    def enter(self, depth: int, path: str | PathLike[str] | None = None) -> None:
+    def check_depth(self, depth: int, path: str | PathLike[str] | None = None) -> None:
         """Check that a file may be opened that is nested in `depth` others.
 
         :raises LimitError: the nesting exceeds the limit.
@@ -257,9 +250,9 @@ class Budget:
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_DEPTH", path)
 
 
-def allowed_outside(field: str) -> str | None:
+def how_to_allow(field: str) -> str | None:
     """Return None if `field` of `Limits` is set for this run, else how to allow it."""
-    if getattr(current().limits, field):
+    if getattr(effective_budget().limits, field):
         return None
     return f"allow it with --{field.replace('_', '-')} or OFFLOAD_{field.upper()}=1"
 
@@ -267,29 +260,17 @@ def allowed_outside(field: str) -> str | None:
 _running: ContextVar[Budget | None] = ContextVar("running", default=None)
 
 
-def running() -> Budget | None:
+def run_budget() -> Budget | None:
     """Return the budget of the run; None if the run has no limits."""
     return _running.get()
 
 
-def current() -> Budget:
-    """Return the budget of the run, or a new one for `_ANY` bytes of input."""
+def effective_budget(payload: int = _ANY) -> Budget:
+    """Return the budget of the run; without one, a new budget for `payload` bytes of input."""
     found = _running.get()
     if found is None:
         found = Budget()
-        found.opened(_ANY)
-    return found
-
-
-def budget(payload: int) -> Budget:
-    """Return the budget for unpacking `payload` compressed bytes.
-
-    It is the run's; without one, a new budget for this payload alone.
-    """
-    found = _running.get()
-    if found is None:
-        found = Budget()
-        found.opened(payload)
+        found.add_input(payload)
     return found
 
 

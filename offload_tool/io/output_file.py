@@ -27,7 +27,7 @@ _READ_CHUNK = 1 << 20
 _GATHERED = 1 << 18  # bytes; fits into the processor's cache
 _SMALL = 1 << 16  # bytes; the kernel copies larger ranges faster
 _CLOSE = 1 << 12  # bytes; smaller gaps are read and skipped
-_MOST_PARTS = 4096  # gathered pieces, each an object
+_MAX_PARTS = 4096  # gathered pieces, each an object
 _RESERVED = 1 << 16  # bytes; reserving less gains nothing
 
 
@@ -50,7 +50,7 @@ class OutputFile:
         self.position = 0
         self.mode: int | None = None
         """Permission bits; None for the default."""
-        self.kept = False
+        self.unchanged = False
         """Whether the old file was equal and stayed; set after the block of `replace_file`."""
         self._descriptor = descriptor
         self.seekable = seekable
@@ -70,13 +70,11 @@ class OutputFile:
 
     def _write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
-        try:
+        with naming(self.path):
             while view:
                 written = os.write(self._descriptor, view[:_COPY_CHUNK])
                 self.position += written
                 view = view[written:]
-        except OSError as error:
-            raise FileError(self.path, error) from error
 
     def append(self, pieces: Iterable[bytes | memoryview | FileRange | int]) -> None:
         """Append many pieces; small ones are gathered to save system calls.
@@ -117,7 +115,7 @@ class OutputFile:
             else:
                 parts.append(bytes(size) if isinstance(piece, int) else piece)
             used += size
-            if used > _GATHERED or len(parts) >= _MOST_PARTS:
+            if used > _GATHERED or len(parts) >= _MAX_PARTS:
                 self._flush(parts)
                 used = 0
         self._flush(parts)

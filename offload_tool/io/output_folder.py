@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.io.atomic_write import same_bytes
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import OutputFile
-from offload_tool.io.paths import StrPath, naming
+from offload_tool.io.paths import StrPath, closing, naming
 from offload_tool.io.signals import shielded
-from offload_tool.io.temporary_directory import made_folder, temporary_folder
+from offload_tool.io.temporary_directory import create_folder, temporary_folder
 
 if TYPE_CHECKING:
     from offload_tool.io.write_plan import FilePlan
@@ -71,8 +71,8 @@ class OutputFolder:
         with self._parent(name, make=True) as (parent, last):
             descriptor = os.open(last, _NEW, 0o666, dir_fd=parent)
         path = self.path / name
-        try:
-            out = OutputFile(path, descriptor, seekable=True, budget=running())
+        with closing(descriptor):
+            out = OutputFile(path, descriptor, seekable=True, budget=run_budget())
             if mode is not None:
                 out.set_mode(mode)
             yield out
@@ -80,8 +80,6 @@ class OutputFolder:
             if times is not None:
                 with naming(path):
                     os.utime(descriptor, ns=times)
-        finally:
-            os.close(descriptor)
 
     def write(self, name: str, plan: FilePlan, mode: int | None = None) -> int:
         """Create a file; return its size in bytes."""
@@ -144,19 +142,19 @@ def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[Outp
     :raises FileError: a file cannot be written, or replaces a folder or the reverse.
     """
     path = Path(directory)
-    with made_folder(path), temporary_folder(".offload-", path) as temporary:
-        source = os.open(temporary, _FOLDER)
-        try:
-            yield OutputFolder(path, temporary, source)
-            with open_folder(path) as final:
-                for _ in _moves(source, final._descriptor, path):
-                    pass
-                with shielded():
-                    for old, new, name in _moves(source, final._descriptor, path):
-                        if not (keep_equal and _are_equal(old, new, name)):
-                            os.replace(name, name, src_dir_fd=old, dst_dir_fd=new)
-        finally:
-            os.close(source)
+    with (
+        create_folder(path),
+        temporary_folder(".offload-", path) as temporary,
+        closing(os.open(temporary, _FOLDER)) as source,
+    ):
+        yield OutputFolder(path, temporary, source)
+        with open_folder(path) as final:
+            for _ in _moves(source, final._descriptor, path):
+                pass
+            with shielded():
+                for old, new, name in _moves(source, final._descriptor, path):
+                    if not (keep_equal and _are_equal(old, new, name)):
+                        os.replace(name, name, src_dir_fd=old, dst_dir_fd=new)
 
 
 @contextmanager
@@ -164,10 +162,8 @@ def open_folder(path: Path) -> Iterator[OutputFolder]:
     """Open an existing folder; links in `path` are followed."""
     with naming(path):
         descriptor = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
-    try:
+    with closing(descriptor):
         yield OutputFolder(path, path, descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str]]:
@@ -178,14 +174,8 @@ def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str
     for name in sorted(os.listdir(source)):
         ours, theirs = _kind(source, name), _kind(target, name)
         if ours == theirs == "folder":
-            old = new = -1
-            try:
-                old, new = _enter(source, name), _enter(target, name)
+            with closing(_enter(source, name)) as old, closing(_enter(target, name)) as new:
                 yield from _moves(old, new, path / name)
-            finally:
-                for descriptor in (old, new):
-                    if descriptor >= 0:
-                        os.close(descriptor)
         elif theirs is not None and "folder" in (ours, theirs):
             kind = "a folder; a file is" if theirs == "folder" else f"a {theirs}; a folder is"
             raise FileError(path / name, f"is {kind} to be written there")
@@ -194,13 +184,11 @@ def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str
 
 
 def _are_equal(source: int, target: int, name: str) -> bool:
-    descriptors: list[int] = []
     try:
-        for folder in (source, target):
-            descriptors.append(os.open(name, _OLD, dir_fd=folder))
-        return same_bytes(*descriptors)
+        with (
+            closing(os.open(name, _OLD, dir_fd=source)) as old,
+            closing(os.open(name, _OLD, dir_fd=target)) as new,
+        ):
+            return same_bytes(old, new)
     except OSError:
         return False
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)

@@ -1,11 +1,10 @@
-"""Paths from the command line, hidden files next to outputs, and errors that name the path."""
+"""Paths and descriptors: hidden files next to outputs, and errors that name the path."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from offload_tool.errors import FileError
@@ -28,7 +27,16 @@ def naming(path: StrPath) -> Iterator[None]:
         raise FileError(path, error) from error
 
 
-def is_of_others(status: os.stat_result, *owners: int) -> bool:
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor after the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def is_writable_by_others(status: os.stat_result, *owners: int) -> bool:
     """Return whether users other than this one and `owners` can have written a file or folder."""
     return status.st_uid not in (os.getuid(), *owners) or bool(status.st_mode & _OTHERS_WRITE)
 
@@ -47,7 +55,7 @@ def sibling(output: str, suffix: str) -> str:
 
 def remove(name: str) -> None:
     """Remove a file if it exists."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         os.unlink(name)
 
 

@@ -69,12 +69,12 @@ def stopping() -> Iterator[None]:
     before = {}
     unraisable = sys.unraisablehook
 
-    def tell(problem: sys.UnraisableHookArgs) -> None:
+    def hook(problem: sys.UnraisableHookArgs) -> None:
         if not isinstance(problem.exc_value, Stopped):  # `check_stopped` raises it again
             unraisable(problem)
 
     try:
-        sys.unraisablehook = tell
+        sys.unraisablehook = hook
         for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, _handle)

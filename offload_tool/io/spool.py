@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+from offload_tool.io.paths import naming
 
 
 class Spool:
-    """An anonymous file: `added` and `out` write it, `since` and `read` read it.
+    """An anonymous file: `append` and `out` write it, `since` and `read` read it.
 
     It ends with its block. Messages call it `name`. It is created in `folder` (default: the usual
     one).
@@ -21,14 +21,12 @@ class Spool:
     def __init__(self, name: StrPath = "temporary file", folder: StrPath | None = None) -> None:
         import tempfile  # most runs do not need it
 
-        from offload_tool.io.temporary_directory import usual_folder
+        from offload_tool.io.temporary_directory import system_temp_folder
 
         self.name = name
-        try:
-            place = usual_folder() if folder is None else folder
-            self._file = tempfile.TemporaryFile(buffering=0, dir=place)  # noqa: SIM115 - see __exit__
-        except OSError as error:
-            raise FileError(name, error) from error
+        with naming(name):
+            parent = system_temp_folder() if folder is None else folder
+            self._file = tempfile.TemporaryFile(buffering=0, dir=parent)  # noqa: SIM115 - see __exit__
         self.descriptor = self._file.fileno()
         self.out = OutputFile(name, self.descriptor, seekable=True)
 
@@ -36,7 +34,7 @@ class Spool:
     def _reader(self) -> InputFile:
         return self.read()
 
-    def added(self, write: Callable[[OutputFile], object]) -> FileRange:
+    def append(self, write: Callable[[OutputFile], object]) -> FileRange:
         """Append by `write`; return the range, valid while the spool is open."""
         start = self.out.position
         write(self.out)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from offload_tool.errors import FileError
-from offload_tool.io.paths import StrPath
+from offload_tool.io.paths import StrPath, closing
 from offload_tool.io.signals import shielded
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -24,7 +24,7 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def made_folder(path: StrPath) -> Iterator[None]:
+def create_folder(path: StrPath) -> Iterator[None]:
     """Create a folder and its parents for the block; if the block fails, remove new, empty ones.
 
     :raises FileError: the folder cannot be created, or the block raises `OSError`.
@@ -44,7 +44,7 @@ def made_folder(path: StrPath) -> Iterator[None]:
 
 
 @contextmanager
-def made_apart(output: StrPath, name: str) -> Iterator[Path]:
+def temporary_output_folder(output: StrPath, name: str) -> Iterator[Path]:
     """Yield a temporary folder; afterwards, move its file `name` to `output`.
 
     :raises FileError: the file is missing, or `output` cannot be written.
@@ -64,7 +64,7 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 
     :raises OSError: the folder cannot be created.
     """
-    parent = usual_folder() if folder is None else os.fspath(folder)
+    parent = system_temp_folder() if folder is None else os.fspath(folder)
     boot = _boot_id()
     if boot:
         prefix = f"{prefix}{boot}-"
@@ -82,7 +82,7 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
                 os.close(lock)
 
 
-def usual_folder() -> str:
+def system_temp_folder() -> str:
     """Return the folder that `tempfile.gettempdir` would return, without writing to it.
 
     `tempfile` tests each candidate with a file, which stays if the process is killed.
@@ -142,10 +142,7 @@ def _remove_abandoned(parent: str, prefix: str) -> None:
 
 
 def _remove_unlocked(path: str) -> None:
-    lock = os.open(path, _FLAGS)
-    try:
+    with closing(os.open(path, _FLAGS)) as lock:
         if os.fstat(lock).st_uid == os.geteuid():
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(lock)

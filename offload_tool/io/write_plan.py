@@ -40,7 +40,7 @@ class Unopened(NamedTuple):
         return FilePlan((Range(0, self, offset, size),), size)
 
 
-def reopened(path: StrPath, size: int) -> FilePlan:
+def file_plan(path: StrPath, size: int) -> FilePlan:
     """Return a plan of the file at `path`, which had `size` bytes when it was read.
 
     :raises FileError: on writing, if the file has another size by then.

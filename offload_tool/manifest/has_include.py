@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import CONFIGURATION, does
-from offload_tool.io.file_digests import cached_by_stat, content_of, is_of_system
+from offload_tool.io.file_digests import cached_by_stat, content_of, is_system_path
 
 # Compiled on first use: the check of an unchanged build needs none.
 _NAMED = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
@@ -85,7 +85,7 @@ def has_include_names(read: Sequence[str], args: Iterable[str]) -> tuple[list[st
     names = [name for _, found in tested for name in found.names]
     if any(found.unknown for _, found in tested):
         return names, True
-    outside_system = [found for path, found in tested if not is_of_system(path)]
+    outside_system = [found for path, found in tested if not is_system_path(path)]
     in_macros = [name for found in outside_system for name in found.in_macros]
     macros = {name for _, found in tested for name in found.macros}
     wrappers = {name for _, found in tested for name in found.wrappers}

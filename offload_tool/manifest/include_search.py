@@ -122,10 +122,12 @@ def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> li
     folders, outside = lookups.folders, lookups.outside
     found = found_in(folders, lookups.names, prints)
     if outside:
-        listed_once = tuple(x for x in folders if is_outside(x) and prints.lists_once(x))
+        listed_once = tuple(x for x in folders if is_outside(x) and prints.caches_listing(x))
         others = tuple(folder for folder in folders if folder not in listed_once)
         found |= found_in(others, outside, prints)
-        found |= prints.once((listed_once, outside), lambda: found_in(listed_once, outside, prints))
+        found |= prints.memoize(
+            (listed_once, outside), lambda: found_in(listed_once, outside, prints)
+        )
     new = found.difference(read, lookups.present)
     return sorted(name for name in new if os.path.exists(name) and not os.path.isdir(name))
 

@@ -261,7 +261,7 @@ def _inputs_to_check(
     def is_unchanged() -> bool:
         return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
 
-    if all(map(prints.lists_once, outside.folders)) and prints.once(outside, is_unchanged):
+    if all(map(prints.caches_listing, outside.folders)) and prints.memoize(outside, is_unchanged):
         return inputs.own
     return inputs
 
@@ -338,7 +338,7 @@ def record_pass_result(
     present = tuple(filter(race_check.was_there, lookups.present))
     made, status = prints.digest(output), file_stat(output)
     if status is not None:
-        prints.note(output, status, made)
+        prints.store(output, status, made)
     return PassRecord(
         dict(key),
         inputs,
@@ -397,7 +397,7 @@ def _known_stats(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, 
     """Return the known stat() records of files with just these digests."""
     found = {}
     for name, digest in digests.items():
-        known = prints.known(name)
+        known = prints.cached(name)
         if known is not None and known[1] == digest.partition(_IDENTITY)[0]:
             found[name] = known[0]
     return found
@@ -418,7 +418,7 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
             digests[""] = record.output
             _add_stats(json.loads(second), digests, prints, output)
             if stats != _NO_STATS:
-                prints.once(
+                prints.memoize(
                     (outside, stats), lambda: _add_stats(json.loads(stats), outside.inputs, prints)
                 )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -471,7 +471,7 @@ def _add_stats(
     for name, numbers in stats.items():
         if digests.get(name):
             digest = digests[name].partition(_IDENTITY)[0]
-            prints.believe(name or output, FileStat(*map(int, numbers)), digest)
+            prints.add(name or output, FileStat(*map(int, numbers)), digest)
 
 
 def _files_in_key(key: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from offload_tool.io.file_digests import (
     Fingerprints,
     file_stat,
     identity,
-    is_of_system,
+    is_system_path,
     make_marker,
 )
 
@@ -106,7 +106,7 @@ class RaceCheck:
 
     def _find_is_new(self, folder: str) -> bool:
         """Return whether a directory may be new or replaced."""
-        if is_of_system(f"{folder}/") or not folder.strip("./"):  # working directory, or above
+        if is_system_path(f"{folder}/") or not folder.strip("./"):  # working directory, or above
             return False
         was = self._start.folders.get(folder)
         if was is not None:
@@ -136,7 +136,7 @@ class RaceCheck:
         `folders_were_replaced` checks the directories that were known before.
         """
         folder = name.rpartition("/")[0]
-        if is_of_system(name) or not folder.strip("./") or self._start.folders.get(folder):
+        if is_system_path(name) or not folder.strip("./") or self._start.folders.get(folder):
             return False
         return self._is_renamed(folder)
 
@@ -150,7 +150,7 @@ class RaceCheck:
 
     def _has_new_link(self, name: str) -> bool:
         """Return whether a symbolic link on a file's path, or on its target's, is new."""
-        if is_of_system(name):
+        if is_system_path(name):
             return False
         left = _MOST_LINKS
         while left:

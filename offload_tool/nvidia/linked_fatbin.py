@@ -32,7 +32,7 @@ from offload_tool.formats.cuda.object_section import ALIGNMENT, RELOCATABLE_SECT
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.objects.elf.reader import is_elf, read_elf_tables
 from offload_tool.io import StrPath
-from offload_tool.io.temporary_directory import made_apart, temporary_folder
+from offload_tool.io.temporary_directory import temporary_folder, temporary_output_folder
 from offload_tool.passes.source_kind import language_flags
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def compile_registration(
         if not _MODULE_ID.fullmatch(name):
             raise FormatError(f"expected a CUDA module ID that C can name, found {name!r}")
     modules = " ".join(f"X({name})" for name in ids)
-    with made_apart(output, "registration.o") as folder:
+    with temporary_output_folder(output, "registration.o") as folder:
         # A file, as the list may exceed the length of a command.
         source = folder / "registration.c"
         text = f"#define MODULES {modules}\n{Path(SOURCE).read_text(encoding='utf-8')}"
@@ -106,7 +106,7 @@ def embed_fat_binaries(
 
     :raises CompilerError: the assembler failed.
     """
-    with made_apart(output, "fatbin.o") as folder:
+    with temporary_output_folder(output, "fatbin.o") as folder:
         names = []
         for number, path in enumerate([linked, *sources]):
             name = folder / f"{number}.fatbin"  # a name that needs no escapes in assembly

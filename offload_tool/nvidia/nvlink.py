@@ -101,9 +101,9 @@ def link_cubins(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    from offload_tool.io.temporary_directory import made_apart
+    from offload_tool.io.temporary_directory import temporary_output_folder
 
-    with made_apart(output, "linked.cubin") as folder:
+    with temporary_output_folder(output, "linked.cubin") as folder:
         named = [*named_inputs(inputs, folder, _suffix)]
         linked = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries

@@ -56,9 +56,9 @@ def link_bitcode(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    from offload_tool.io.temporary_directory import made_apart
+    from offload_tool.io.temporary_directory import temporary_output_folder
 
-    with made_apart(output, "linked.ptx") as folder:
+    with temporary_output_folder(output, "linked.ptx") as folder:
         modules = [*named_inputs(inputs, folder, _suffix)]
         own = [*named_inputs(runtimes, folder, _suffix)]
         if not modules:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.io import InputFile, StrPath, replace_file
-from offload_tool.io.write_plan import reopened
+from offload_tool.io.write_plan import file_plan
 
 
 def create_archive(
@@ -37,7 +37,7 @@ def create_archive(
     _check_names(members)
     described = [_describe(name, path, warn) for name, path in members]
     contents = [
-        reopened(path, member.size) for (_, path), member in zip(members, described, strict=True)
+        file_plan(path, member.size) for (_, path), member in zip(members, described, strict=True)
     ]
     plan = plan_archive(described).plan(contents)
     with replace_file(output, keep_equal=keep_equal) as out:

@@ -24,8 +24,8 @@ from offload_tool.formats.magic import BITCODES, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
     EM_AMDGPU,
     EM_CUDA,
+    ElfTables,
     is_elf_header,
-    read_elf_header,
 )
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
@@ -147,7 +147,7 @@ def _extension(image: FoundImage) -> str:
     if content.is_host_object:
         return ".o"
     if is_elf_header(begin):
-        return _MACHINE_EXTENSIONS.get(read_elf_header(begin).e_machine, ".o")
+        return _MACHINE_EXTENSIONS.get(ElfTables(begin).header.e_machine, ".o")
     for magic, extension in _MAGIC_EXTENSIONS:
         if begins(begin, magic):
             return extension

@@ -231,7 +231,7 @@ class _Joining:
         if not image.is_compressed:
             return source.range(image.offset, image.size)
         data = unpacked_kpack_image(source.data, image, path=archive.place.label)
-        content = self.spool.added(lambda out: out.write(data))
+        content = self.spool.append(lambda out: out.write(data))
         source.forget()
         return content
 

@@ -14,11 +14,11 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import ContentError, FileError, OffloadError
 from offload_tool.formats.kernel import Kernel
-from offload_tool.formats.kernel_info.reader import read_kernels, silent_code
+from offload_tool.formats.kernel_info.reader import read_kernels, why_no_kernels
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.io import InputFile, StrPath
-from offload_tool.io.limits import running
+from offload_tool.io.limits import run_budget
 from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices
 from offload_tool.util.frozen import frozen
 
@@ -250,7 +250,7 @@ def kernels_of(
         return None
     label = f"{found.label}, {image.id}"
     try:
-        if why := silent_code(image.content.begin(BEGIN_SIZE), image.image_kind):
+        if why := why_no_kernels(image.content.begin(BEGIN_SIZE), image.image_kind):
             if silent is not None:
                 silent(f"'{label}': {why}")
             return None
@@ -263,7 +263,7 @@ def kernels_of(
             raise
         skipped(error)
         return None
-    if budget := running():
+    if budget := run_budget():
         budget.member(label, len(kernels))
     return kernels
 

@@ -159,7 +159,7 @@ class _Merger:
             target_ids=list(listed),
             scheme=archives[0].scheme,
         )
-        return FilePlan.of([self.spool.added(write)])
+        return FilePlan.of([self.spool.append(write)])
 
     # -- bundles ---------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class _Merger:
             headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
             version = max(2, *(header.version for header in headers))
             form = Compression(headers[0].method, version=version)
-            return FilePlan.of([self.spool.added(lambda out: compress_plan(out, plan, form))])
+            return FilePlan.of([self.spool.append(lambda out: compress_plan(out, plan, form))])
         return plan
 
     def _object_bundle(self, inputs: Sequence[Location], entries: Sequence[_Entry]) -> FilePlan:
@@ -204,7 +204,7 @@ class _Merger:
         hosts = []
         for item in inputs:
             plan = plan_host(item.source.data, path=item.label).bound(item.source)
-            hosts.append(self.spool.added(plan.write_to))
+            hosts.append(self.spool.append(plan.write_to))
         for item, host in zip(inputs, hosts, strict=True):
             if not _equal(hosts[0], host):
                 raise _contradiction(inputs[0], "one host object", item, "another")

@@ -25,7 +25,7 @@ from offload_tool.formats.offload_binary import (
     write_compressed_offload_binary,
 )
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
-from offload_tool.io.write_plan import FilePlan, reopened
+from offload_tool.io.write_plan import FilePlan, file_plan
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]])
                 contents.append(source.range(0, size))
             else:
                 source.close()
-                contents.append(reopened(image.path, size))
+                contents.append(file_plan(image.path, size))
         plan_shared_offload_binary(rows).plan(contents).write_to(out)
 
 
@@ -172,7 +172,7 @@ def plan_images(
     layout = plan_shared_offload_binary(images, version=3)
     parts = [c.data if isinstance(c, FileRange) else c for c in contents]
     write = partial(write_compressed_offload_binary, layout=layout, images=parts, method=method)
-    return FilePlan.of([spool.added(write)])
+    return FilePlan.of([spool.append(write)])
 
 
 def _image_kind(image: PackagedImage, source: InputFile, generation: Generation) -> int:

@@ -18,7 +18,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.magic import ZIP_MEMBER, begins
-from offload_tool.formats.objects.elf.reader import ET_REL, is_elf_header, read_elf_header
+from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, is_elf_header
 from offload_tool.formats.target.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
 from offload_tool.operations.list_images import DeviceImage, counted, listed_images
@@ -191,7 +191,7 @@ def _stage_of(image: DeviceImage, found: FoundContainer) -> int:
     with InputFile(image.file) as source:
         if begins(source.data, ZIP_MEMBER):
             return -1
-        header = read_elf_header(source.data) if is_elf_header(source.data) else None
+        header = ElfTables(source.data).header if is_elf_header(source.data) else None
     if image.member is not None:  # EMBED of several sources makes an archive, too
         return _OBJECT if image.file.endswith((".o", ".os", ".obj")) else _RESULT
     if image.section is not None:

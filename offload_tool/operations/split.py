@@ -243,7 +243,7 @@ class _Splitting:
         """Collect the images of a file for the archives."""
         tables, label = wrappers.tables, place.label
         indexes = wrappers.indexes()
-        bundles: list[tuple[int, Replacement]] = []
+        bundles: list[Replacement] = []
         for found in containers_in(place.source, label):
             if found.section != SECTION:
                 self._record_left(found, name)
@@ -252,7 +252,7 @@ class _Splitting:
             row = tables.sections[number]
             address = row.sh_addr + found.offset - row.sh_offset
             size = FilePlan((), found.size)
-            bundles.append((number, Replacement(found.offset, found.size, size)))
+            bundles.append(Replacement(number, found.offset, found.size, size))
             index = indexes.pop(address, None)
             if index is None:
                 message = "cannot be split: no wrapper leads to this bundle, so nothing loads it"
@@ -274,7 +274,7 @@ class _Splitting:
                 raise UnsupportedError(f"cannot be split: {message}", path=found.label)
             content = image.content
             stays = self.is_file and not content.is_decompressed  # a tree's files get closed
-            kept = content.range if stays else self.spool.added(content.write_to)
+            kept = content.range if stays else self.spool.append(content.write_to)
             rows.append(NewKpackImage(key, target_id, kept))
 
     def _record_left(self, found: FoundContainer, name: str) -> None:
@@ -299,7 +299,7 @@ class _Splitting:
                 scheme=self.scheme,
             )
             name = f"{FOLDER}/{archive_name(group, target_id)}"
-            yield target_id, name, FilePlan.of([self.spool.added(write)])
+            yield target_id, name, FilePlan.of([self.spool.append(write)])
 
     def _forgetting(self, images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
         for image in images:

@@ -266,10 +266,10 @@ class _Thinner:
         content = found.images[0].content.source
         plan = _thin_content(content, {found.images[at].id for at in kept}, found.label)
         form = Compression(header.method, version=header.version)
-        packed = self.spool.added(lambda out: compress_plan(out, plan, form))
+        packed = self.spool.append(lambda out: compress_plan(out, plan, form))
         if limit is not None and packed.size > limit:
             form = replaced(form, level=_HIGH_LEVEL)
-            packed = self.spool.added(lambda out: compress_plan(out, plan, form))
+            packed = self.spool.append(lambda out: compress_plan(out, plan, form))
         return FilePlan.of([packed])
 
     # -- formats of files --------------------------------------------------------------
@@ -343,7 +343,7 @@ class _Thinner:
             target_ids=[target for target in archive.target_ids if target in targets],
             scheme=archive.scheme,
         )
-        return FilePlan.of([self.spool.added(write)])
+        return FilePlan.of([self.spool.append(write)])
 
     def _plan_sequence(self, place: Location) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
@@ -405,7 +405,7 @@ class _Thinner:
     def _plan_elf(self, place: Location) -> FilePlan | None:
         source, label = place.source, place.label
         tables = read_elf_tables(source.data, path=label)
-        changes: list[tuple[int, Replacement]] = []
+        changes: list[Replacement] = []
         binaries: dict[int, list[tuple[FoundContainer, FilePlan | None]]] = {}
         changed = False
         plan = None
@@ -429,16 +429,16 @@ class _Thinner:
                 binaries.setdefault(number, []).append((found, new))
             else:
                 content = new or FilePlan.of([source.range(found.offset, found.size)])
-                changes.append((number, Replacement(found.offset, found.size, content)))
+                changes.append(Replacement(number, found.offset, found.size, content))
         if plan is not None and changed:
             raise _both_kinds(label)
         if not changed:
             return plan
         for number, rows in binaries.items():
             if any(new is not None for _, new in rows):
-                changes.append((number, _shorter_section(source, tables, number, rows)))
+                changes.append(_shorter_section(source, tables, number, rows))
         check_only_bundles(tables, changes)
-        return plan_shrunk_elf(source.data, changes, path=label).bound(source)
+        return plan_shrunk_elf(tables, changes).bound(source)
 
 
 def _both_kinds(label: str) -> UnsupportedError:
@@ -458,7 +458,7 @@ def _shorter_section(
         new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
         for found, new in rows
     )
-    return Replacement(section.sh_offset, section.sh_size, plan)
+    return Replacement(number, section.sh_offset, section.sh_size, plan)
 
 
 def section_of(tables: ElfTables, found: FoundContainer) -> int:
@@ -474,13 +474,13 @@ def section_of(tables: ElfTables, found: FoundContainer) -> int:
     raise FormatError(f"expected a section at offset {found.offset}", path=tables.path)
 
 
-def check_only_bundles(tables: ElfTables, changes: Iterable[tuple[int, Replacement]]) -> None:
+def check_only_bundles(tables: ElfTables, changes: Iterable[Replacement]) -> None:
     """Reject sections with other content: its users are unknown."""
     ends: dict[int, int] = {}
-    for number, change in sorted(changes, key=lambda item: item[1].start):
-        start = ends.get(number, tables.sections[number].sh_offset)
-        _check_zeros(tables, number, start, change.start)
-        ends[number] = change.start + change.size
+    for change in sorted(changes, key=lambda item: item.start):
+        start = ends.get(change.section, tables.sections[change.section].sh_offset)
+        _check_zeros(tables, change.section, start, change.start)
+        ends[change.section] = change.start + change.size
     for number, end in ends.items():
         section = tables.sections[number]
         _check_zeros(tables, number, end, section.sh_offset + section.sh_size)

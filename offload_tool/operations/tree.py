@@ -43,7 +43,7 @@ from offload_tool.formats.zip_writer import (
     plan_zip,
 )
 from offload_tool.io import InputFile, StrPath, replace_file
-from offload_tool.io.limits import current, running
+from offload_tool.io.limits import effective_budget, run_budget
 from offload_tool.io.output_folder import OutputFolder, new_folder, open_folder
 from offload_tool.io.paths import naming
 from offload_tool.io.spool import Spool
@@ -132,7 +132,7 @@ class FolderTree(_Tree):
     def __init__(self, folder: StrPath, besides: Path | None = None) -> None:
         super().__init__(folder)
         self.root = Path(folder)
-        budget = current()
+        budget = effective_budget()
         for file in self._read(besides):
             budget.file(self.path(file.name))
             self.files.append(file)
@@ -168,7 +168,7 @@ class FolderTree(_Tree):
     def open(self, file: TreeFile, *, always: bool = False) -> Iterator[Location | None]:
         """Yield an open file; None if its format is unknown or it is empty, unless `always`."""
         path = self.path(file.name)
-        if (budget := running()) is not None:
+        if (budget := run_budget()) is not None:
             budget.next_file()
         with InputFile(path) as source:
             wanted = always or (len(source) and recognise(source.data) is not None)
@@ -196,7 +196,7 @@ class WheelTree(_Tree):
             self.stack = stack.pop_all()
 
     def _read(self) -> Iterator[TreeFile]:
-        budget = current()
+        budget = effective_budget()
         for row in self._zip.infolist():
             label = self.path(row.filename)
             budget.member(label)

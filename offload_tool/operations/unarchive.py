@@ -34,9 +34,9 @@ from offload_tool.formats.objects.ar import (
     ArchiveMember,
     ArchiveReader,
     GrowingArchive,
-    behind,
     is_archive,
     member_symbols,
+    next_header,
 )
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.target.bundle_entry_id import (
@@ -47,7 +47,7 @@ from offload_tool.formats.target.bundle_entry_id import (
 )
 from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
-from offload_tool.io.limits import current
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
 
@@ -178,7 +178,7 @@ class _Walk:
         self.warn = warn
         self.offload_binaries = offload_binaries
         self.place = Location.of(source, str(source.path))
-        self.budget = current()
+        self.budget = effective_budget()
         self.uses: dict[str, EntryUse] = {}
         """By ID as stored; members of an archive share a few IDs."""
         self.archives = [GrowingArchive() for _ in targets]
@@ -306,7 +306,7 @@ class _Walk:
     def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
         """Return an entry's content as a range of the archive, or of the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
-            return self.spool.added(entry.write_to)
+            return self.spool.append(entry.write_to)
         return entry.range
 
 
@@ -422,7 +422,7 @@ class SimilarMembers:
 
     def take(self, reader: ArchiveReader) -> int:
         """Take similar members from `reader`, up to a limit; return their number."""
-        data, form, plain = self.source.data, self.form, reader.plain
+        data, form, plain = self.source.data, self.form, reader.read_plain
         position = reader.position
         last = position + _BYTES_AT_ONCE
         count = 0
@@ -445,8 +445,8 @@ class SimilarMembers:
                 for archive in archives:
                     archive.add(new, self.source, offset, length, symbols)
             count += 1
-            position = behind(position, size)
-        reader.pass_by(count, position)
+            position = next_header(position, size)
+        reader.skip(count, position)
         return count
 
     def _new_members(

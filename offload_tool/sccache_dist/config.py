@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, FileError, UsageError
 from offload_tool.io import OutputFile, StrPath, replace_all
-from offload_tool.io.paths import is_of_others
-from offload_tool.io.temporary_directory import made_folder, usual_folder
+from offload_tool.io.paths import is_writable_by_others
+from offload_tool.io.temporary_directory import create_folder, system_temp_folder
 
 if TYPE_CHECKING:
     from offload_tool.sccache_dist.cluster import SchedulerStatus
@@ -188,7 +188,7 @@ _AGAIN = "run 'offload-tool dist init' again"
 @functools.lru_cache(maxsize=8)
 def _load(folder: Path) -> Distribution:
     with suppress(FileNotFoundError):
-        if is_of_others(folder.stat(), _ROOT):  # it names the host that gets the token
+        if is_writable_by_others(folder.stat(), _ROOT):  # it names the host that gets the token
             message = "can be written by others than its owner, or is another user's"
             raise UsageError(f"OFFLOAD_DIST: '{folder}' {message}; make it your own, mode 755")
     for name in (SETUP, CLIENT, ENVIRONMENT, ARCHIVE):
@@ -333,7 +333,7 @@ def set_up(
             "[client_auth] in its configuration"
         )
     path = Path(os.path.abspath(folder))
-    with made_folder(path), replace_all([path / name for name in _FILES]) as files:
+    with create_folder(path), replace_all([path / name for name in _FILES]) as files:
         archive, ignored, client, environment, setup = files
         path.chmod(_FOLDER_MODE)  # regardless of the umask
         archive.set_mode(_FILE_MODE)
@@ -375,7 +375,7 @@ def _environment_text(folder: Path) -> str:
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     variables = {
         "SCCACHE_CONF": folder / CLIENT,
-        "SCCACHE_SERVER_UDS": Path(usual_folder(), f"offload-dist-{os.getuid()}", digest),
+        "SCCACHE_SERVER_UDS": Path(system_temp_folder(), f"offload-dist-{os.getuid()}", digest),
         "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS,
     }
     return "".join(f"{name}={value}\n" for name, value in variables.items())

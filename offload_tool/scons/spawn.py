@@ -28,7 +28,7 @@ import SCons.Errors
 
 from offload_tool.clang.driver import response_text
 from offload_tool.errors import OffloadError
-from offload_tool.io.temporary_directory import usual_folder
+from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
@@ -313,7 +313,9 @@ def shortened(command: list[str], program: int) -> Iterator[list[str]]:
     if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
         yield command
         return
-    with tempfile.NamedTemporaryFile(prefix="offload-", suffix=".rsp", dir=usual_folder()) as file:
+    with tempfile.NamedTemporaryFile(
+        prefix="offload-", suffix=".rsp", dir=system_temp_folder()
+    ) as file:
         file.write(response_text(command[program:]))
         file.flush()
         yield [*command[:program], f"@{file.name}"]

@@ -35,7 +35,7 @@ from offload_tool.clang.environment import KEY_VARIABLES
 from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import digest_of, file_stat
-from offload_tool.io.paths import is_of_others
+from offload_tool.io.paths import is_writable_by_others
 
 _LARGEST = 1 << 20
 """Bytes; real results have a few thousand."""
@@ -69,7 +69,7 @@ def cache_folder() -> str:
             continue
         # Programs are run from here, so reject a directory, or a link to one, that another user
         # made or can write to.
-        is_own = link.st_uid == os.getuid() and not is_of_others(found)
+        is_own = link.st_uid == os.getuid() and not is_writable_by_others(found)
         if is_own and os.access(folder, os.W_OK | os.X_OK):
             return folder
     raise CompilerError("no folder for the embedded compiler's cache; set XDG_CACHE_HOME to one")
@@ -78,9 +78,9 @@ def cache_folder() -> str:
 def _cache_folders() -> Iterator[str]:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     yield os.path.join(base, "offload_tool")
-    from offload_tool.io.temporary_directory import usual_folder  # slow, and rarely needed
+    from offload_tool.io.temporary_directory import system_temp_folder  # slow, and rarely needed
 
-    yield os.path.join(usual_folder(), f"offload_tool-{os.getuid()}")
+    yield os.path.join(system_temp_folder(), f"offload_tool-{os.getuid()}")
 
 
 def cached_result(
@@ -170,7 +170,11 @@ def _read(file: str) -> dict[str, Any] | None:
         return None
     with os.fdopen(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or is_of_others(status) or status.st_size > _LARGEST:
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or is_writable_by_others(status)
+            or status.st_size > _LARGEST
+        ):
             return None
         try:
             checksum, _, text = opened.read().partition(b"\n")

@@ -4,7 +4,7 @@ Type checkers and users can treat ``@frozen`` as ``@dataclasses.dataclass(frozen
 slots=True)``::
 
     @frozen
-    class Place:
+    class Location:
         path: str
         offset: int = 0
 
@@ -56,16 +56,16 @@ class _Frozen:
     __match_args__: ClassVar[tuple[str, ...]] = ()
     """The names of the fields, in order."""
     _defaults: ClassVar[Mapping[str, object]] = {}
-    _put: ClassVar[tuple[Callable[[Any, object], None], ...]] = ()
+    _setters: ClassVar[tuple[Callable[[Any, object], None], ...]] = ()
     """Setters of the fields, which bypass `__setattr__`."""
     _key: ClassVar[attrgetter[object]]
     """Returns the values to compare."""
 
     def __init__(self, *values: object, **named: object) -> None:
-        if named or len(values) != len(self._put):
+        if named or len(values) != len(self._setters):
             values = self._completed(values, named)
-        for put, value in zip(self._put, values):  # noqa: B905 - a check for each would cost
-            put(self, value)
+        for setter, value in zip(self._setters, values):  # noqa: B905 - a check for each would cost
+            setter(self, value)
 
     @classmethod
     def _completed(
@@ -117,19 +117,19 @@ def frozen(cls: type[_AnyClass]) -> type[_AnyClass]:
     Fields with a default follow those without; defaults are immutable.
     """
     names = tuple(cls.__annotations__)
-    left_out = {*names, "__dict__", "__weakref__"}
-    body = {name: value for name, value in cls.__dict__.items() if name not in left_out}
+    omitted = {*names, "__dict__", "__weakref__"}
+    body = {name: value for name, value in cls.__dict__.items() if name not in omitted}
     body["__slots__"] = body["__match_args__"] = names
     body["_defaults"] = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
-    made: Any = type(cls.__name__, (_Frozen,), body)
-    made._put = tuple(getattr(made, name).__set__ for name in names)
-    made._key = attrgetter(*names)
-    return made  # type: ignore[no-any-return]
+    new_class: Any = type(cls.__name__, (_Frozen,), body)
+    new_class._setters = tuple(getattr(new_class, name).__set__ for name in names)
+    new_class._key = attrgetter(*names)
+    return new_class  # type: ignore[no-any-return]
 
 
-def as_dict(known: Any) -> dict[str, Any]:
+def as_dict(instance: Any) -> dict[str, Any]:
     """Return the values by field name, without converting them."""
-    return {name: getattr(known, name) for name in known.__match_args__}
+    return {name: getattr(instance, name) for name in instance.__match_args__}
 
 
 def replaced(old: _AnyClass, **changes: object) -> _AnyClass:

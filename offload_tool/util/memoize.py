@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Content(dict[Any, Any]):
-    """A copy of a mapping, which nobody changes."""
+    """A hashable copy of a mapping; no caller changes it."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -40,26 +40,25 @@ def _hashable(argument: Any) -> Any:
     return _Content(argument) if isinstance(argument, Mapping) else argument
 
 
-def memoized(most: int) -> Callable[[Callable[P, R]], Memoized[P, R]]:
+def memoized(size: int) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Cache results per arguments, working directory and PATH.
 
-    The cache keeps the `most` recent results. Arguments are hashable, or lists and mappings of
+    The cache keeps the `size` most recent results. Arguments are hashable, or lists and mappings of
     hashable values. Errors are not cached.
     """
 
-    def decorate(find: Callable[P, R]) -> Memoized[P, R]:
-        @functools.lru_cache(maxsize=most)
-        def result(_place: str, _path: str, *arguments: Any, **options: Any) -> R:
-            return find(*arguments, **options)
+    def decorate(function: Callable[P, R]) -> Memoized[P, R]:
+        @functools.lru_cache(maxsize=size)
+        def result(_directory: str, _path: str, *arguments: Any, **options: Any) -> R:
+            return function(*arguments, **options)
 
-        @functools.wraps(find)
-        def ask(*arguments: Any, **options: Any) -> R:
-            here = os.getcwd()
-            given = map(_hashable, arguments)
-            return result(here, os.environ.get("PATH", ""), *given, **options)
+        @functools.wraps(function)
+        def wrapper(*arguments: Any, **options: Any) -> R:
+            hashable = map(_hashable, arguments)
+            return result(os.getcwd(), os.environ.get("PATH", ""), *hashable, **options)
 
-        asked: Any = ask
-        asked.cache_clear = result.cache_clear
-        return asked  # type: ignore[no-any-return]
+        memoized: Any = wrapper
+        memoized.cache_clear = result.cache_clear
+        return memoized  # type: ignore[no-any-return]
 
     return decorate

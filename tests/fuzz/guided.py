@@ -86,7 +86,7 @@ def read(data: bytes, readers: list[Reader]) -> None:
 
     if data:
         budget = Budget()
-        budget.opened(len(data))
+        budget.add_input(len(data))
         with suppress(OffloadError), limited(budget):
             readers[data[0] % len(readers)](data[1:])
 

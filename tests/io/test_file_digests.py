@@ -82,12 +82,12 @@ def test_believed_look(tmp_path: Path) -> None:
     path.write_text("one")
     look = file_stat(str(path))
     assert look is not None
-    prints.believe(str(path), look, "earlier")
+    prints.add(str(path), look, "earlier")
     assert prints.digest(str(path)) == "earlier"
     for part in range(len(look)):
         other = Fingerprints()
         numbers = [number + (index == part) for index, number in enumerate(look)]
-        other.believe(str(path), FileStat(*numbers), "earlier")
+        other.add(str(path), FileStat(*numbers), "earlier")
         assert other.digest(str(path)) != "earlier"
 
 

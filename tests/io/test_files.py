@@ -204,8 +204,8 @@ def test_equal_content_keeps_the_old_file(
     with replace_file(path, keep_equal=True) as out:
         out.write(content.rstrip(b"\0"))
         out.pad_to(size)  # a hole at the end is as equal to zeros as zeros that were written
-        assert not out.kept
-    assert out.kept
+        assert not out.unchanged
+    assert out.unchanged
     assert identity(path) == before
     assert leftovers(tmp_path) == ["out"]
 
@@ -217,7 +217,7 @@ def test_equal_content_replaces_the_old_file(tmp_path: Path) -> None:
     before = path.stat().st_ino
     with replace_file(path) as out:
         out.write(b"same")
-    assert not out.kept
+    assert not out.unchanged
     assert path.stat().st_ino != before
 
 
@@ -244,7 +244,7 @@ def test_other_content_replaces_the_old_file(tmp_path: Path, old: bytes | None, 
         path.write_bytes(old)
     with replace_file(path, keep_equal=True) as out:
         out.write(new)
-    assert not out.kept
+    assert not out.unchanged
     assert path.read_bytes() == new
     assert leftovers(tmp_path) == ["out"]
 
@@ -255,7 +255,7 @@ def test_equal_content_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     with replace_file(tmp_path / "link", keep_equal=True) as out:
         out.write(b"same")
-    assert out.kept
+    assert out.unchanged
     assert (tmp_path / "link").is_symlink()
 
 
@@ -267,7 +267,7 @@ def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
     with replace_all([tmp_path / name for name in names], keep_equal=True) as outputs:
         for name, out in zip(names, outputs, strict=True):
             out.write(name.encode())
-    assert [out.kept for out in outputs] == [True, False, False]
+    assert [out.unchanged for out in outputs] == [True, False, False]
     assert identity(tmp_path / "same") == before
     assert [(tmp_path / name).read_bytes() for name in names] == [b"same", b"changed", b"new"]
 
@@ -279,7 +279,7 @@ def test_comparing_takes_no_memory_for_the_content(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))\n"
         "with replace_file('out', keep_equal=True) as out:\n"
         "    out.pad_to(1 << 30)\n"
-        "print(out.kept)\n"
+        "print(out.unchanged)\n"
     )
     with (tmp_path / "out").open("wb") as file:
         file.truncate(1 << 30)

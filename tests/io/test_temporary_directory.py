@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.io import temporary_directory
-from offload_tool.io.temporary_directory import temporary_folder, usual_folder
+from offload_tool.io.temporary_directory import system_temp_folder, temporary_folder
 
 HOLDER = """
 import sys
@@ -117,7 +117,7 @@ def test_the_usual_folder_is_that_of_python_and_nothing_is_written_to_find_it(
         if given is not None:
             monkeypatch.setenv("TMPDIR", given)
         before = tmp_path.stat().st_mtime_ns
-        found = usual_folder()
+        found = system_temp_folder()
         assert tmp_path.stat().st_mtime_ns == before
         monkeypatch.setattr(tempfile, "tempdir", None)
         assert found == tempfile.gettempdir()

@@ -9,7 +9,7 @@ import pytest
 
 from offload_tool.errors import FileError
 from offload_tool.io import InputFile, replace_file
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, join, reopened
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, file_plan, join
 
 LARGE = 200_000
 
@@ -51,7 +51,7 @@ def test_files_opened_one_at_a_time(tmp_path: Path, size: int) -> None:
     paths = [tmp_path / str(number) for number in range(100)]
     for number, path in enumerate(paths):
         path.write_bytes(bytes([number]) * size)
-    plan = FilePlan.of([b"head", *(reopened(path, size) for path in paths)])
+    plan = FilePlan.of([b"head", *(file_plan(path, size) for path in paths)])
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with replace_file(tmp_path / "out") as out:
         few = len(list(Path("/proc/self/fd").iterdir())) + 9
@@ -71,7 +71,7 @@ def test_a_file_that_changed_before_it_was_opened_again(tmp_path: Path) -> None:
         pytest.raises(FileError, match="in': changed its size"),
         replace_file(tmp_path / "out") as out,
     ):
-        reopened(tmp_path / "in", 4).write_to(out)
+        file_plan(tmp_path / "in", 4).write_to(out)
     assert not (tmp_path / "out").exists()
 
 

@@ -88,7 +88,7 @@ def test_looked_at_each_time(toolkit: Path) -> None:
     each = Fingerprints()
     assert _state(each) is _state(once) is State.CURRENT
     (toolkit / "a.h").write_text("other")
-    assert _state(each) is _state(once.looking_now()) is State.OUTDATED
+    assert _state(each) is _state(once.with_current_listings()) is State.OUTDATED
 
 
 def test_appeared_outside(toolkit: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import LimitError, UsageError
 from offload_tool.io import InputFile, replace_file
-from offload_tool.io.limits import Budget, Limits, budget, limited
+from offload_tool.io.limits import Budget, Limits, effective_budget, limited
 from tests.conftest import Capture, try_tool
 from tests.formats.compressed import compressed, repeated
 from tests.formats.object_files import make_elf
@@ -64,10 +64,10 @@ def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: Capture) -> None:
 def test_what_one_file_brings_is_its_own(tmp_path: Path) -> None:
     """A file may unpack to 100 times its size, whatever earlier files have used."""
     limits = Budget(Limits(unpacked=1000))
-    limits.opened(50)
+    limits.add_input(50)
     limits.unpack(5500)
     limits.next_file()
-    limits.opened(10)
+    limits.add_input(10)
     limits.unpack(1500)
     with pytest.raises(LimitError, match="needs 1 bytes, and 0 are left"):
         limits.unpack(1)
@@ -76,7 +76,7 @@ def test_what_one_file_brings_is_its_own(tmp_path: Path) -> None:
 def test_a_real_wheel_passes() -> None:
     """A wheel of 5 GB with 10 GB of libraries, and 60 GB in them, is within the limits."""
     limits = Budget()
-    limits.opened(5 << 30)
+    limits.add_input(5 << 30)
     limits.unpack(10 << 30)
     limits.unpack(60 << 30)
     limits.member(count=20_000)
@@ -86,9 +86,9 @@ def test_a_real_wheel_passes() -> None:
 def test_each_call_alone_without_a_run() -> None:
     """Without limits for a run, a program can unpack repeatedly, each time by its payload."""
     for _ in range(3):
-        budget(1000).unpack(1 << 30)
+        effective_budget(1000).unpack(1 << 30)
     with pytest.raises(LimitError):
-        budget(1000).unpack((1 << 30) + 100_001)
+        effective_budget(1000).unpack((1 << 30) + 100_001)
 
 
 def test_a_huge_bss(tmp_path: Path, capsys: Capture) -> None:

@@ -329,4 +329,4 @@ def test_variable_of_the_environment(name: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(bytes(100))
     budget = Budget(Limits.of({"OFFLOAD_MAX_REREAD": "10"}))
     with limited(budget), InputFile(tmp_path / "x"), pytest.raises(LimitError):
-        budget.look(811)
+        budget.reread(811)

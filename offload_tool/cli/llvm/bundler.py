@@ -376,9 +376,9 @@ def _refuse(*checks: tuple[bool, str]) -> None:
 
 def _temporary() -> str:
     """Return a name like those of LLVM's temporary files."""
-    from offload_tool.io.temporary_directory import usual_folder
+    from offload_tool.io.temporary_directory import system_temp_folder
 
-    return f"{usual_folder()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
+    return f"{system_temp_folder()}/clang-offload-bundler-{os.urandom(3).hex()}.tmp"
 
 
 def _readable(name: str) -> str:

@@ -21,7 +21,7 @@ of N-bit chunks; the highest bit of each is set if more follow.
 
 A record's byte array may be content that is still in a file: a piece of the resulting `FilePlan`,
 which the kernel copies. The array must then begin at a whole byte; the record before it pads
-accordingly (`Elements`). Blobs are aligned already, but LLVM 22.1.8 rejects one of 512 MiB as
+accordingly (`ContentRecord`). Blobs are aligned already, but LLVM 22.1.8 rejects one of 512 MiB as
 broken (observed).
 
 Source: the LLVM Bitcode File Format document. Rewriting reproduces clang 22.1.8's output exactly.
@@ -60,6 +60,7 @@ _CHUNK = 1 << 20
 Operand: TypeAlias = "tuple[int, int]"
 """Encoding and its value or width."""
 Abbreviation: TypeAlias = "tuple[Operand, ...]"
+"""As an item, its definition; inside BLOCKINFO, one for another block number."""
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Elements:
+class ContentRecord:
     """A record whose byte array is content number `index` of a `FilePlan`.
 
     Its abbreviation is the literal code and an array of 8-bit numbers. `filler` precedes it: a
@@ -89,13 +90,6 @@ class Elements:
     index: int
     size: int
     """Size of the content in bytes."""
-
-
-@dataclass(slots=True)
-class Definition:
-    """The definition of an abbreviation; inside BLOCKINFO, one for another block number."""
-
-    operands: Abbreviation
 
 
 @dataclass(slots=True)
@@ -121,7 +115,7 @@ class Block:
         return (item for item in self.items if isinstance(item, Record))
 
 
-Item: TypeAlias = "Record | Definition | Elements | Block"
+Item: TypeAlias = "Record | Abbreviation | ContentRecord | Block"
 
 
 def read_bitstream(data: bytes) -> list[Block]:
@@ -248,7 +242,7 @@ class Reader:
     def __init__(self, data: memoryview, *, exact: bool = False) -> None:
         self.data = data
         self.exact = exact
-        self.known: dict[int, list[Abbreviation]] = {}
+        self.blockinfo: dict[int, list[Abbreviation]] = {}
         """Abbreviations from BLOCKINFO by block number."""
 
     @staticmethod
@@ -264,11 +258,11 @@ class Reader:
         block.content_at = bits.skip(32 * block.size) // 32
         return block
 
-    def items(self, block: Block) -> Iterator[Block | Definition | Record]:
+    def items(self, block: Block) -> Iterator[Block | Abbreviation | Record]:
         """Yield the items of a block; the content of child blocks is skipped."""
         start = 32 * block.content_at
         bits = Bits(self.data, start, start + 32 * block.size)
-        abbreviations = list(self.known.get(block.number, ()))
+        abbreviations = list(self.blockinfo.get(block.number, ()))
         described = abbreviations
         while (number := bits.fixed(block.width)) != END:
             if number == ENTER:
@@ -281,11 +275,11 @@ class Reader:
                 if len(described) >= _MAX_OPERANDS:
                     raise FormatError("too many abbreviations")
                 described.append(_definition(bits))
-                yield Definition(described[-1])
+                yield described[-1]
             else:
                 record = self._record(bits, number, abbreviations)
                 if block.number == BLOCKINFO and record.code == SETBID and record.operands:
-                    described = self.known.setdefault(record.operands[0], [])
+                    described = self.blockinfo.setdefault(record.operands[0], [])
                 yield record
         if self.exact and bits.position + -bits.position % 32 != bits.end:
             raise FormatError("a block of bitcode has another size than it claims", offset=start)
@@ -388,7 +382,7 @@ class _BitWriter:
         self.pending = 0
         """Bits behind `data`, fewer than 8."""
         self.count = 0
-        self.known: dict[int, list[Abbreviation]] = {}
+        self.blockinfo: dict[int, list[Abbreviation]] = {}
 
     # -- numbers ---------------------------------------------------------------------
 
@@ -436,21 +430,21 @@ class _BitWriter:
         data[size_at : size_at + 4] = size.to_bytes(4, "little")
 
     def _write_items(self, block: Block) -> None:
-        abbreviations = list(self.known.get(block.number, ()))
+        abbreviations = list(self.blockinfo.get(block.number, ()))
         described = -1
         for item in block.items:
             if isinstance(item, Block):
                 self.fixed(ENTER, block.width)
                 self.block(item)
-            elif isinstance(item, Definition):
+            elif isinstance(item, tuple):
                 self.fixed(DEFINE, block.width)
-                self._definition(item.operands)
+                self._definition(item)
                 if block.number == BLOCKINFO:
-                    self.known.setdefault(described, []).append(item.operands)
+                    self.blockinfo.setdefault(described, []).append(item)
                 else:
-                    abbreviations.append(item.operands)
-            elif isinstance(item, Elements):
-                self._elements(item, block.width, abbreviations)
+                    abbreviations.append(item)
+            elif isinstance(item, ContentRecord):
+                self._content_record(item, block.width, abbreviations)
             else:
                 self.fixed(item.abbreviation, block.width)
                 self._record(item, abbreviations)
@@ -502,7 +496,9 @@ class _BitWriter:
         elif encoding == VBR and number:
             self.vbr(value, number)
 
-    def _elements(self, item: Elements, width: int, abbreviations: Sequence[Abbreviation]) -> None:
+    def _content_record(
+        self, item: ContentRecord, width: int, abbreviations: Sequence[Abbreviation]
+    ) -> None:
         if item.size > _MAX_COUNT:
             raise UnsupportedError(f"{item.size} bytes are too many for one constant of bitcode")
         chunks = max(-(-item.size.bit_length() // 5), 1)

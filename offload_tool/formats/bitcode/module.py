@@ -117,8 +117,22 @@ def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
         raise UnsupportedError(
             "bitcode without a symbol table; write it with clang or opt, not llvm-as or llvm-link"
         )
+    table, strings = tables
+    _, _, start, count = _TABLE.unpack_from(table)
+    end = start + _SYMBOL.size * count
+    if end > len(table):
+        raise FormatError("bitcode's symbol table is cut short")
+    names, budget = bytes(strings), _NAMES_BUDGET * len(module)
     wanted = _GLOBAL | (_UNDEFINED if undefined else 0)
-    return _read_symbols(*tables, _NAMES_BUDGET * len(module), wanted)
+    out = bytearray()
+    for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
+        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != wanted:
+            continue
+        name = names[offset : offset + size]
+        if len(name) != size or b"\0" in name or len(out) > budget:
+            raise FormatError("bitcode's symbol table has a name that is not in its strings")
+        out += name + b"\0"
+    return bytes(out)
 
 
 def bitcode_triple(data: memoryview) -> str:
@@ -187,23 +201,6 @@ def _read_blob(data: memoryview, block: Block) -> memoryview | None:
     return None
 
 
-def _read_symbols(table: memoryview, strings: memoryview, budget: int, wanted: int) -> bytes:
-    _, _, start, count = _TABLE.unpack_from(table)
-    end = start + _SYMBOL.size * count
-    if end > len(table):
-        raise FormatError("bitcode's symbol table is cut short")
-    names = bytes(strings)
-    out = bytearray()
-    for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
-        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != wanted:
-            continue
-        name = names[offset : offset + size]
-        if len(name) != size or b"\0" in name or len(out) > budget:
-            raise FormatError("bitcode's symbol table has a name that is not in its strings")
-        out += name + b"\0"
-    return bytes(out)
-
-
 @frozen
 class EmbeddedObject:
     """An object embedded in a module, of `size` bytes."""
@@ -212,13 +209,13 @@ class EmbeddedObject:
     bit: int
     """Its start in `data`, in bits."""
     size: int
-    is_ended: bool
+    has_nul: bool
     """Whether the last byte is a NUL that is not stored."""
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content in pieces."""
-        yield from packed_bytes(self.data, self.bit, self.size - self.is_ended)
-        if self.is_ended:
+        yield from packed_bytes(self.data, self.bit, self.size - self.has_nul)
+        if self.has_nul:
             yield b"\0"
 
 
@@ -335,14 +332,14 @@ class _ModuleScan:
             if not isinstance(item, Record) or item.code == _SETTYPE:
                 continue
             if item.code in (_STRING, _CSTRING):
-                self.contents[self._count] = self._content(item, ended=item.code == _CSTRING)
+                self.contents[self._count] = self._content(item, has_nul=item.code == _CSTRING)
             self._count += 1
 
-    def _content(self, record: Record, *, ended: bool) -> EmbeddedObject:
+    def _content(self, record: Record, *, has_nul: bool) -> EmbeddedObject:
         if record.operands:  # not 8-bit numbers
             raw = bytes(number & 0xFF for number in record.operands)
-            return EmbeddedObject(memoryview(raw), 0, len(raw) + ended, ended)
-        return EmbeddedObject(self.data, record.bit, record.count + ended, ended)
+            return EmbeddedObject(memoryview(raw), 0, len(raw) + has_nul, has_nul)
+        return EmbeddedObject(self.data, record.bit, record.count + has_nul, has_nul)
 
     def _read_metadata(self, reader: Reader, block: Block) -> None:
         number = 0
@@ -352,7 +349,7 @@ class _ModuleScan:
                 continue
             operands = item.operands
             if item.code == _NAME:
-                name = b"".join(self._content(item, ended=False).chunks())
+                name = b"".join(self._content(item, has_nul=False).chunks())
             elif item.code == _NAMED_NODE and name == _LIST:
                 self.listed += operands
             elif item.code == _STRINGS and len(operands) == 2:

@@ -41,8 +41,7 @@ from offload_tool.formats.bitcode.bitstream import (
     SETBID,
     VBR,
     Block,
-    Definition,
-    Elements,
+    ContentRecord,
     Item,
     Record,
     read_bitstream,
@@ -85,17 +84,17 @@ def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
 
 def _plan(module: bytes, sizes: Sequence[int]) -> FilePlan:
     blocks = read_bitstream(module)
-    body = _only(blocks, _MODULE)
-    types = _set_array_types(_only(body.items, _TYPES), sizes)
+    body = _single_block(blocks, _MODULE)
+    types = _set_array_types(_single_block(body.items, _TYPES), sizes)
     constants = [block for block in body.blocks(_CONSTANTS) if types]
     known = _blockinfo_abbreviations(body)
     found = [number for block in constants for number in _set_constants(block, types, sizes, known)]
     if sorted(found) != sorted(types.values()):
         raise FormatError(f"expected the arrays of images {sorted(types.values())} once each")
-    return _written(blocks, body)
+    return _rewrite(blocks, body)
 
 
-def _only(items: Sequence[Item], number: int) -> Block:
+def _single_block(items: Sequence[Item], number: int) -> Block:
     found = [item for item in items if isinstance(item, Block) and item.number == number]
     if len(found) != 1:
         raise FormatError(f"expected one block {number} in LLVM's bitcode, found {len(found)}")
@@ -128,7 +127,7 @@ def _blockinfo_abbreviations(module: Block) -> int:
         for item in block.items:
             if isinstance(item, Record) and item.code == SETBID:
                 described = item.operands[0]
-            elif isinstance(item, Definition) and described == _CONSTANTS:
+            elif isinstance(item, tuple) and described == _CONSTANTS:
                 count += 1
     return count
 
@@ -137,7 +136,7 @@ def _set_constants(
     block: Block, types: dict[int, int], sizes: Sequence[int], known: int
 ) -> Iterator[int]:
     """Replace the zeros of image types in `block`; yield the images' numbers."""
-    own = sum(isinstance(item, Definition) for item in block.items)
+    own = sum(isinstance(item, tuple) for item in block.items)
     filler = FIRST + known + own
     string = filler + 1
     if string >> block.width:
@@ -151,16 +150,16 @@ def _set_constants(
         elif item.code == _NULL and current in types:
             number = types[current]
             again = Record(filler, _SETTYPE, [current])
-            block.items[index] = Elements(again, string, number, sizes[number])
+            block.items[index] = ContentRecord(again, string, number, sizes[number])
             yield number
     # Abbreviations are numbered in definition order; LLVM defines them before other items.
     block.items[own:own] = [
-        Definition(((LITERAL, _SETTYPE), (VBR, 6), (ARRAY, 0), (FIXED, 1))),
-        Definition(((LITERAL, _STRING), (ARRAY, 0), (FIXED, 8))),
+        ((LITERAL, _SETTYPE), (VBR, 6), (ARRAY, 0), (FIXED, 1)),
+        ((LITERAL, _STRING), (ARRAY, 0), (FIXED, 8)),
     ]
 
 
-def _written(blocks: Sequence[Block], module: Block) -> FilePlan:
+def _rewrite(blocks: Sequence[Block], module: Block) -> FilePlan:
     """Return the file of the blocks, after updating the records of `module` with positions."""
     functions = {block.header_at: block for block in module.blocks(_FUNCTION)}
     tables = {block.header_at: block for block in module.blocks(_VALUE_SYMTAB)}
@@ -181,7 +180,7 @@ def _written(blocks: Sequence[Block], module: Block) -> FilePlan:
     return write_bitstream(blocks)
 
 
-def _find(blocks: dict[int, Block], place: int) -> Block:
-    if place not in blocks:
-        raise FormatError(f"expected a block at word {place} of LLVM's bitcode")
-    return blocks[place]
+def _find(blocks: dict[int, Block], word: int) -> Block:
+    if word not in blocks:
+        raise FormatError(f"expected a block at word {word} of LLVM's bitcode")
+    return blocks[word]

@@ -49,7 +49,7 @@ from offload_tool.formats.codec import (
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
 from offload_tool.formats.magic import begins
 from offload_tool.io import OutputFile, StrPath
-from offload_tool.io.limits import budget
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen, replaced
 
@@ -265,7 +265,7 @@ class BundleStream:
         )
         if isinstance(self._stream, ZstdStream) and self.end is None:
             self.end = self._stream.end
-        self._budget = budget(self._stream.end - header.offset)
+        self._budget = effective_budget(self._stream.end - header.offset)
         self._budget.check_unpack(header.uncompressed_size, path)
         self._rest: Iterator[bytes | memoryview] = iter(self._stream)
         self.begin = memoryview(bytes(next(self._rest, b"")))
@@ -330,7 +330,7 @@ def decompress_range(
     :raises FileError: there is no space for temporary files.
     """
     stream = _open_stream(data, start, end, size, method, size_error, path)
-    budget(end - start).unpack(size, path)
+    effective_budget(end - start).unpack(size, path)
 
     def decompress_to(write: _Write) -> None:
         write(head)
@@ -381,9 +381,11 @@ def _stored(size: int, produce: Callable[[_Write], _Result]) -> tuple[memoryview
         memory = bytearray()
         result = produce(memory.extend)
         return memoryview(memory).toreadonly(), result
-    from offload_tool.io.temporary_directory import usual_folder  # only large content needs it
+    from offload_tool.io.temporary_directory import (
+        system_temp_folder,
+    )  # only large content needs it
 
-    folder = usual_folder()
+    folder = system_temp_folder()
     try:
         room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize

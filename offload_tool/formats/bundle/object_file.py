@@ -26,7 +26,7 @@ returned. Like LLVM, it cannot add sections to Mach-O, Wasm, XCOFF, GOFF and DXC
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
@@ -36,7 +36,7 @@ from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sect
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
 from offload_tool.io import StrPath
-from offload_tool.io.limits import budget
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
@@ -100,15 +100,14 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
 
     :raises FormatError: `data` is not an object file, or its tables contradict it.
     """
-    sections: Iterator[tuple[bytes, int, int]]
+    sections: Iterable[tuple[bytes, int, int]]
     file_format = is_object_file(data)
     if file_format == "ELF":
         tables = read_elf_tables(data, path=path)
         rows = zip(tables.names, tables.sections, strict=True)
         sections = ((name, row.sh_offset, row.sh_size) for name, row in rows if row.has_content)
     elif file_format == "COFF":
-        coff = read_coff_sections(data, path=path)
-        sections = ((section.name, section.offset, section.size) for section in coff)
+        sections = read_coff_sections(data, path=path)
     elif file_format is None:
         raise FormatError(
             f"expected an object file, found {bytes(data[:4])!r}", path=path, offset=0
@@ -184,7 +183,7 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     :raises LimitError: alignments would make the file far longer.
     """
     plan = _editor(host, path)(host, removed=lambda name: name.startswith(MAGIC), path=path)
-    budget(len(host)).look(plan.size, path)
+    effective_budget(len(host)).reread(plan.size, path)
     return plan
 
 

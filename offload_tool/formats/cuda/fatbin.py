@@ -69,11 +69,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
-from offload_tool.formats.cuda.ptx import ptx_version, shortened
+from offload_tool.formats.cuda.ptx import ptx_version, shorten
 from offload_tool.formats.magic import BITCODES
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.io import StrPath
-from offload_tool.io.limits import budget
+from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen
 
 _MAGIC = 0xBA55ED50
@@ -449,7 +449,7 @@ def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     if packed.size > most:
         message = f"expected at most {most} bytes unpacked (what the LZ4 block can hold), found "
         raise _payload_error(packed, path, f"{message}{packed.size}")
-    budget(packed.stored_size).unpack(packed.size, path)
+    effective_budget(packed.stored_size).unpack(packed.size, path)
     try:
         stored = data[packed.offset : packed.end]
         content: bytes = lz4.block.decompress(stored, uncompressed_size=packed.size)
@@ -468,7 +468,7 @@ def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
         what = f"at most {stream.max_size}" if stream.exact_size is None else str(stream.exact_size)
         message = f"expected {what} bytes unpacked (what the zstd frame says), found {packed.size}"
         raise _payload_error(packed, path, message)
-    budget(packed.stored_size).unpack(packed.size, path)
+    effective_budget(packed.stored_size).unpack(packed.size, path)
     try:
         stored = data[packed.offset : packed.end]
         return zstandard.ZstdDecompressor().decompress(stored, max_output_size=packed.size)
@@ -558,7 +558,7 @@ def _entry_fields(entry: NewCudaEntry, number: int) -> _Fields:
     if bytes(entry.content[:4]) in _BITCODE:
         return _NVVM, (0, 0), entry.content, options, 0
     major, minor = ptx_version(entry.content)
-    return _PTX, (minor, major), shortened(entry.content) + b"\0", options, 0
+    return _PTX, (minor, major), shorten(entry.content) + b"\0", options, 0
 
 
 def _cubin_fields(entry: NewCudaEntry, number: int) -> _Fields:

@@ -27,8 +27,8 @@ import math
 import re
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.kernel import MOST, WARP, Kernel
-from offload_tool.io.limits import budget
+from offload_tool.formats.kernel import NUMBER_LIMIT, WARP, Kernel
+from offload_tool.io.limits import effective_budget
 
 _BEGIN = 4096
 """Bytes to search for the version: only comments precede it."""
@@ -91,7 +91,7 @@ def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def shortened(text: bytes | memoryview) -> bytes:
+def shorten(text: bytes | memoryview) -> bytes:
     """Return the text as ``fatbinary`` stores it, without a NUL."""
     out = bytearray()
     before = b""
@@ -114,7 +114,7 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
     :raises LimitError: the module has too many directives for its size.
     """
     module = bytes(text)
-    limit = budget(len(module))
+    limit = effective_budget(len(module))
     found: dict[bytes, Kernel] = {}
     at = directives = 0
     while (at := _stop(_OUTSIDE, module, at)) < len(module):
@@ -124,12 +124,12 @@ def read_ptx_kernels(text: memoryview) -> list[Kernel]:
         kernel = _NAME.match(module, _stop(_GAP, module, at)) if _GAP.match(module, at) else None
         if kernel is None:
             continue
-        largest, at = MOST, _stop(_HEAD, module, kernel.end())
+        largest, at = NUMBER_LIMIT, _stop(_HEAD, module, kernel.end())
         if threads := _NTID.match(module, at):
             largest, at = _threads(module[at : at + _LONGEST_THREADS]), threads.end()
             at = _stop(_REST_OF_HEAD, module, at)
         if module[at : at + 1] == b"{" and kernel[0] not in found:
-            most = largest if largest < MOST else None
+            most = largest if largest < NUMBER_LIMIT else None
             name = kernel[0].decode("ascii")
             found[kernel[0]] = Kernel(name, wavefront_size=WARP, max_workgroup_size=most)
     return list(found.values())
@@ -144,7 +144,7 @@ def _stop(run: re.Pattern[bytes], module: bytes, at: int) -> int:
 
 def _threads(text: bytes) -> int:
     threads = _THREADS.match(_without_comments(text))
-    return math.prod(map(_number, threads.groups())) if threads else MOST
+    return math.prod(map(_number, threads.groups())) if threads else NUMBER_LIMIT
 
 
 def ptx_statements(text: memoryview) -> bytes:
@@ -163,9 +163,9 @@ def _number(digits: bytes | None) -> int:
     if digits is None:
         return 1
     if len(digits) > _LONGEST_NUMBER:
-        return MOST
+        return NUMBER_LIMIT
     is_octal = digits[:1] == b"0" and digits.isdigit()
     try:
         return int(digits, 8 if is_octal else 0)
     except ValueError:  # 09
-        return MOST
+        return NUMBER_LIMIT

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.kernel import MOST, Kernel
+from offload_tool.formats.kernel import NUMBER_LIMIT, Kernel
 from offload_tool.formats.msgpack_stream import MessagePackReader, reading
 from offload_tool.formats.objects.elf.reader import (
     PT_NOTE,
@@ -36,8 +36,6 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
     STT_FUNC,
     ElfTables,
-    read_elf_sections,
-    read_elf_segments,
 )
 
 if TYPE_CHECKING:
@@ -68,9 +66,9 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
     :raises UnsupportedError: its version is not supported.
     :raises UsageError: msgpack is not installed.
     """
-    tables = read_elf_sections(data, path=path)
+    tables = ElfTables(data, path)
     sizes, descriptors = _symbols(tables)
-    notes = list(_notes(data, tables, path))
+    notes = list(_notes(tables))
     if not notes and descriptors:
         message = f"expected a metadata note for {len(descriptors)} kernels, found none"
         raise FormatError(message, path=path, field="NT_AMDGPU_METADATA")
@@ -93,8 +91,8 @@ def read_amdgpu_arguments(
     :raises UnsupportedError: its version is not supported.
     :raises UsageError: msgpack is not installed.
     """
-    tables = read_elf_sections(data, path=path)
-    notes = [_Metadata(note, path) for note in _notes(data, tables, path)]
+    tables = ElfTables(data, path)
+    notes = [_Metadata(note, path) for note in _notes(tables)]
     return {name: found for note in notes for name, found in note.arguments().items()}
 
 
@@ -102,12 +100,8 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     """Return the sizes of functions, and the names of kernel descriptors."""
     sizes: dict[bytes, int] = {}
     descriptors: set[bytes] = set()
-    kinds = [row.sh_type for row in tables.sections]
     # Runtimes look up kernels in .dynsym; only unlinked code objects lack it.
-    wanted = SHT_DYNSYM if SHT_DYNSYM in kinds else SHT_SYMTAB
-    for index, kind in enumerate(kinds):
-        if kind != wanted:
-            continue
+    for index in tables.of_type(SHT_DYNSYM) or tables.of_type(SHT_SYMTAB):
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):
             if not symbol.st_shndx:
@@ -122,13 +116,14 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     return sizes, descriptors
 
 
-def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterator[memoryview]:
+def _notes(tables: ElfTables) -> Iterator[memoryview]:
     """Yield the descriptions of the metadata notes.
 
     :raises UnsupportedError: the notes are those of version 2.
     """
     found = False
-    for areas in (_note_sections(tables), _note_segments(data, path)):
+    note_sections = (tables.content(index) for index in tables.of_type(SHT_NOTE))
+    for areas in (note_sections, _note_segments(tables)):
         for area in areas:
             for name, number, description in tables.elf_class.unpack_notes(area):
                 if (name, number) == (_NOTE, _METADATA):
@@ -136,21 +131,15 @@ def _notes(data: memoryview, tables: ElfTables, path: StrPath | None) -> Iterato
                     yield description
                 elif (name, number) == (_OLD_NOTE, _OLD_METADATA):
                     message = "the metadata of code object version 2 (YAML) is not read; 3 to 6 are"
-                    raise UnsupportedError(message, path=path, field="NT_AMD_HSA_METADATA")
+                    raise UnsupportedError(message, path=tables.path, field="NT_AMD_HSA_METADATA")
         if found:  # the segments contain the same notes
             return
 
 
-def _note_sections(tables: ElfTables) -> Iterator[memoryview]:
-    for index, row in enumerate(tables.sections):
-        if row.sh_type == SHT_NOTE:
-            yield tables.content(index)
-
-
-def _note_segments(data: memoryview, path: StrPath | None) -> Iterator[memoryview]:
-    for row in read_elf_segments(data, path=path):
+def _note_segments(tables: ElfTables) -> Iterator[memoryview]:
+    for row in tables.segments:
         if row.p_type == PT_NOTE:
-            yield data[row.p_offset : row.p_offset + row.p_filesz]
+            yield tables.data[row.p_offset : row.p_offset + row.p_filesz]
 
 
 class _Metadata:
@@ -206,7 +195,7 @@ class _Metadata:
         numbers, kind = {".offset": 0, ".size": 0}, ""
         for key in reader.map_keys():
             if key in numbers:
-                numbers[key] = reader.number(key, MOST - 1)
+                numbers[key] = reader.number(key, NUMBER_LIMIT - 1)
             elif key == ".value_kind":
                 kind = reader.string()
             else:
@@ -215,7 +204,7 @@ class _Metadata:
 
     def _check_version(self, reader: MessagePackReader) -> bool:
         count = reader.array_size()
-        numbers = [reader.number("amdhsa.version", MOST - 1) for _ in range(min(count, 2))]
+        numbers = [reader.number("amdhsa.version", NUMBER_LIMIT - 1) for _ in range(min(count, 2))]
         if count != 2 or numbers[0] != 1:
             message = f"expected version 1 of the metadata, found {numbers}"
             raise UnsupportedError(message, path=self.path, field="amdhsa.version")
@@ -229,7 +218,7 @@ class _Metadata:
             if key == ".name":
                 name = reader.string()
             elif field := _FIELDS.get(key):
-                numbers[field] = reader.number(key, MOST - 1)
+                numbers[field] = reader.number(key, NUMBER_LIMIT - 1)
             else:
                 reader.skip()
         missing = sorted(key for key in _REQUIRED if _FIELDS[key] not in numbers)

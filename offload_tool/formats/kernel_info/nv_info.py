@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.kernel import MOST, WARP, Kernel
+from offload_tool.formats.kernel import NUMBER_LIMIT, WARP, Kernel
 from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
     STT_FUNC,
@@ -50,7 +50,7 @@ _SHARED, _LOCAL = b".nv.shared.", b".nv.local."
 _ENTRY = 0x10
 """Bit in st_other."""
 _HEAD = struct.Struct("<BBH")
-_OF_SYMBOL, _OF_THREADS = struct.Struct("<II"), struct.Struct("<III")
+_SYMBOL_VALUE, _THREADS = struct.Struct("<II"), struct.Struct("<III")
 _BYTES = 4
 """The format with a size."""
 _REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
@@ -62,13 +62,13 @@ def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list
     :raises FormatError: its tables or attributes are broken or contradictory.
     """
     tables = read_elf_tables(data, path=path)
-    if SHT_SYMTAB not in (kinds := [row.sh_type for row in tables.sections]):
+    if not (numbers := tables.of_type(SHT_SYMTAB)):
         message = "expected a symbol table, without which no kernel has a name; found none"
         raise FormatError(message, path=path, field=".symtab")
-    table = kinds.index(SHT_SYMTAB)
+    table = numbers[0]
     symbols, names = tables.symbols(table), tables.strings(tables.linked(table))
     sections = {name: index for index, name in enumerate(tables.names)}
-    registers, stacks = _of_functions(tables, sections, len(symbols))
+    registers, stacks = _function_attributes(tables, sections, len(symbols))
     return [
         Kernel(
             name=(name := names[symbol.st_name]).decode("utf-8", "surrogateescape"),
@@ -77,7 +77,7 @@ def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list
             lds=_section_size(tables, sections, _SHARED + name),
             scratch=stacks.get(number, 0) + _section_size(tables, sections, _LOCAL + name),
             wavefront_size=WARP,
-            max_workgroup_size=_largest(tables, sections.get(_INFO + b"." + name, 0)),
+            max_workgroup_size=_max_workgroup_size(tables, sections.get(_INFO + b"." + name, 0)),
         )
         for number, symbol in enumerate(symbols)
         if symbol.type == STT_FUNC and symbol.st_other & _ENTRY and symbol.st_shndx
@@ -94,36 +94,36 @@ def _code_size(tables: ElfTables, table: int, symbol: Symbol) -> int:
 def _section_size(tables: ElfTables, sections: Mapping[bytes, int], name: bytes) -> int:
     index = sections.get(name, 0)  # section 0 has no size or content
     size = tables.sections[index].sh_size
-    if size >= MOST:
+    if size >= NUMBER_LIMIT:
         message = f"expected the size of a kernel's memory, found {size}"
         raise tables.error(index, "sh_size", message)
     return size
 
 
-def _of_functions(
+def _function_attributes(
     tables: ElfTables, sections: Mapping[bytes, int], count: int
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return registers and stack size of functions, by symbol number."""
     found: dict[int, dict[int, int]] = {_REGCOUNT: {}, _MIN_STACK_SIZE: {}}
     index = sections.get(_INFO, 0)
-    for which, value in _attributes(tables, index):
-        if which not in found:
+    for attribute, value in _attributes(tables, index):
+        if attribute not in found:
             continue
-        if len(value) != _OF_SYMBOL.size or _OF_SYMBOL.unpack(value)[0] >= count:
+        if len(value) != _SYMBOL_VALUE.size or _SYMBOL_VALUE.unpack(value)[0] >= count:
             message = f"expected a symbol's number below {count} and a size, found {value.hex()}"
             raise tables.error(index, "content", message)
-        number, size = _OF_SYMBOL.unpack(value)
-        found[which][number] = size
+        number, size = _SYMBOL_VALUE.unpack(value)
+        found[attribute][number] = size
     return found[_REGCOUNT], found[_MIN_STACK_SIZE]
 
 
-def _largest(tables: ElfTables, index: int) -> int | None:
+def _max_workgroup_size(tables: ElfTables, index: int) -> int | None:
     """Return the largest workgroup of a kernel; None if there is no limit."""
-    for which, value in _attributes(tables, index):
-        if which not in (_MAX_THREADS, _REQNTID):
+    for attribute, value in _attributes(tables, index):
+        if attribute not in (_MAX_THREADS, _REQNTID):
             continue
-        threads = math.prod(_OF_THREADS.unpack(value)) if len(value) == _OF_THREADS.size else 0
-        if not 0 < threads < MOST:
+        threads = math.prod(_THREADS.unpack(value)) if len(value) == _THREADS.size else 0
+        if not 0 < threads < NUMBER_LIMIT:
             message = f"expected three numbers of threads, found {value.hex():.40}"
             raise tables.error(index, "content", message)
         return threads
@@ -139,7 +139,7 @@ def _attributes(tables: ElfTables, index: int) -> Iterator[tuple[int, bytes]]:
     while at < len(data):
         if at + _HEAD.size > len(data):
             raise tables.error(index, "sh_size", f"an attribute at byte {at} of it is cut short")
-        form, which, size = _HEAD.unpack_from(data, at)
+        form, attribute, size = _HEAD.unpack_from(data, at)
         at += _HEAD.size
         if form != _BYTES:
             if not 0 < form < _BYTES:
@@ -149,5 +149,5 @@ def _attributes(tables: ElfTables, index: int) -> Iterator[tuple[int, bytes]]:
         if at + size > len(data):
             message = f"an attribute of {size} bytes at byte {at} of it is cut short"
             raise tables.error(index, "sh_size", message)
-        yield which, bytes(data[at : at + size])
+        yield attribute, bytes(data[at : at + size])
         at += size

@@ -29,9 +29,6 @@ from offload_tool.formats.objects.elf.reader import (
     STT_FUNC,
     ElfTables,
     is_elf_header,
-    read_elf_header,
-    read_elf_sections,
-    read_elf_segments,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +36,9 @@ if TYPE_CHECKING:
     from offload_tool.io import StrPath
 
 _PTX = ("ptx", "relocatable ptx")
-_UNTOLD = (None, "none", "unknown")
+_NO_KIND = (None, "none", "unknown")
 """Image kinds in packages whose files have other suffixes; bundles have no kind."""
-_UNFINISHED = {
+_INTERMEDIATE = {
     "nvvm": "NVVM code",
     "bitcode": "LLVM bitcode",
     "spirv": "SPIR-V",
@@ -53,17 +50,17 @@ _MAGICS = {
 }
 
 
-def silent_code(image: memoryview, image_kind: str | None = None) -> str | None:
+def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | None:
     """Return why an image of a known kind lists no kernels; None for all other images.
 
     `image` is its stored content or at least the first 64 bytes; `image_kind` is the container's.
     """
-    unfinished = _UNFINISHED.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
+    unfinished = _INTERMEDIATE.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
     if unfinished:
         return f"is {unfinished}; what its kernels need is decided when code is made of it"
     if not is_elf_header(image):
         return None
-    machine = read_elf_header(image).e_machine
+    machine = ElfTables(image).header.e_machine
     if machine not in (EM_AMDGPU, EM_CUDA):
         return f"is an ELF file for machine {machine}, which is no GPU's, and lists no kernels"
     return None
@@ -80,11 +77,11 @@ def read_kernels(
     :raises UnsupportedError: the image's kind or version is not supported.
     """
     is_elf = is_elf_header(image)
-    if image_kind in _PTX or (image_kind in _UNTOLD and not is_elf and is_ptx(image)):
+    if image_kind in _PTX or (image_kind in _NO_KIND and not is_elf and is_ptx(image)):
         return read_ptx_kernels(image)
     if not image:
         return []
-    machine = read_elf_header(image, path=path).e_machine if is_elf else None
+    machine = ElfTables(image, path).header.e_machine if is_elf else None
     if machine == EM_AMDGPU:
         from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
 
@@ -108,16 +105,16 @@ def read_machine_code(
 
     :raises FormatError: its tables are broken.
     """
-    tables = read_elf_sections(data, path=path)
+    tables = ElfTables(data, path)
     loaded = [
         tables.content(index)
-        for index, row in enumerate(tables.sections)
-        if row.sh_type == SHT_PROGBITS and row.sh_flags & SHF_ALLOC
+        for index in tables.of_type(SHT_PROGBITS)
+        if tables.sections[index].sh_flags & SHF_ALLOC
     ]
     if not tables.sections:
         loaded = [
             data[row.p_offset : row.p_offset + row.p_filesz]
-            for row in read_elf_segments(data, path=path)
+            for row in tables.segments
             if row.p_type == PT_LOAD
         ]
     return _functions(tables), loaded
@@ -125,9 +122,7 @@ def read_machine_code(
 
 def _functions(tables: ElfTables) -> dict[str, memoryview]:
     found: dict[str, memoryview] = {}
-    for index, row in enumerate(tables.sections):
-        if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-            continue
+    for index in tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):
             if symbol.type != STT_FUNC or not 0 < symbol.st_shndx < len(tables.sections):

@@ -44,7 +44,7 @@ from offload_tool.errors import ContentError, FormatError, UnsupportedError, Usa
 from offload_tool.formats.magic import KPACK
 from offload_tool.formats.msgpack_stream import MessagePackReader, check_text, messagepack, reading
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-from offload_tool.io.limits import budget
+from offload_tool.io.limits import effective_budget
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"
@@ -239,7 +239,7 @@ class _KpackReader:
         keys: set[str] = set()
         count = reader.map_size("a map for toc")
         size = len(self.data)
-        budget(size).check_members(min(count, size // _MIN_ENTRY), self.path)
+        effective_budget(size).check_members(min(count, size // _MIN_ENTRY), self.path)
         for _ in range(count):
             key = reader.string("a kernel key")
             if key in keys:
@@ -446,7 +446,9 @@ def write_kpack(
     from offload_tool.io.spool import Spool
 
     with Spool(out.path) as spool:
-        made = spool.added(lambda file: _KpackWriter(file, scheme).write(images, group, target_ids))
+        made = spool.append(
+            lambda file: _KpackWriter(file, scheme).write(images, group, target_ids)
+        )
         out.append([made])
 
 

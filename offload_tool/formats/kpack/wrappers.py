@@ -49,7 +49,7 @@ from offload_tool.formats.objects.elf.reader import (
     ElfTables,
 )
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
-from offload_tool.io.limits import budget
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
 
 _POINTER = 8
@@ -117,7 +117,7 @@ class LinkedWrappers:
         section = self.tables.sections[number]
         own = {row.address + _POINTER for row in self.rows}
         start, end = section.sh_addr, section.sh_addr + section.sh_size
-        pointer = self.pointers.leading_into(start, end, own)
+        pointer = self.pointers.find_pointer_into(start, end, own)
         if pointer is not None:
             message = f"the pointer at address {pointer:#x}, which is in no wrapper, leads into "
             message += self.tables.label(number)
@@ -159,12 +159,12 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
         linked = LinkedWrappers(tables)
         found = [(row.wrapper, linked.pointers.offset(row.target)) for row in linked.rows]
     markers: dict[int, KpackMarker] = {}
-    limits = budget(len(tables.data))
+    limits = effective_budget(len(tables.data))
     for position, (wrapper, at) in enumerate(found):
         if at is not None and (wrapper.magic == KPACKED or _points_to_marker(tables, at)):
             if at not in markers:
                 markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
-                limits.look(size, tables.path)
+                limits.reread(size, tables.path)
             key = kernel_key(markers[at].kernel_name, wrapper.number)
             yield MarkedWrapper(position, key, markers[at])
 
@@ -229,17 +229,16 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
         wrappers.check_inside(number)
         row = tables.sections[number]
         content = FilePlan.of([marker] if number == numbers[0] else [])
-        replacements.append((number, Replacement(row.sh_offset, row.sh_size, content)))
+        replacements.append(Replacement(number, row.sh_offset, row.sh_size, content))
     address = tables.sections[numbers[0]].sh_addr
     first = wrappers.indexes()
     new = [(address, first[row.target]) for row in wrappers.rows]
     return plan_shrunk_elf(
-        tables.data,
+        tables,
         replacements,
         patches=wrappers.pointer_patches(KPACKED, new),
         renamed={numbers[0]: MARKER_SECTION.encode()},
         verb="split",
-        path=tables.path,
     )
 
 
@@ -270,7 +269,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
         yield from _moved_symbols(tables, {markers[0], *empty}, markers[0], address)
 
     return plan_grown_elf(
-        tables, content, SECTION.encode(), patches, instead=markers[0], without=empty
+        tables, content, SECTION.encode(), patches, replaced=markers[0], dropped=empty
     )
 
 
@@ -279,10 +278,9 @@ def _moved_symbols(
 ) -> Iterator[tuple[int, bytes]]:
     """Redirect symbols of removed sections to the beginning of the new section."""
     size = tables.elf_class.symbol.size
-    for index, row in enumerate(tables.sections):
-        if row.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-            continue
+    for index in tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+        start = tables.sections[index].sh_offset
         for at, symbol in enumerate(tables.symbols(index)):
             if symbol.st_shndx in old:
                 new = symbol._replace(st_shndx=number, st_value=address, st_size=0)
-                yield row.sh_offset + at * size, tables.elf_class.pack_symbol(new)
+                yield start + at * size, tables.elf_class.pack_symbol(new)

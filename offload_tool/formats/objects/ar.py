@@ -55,7 +55,7 @@ from offload_tool.formats.magic import ARCHIVE as MAGIC
 from offload_tool.formats.magic import BITCODES, DOS, ELF
 from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
 from offload_tool.formats.objects.coff import MACHINES, coff_symbols, is_coff
-from offload_tool.formats.objects.elf.reader import read_elf_sections
+from offload_tool.formats.objects.elf.reader import ElfTables
 
 if TYPE_CHECKING:
     from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
@@ -68,8 +68,6 @@ _MEMBER_ATTRIBUTES = b"0           0     0     644"
 _INDEX_ATTRIBUTES = b"0           0     0     0"
 _WORD, _WIDE_WORD = struct.Struct(">I"), struct.Struct(">Q")
 _LONG_NAMES = b"//"
-_SLASH = ord("/")
-"""First byte of the names of special entries."""
 _INDEXES = frozenset({b"/", b"/SYM64/"})
 _BSD_INDEXES = frozenset(
     {"__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED", "__.PKGDEF"}
@@ -100,7 +98,7 @@ _ELF_MIN_SIZE = 18
 
 
 class ArchiveMember(NamedTuple):
-    """A member: its name and the place of its content."""
+    """A member: its name and the position of its content."""
 
     name: str
     """As stored (bytes that are not UTF-8 become surrogates); in a thin archive, a path."""
@@ -142,8 +140,8 @@ class ArchiveReader:
     `folder` (default: the folder of the archive's file, `path`); messages name `path`. Members
     before a broken one are yielded before the error.
 
-    A caller that reads one kind of members faster calls `plain` for the members from `position` on,
-    and reports the number taken with `pass_by`; iteration continues behind them.
+    A caller that reads one kind of members faster calls `read_plain` for members from `position`
+    on, and reports the number taken with `skip`; iteration continues behind them.
 
     :raises FormatError: the data is not an archive, or a header contradicts the data or the format.
     :raises UnsupportedError: the archive is a COFF import library, whose members only name
@@ -178,11 +176,11 @@ class ArchiveReader:
                 imports_checked = True
             yield member
 
-    def plain(self, position: int) -> tuple[bytes, int, int] | None:
+    def read_plain(self, position: int) -> tuple[bytes, int, int] | None:
         """Return name, content offset and size of the member at `position`.
 
         None means that the member is broken or in a file, or that the header is not GNU's with the
-        attributes of the last member; `read` handles these cases.
+        attributes of the last member; `read` handles these members.
         """
         start = position + _HEADER.size
         if start > len(self.data) or self.thin:
@@ -210,8 +208,8 @@ class ArchiveReader:
             return None
         return name, start, size
 
-    def pass_by(self, count: int, position: int) -> None:
-        """Continue at `position`, behind `count` members from `plain`."""
+    def skip(self, count: int, position: int) -> None:
+        """Continue at `position`, behind `count` members from `read_plain`."""
         self.count += count
         self.position = position
 
@@ -225,15 +223,15 @@ class ArchiveReader:
             position = self.position
             raw, size = self._read_header(position)
             special = raw.rstrip(b" ")
-            if raw[0] == _SLASH and self._is_special(special):
+            if self._is_special(special):
                 self._check_content(position, size, raw)
                 self._read_special(position, size, special)
-                self.position = behind(position, size)
+                self.position = next_header(position, size)
                 continue
             if not self.thin:
                 self._check_content(position, size, raw)
             member = self._read_member(position, size, raw)
-            self.position = behind(position, 0 if self.thin else size)
+            self.position = next_header(position, 0 if self.thin else size)
             is_first = self.count == 0 and self.indexes == 0 and self.names is None
             if is_first and member.name in _BSD_INDEXES and not special.endswith(b"/"):
                 self.indexes = 1
@@ -330,7 +328,7 @@ class ArchiveReader:
 
     def _read_number(self, position: int, raw: bytes, start: int) -> int:
         digits = raw[start:]
-        if not (digits.isdigit() and digits.isascii()):
+        if not digits.isdigit():
             message = f"expected a decimal number after {raw[:start]!r}, found {digits!r}"
             raise self._error(position, "name", message, raw)
         return int(digits)
@@ -357,7 +355,7 @@ class ArchiveReader:
         return f"member {self.count + 1}" + (f" ({text!r})" if text else "")
 
 
-def behind(position: int, size: int) -> int:
+def next_header(position: int, size: int) -> int:
     """Return the position of the next header, which is even.
 
     `position` is that of the current header, `size` that of its content, in bytes.
@@ -384,10 +382,10 @@ def member_symbols(
     magic = bytes(data[:4])
     if magic == ELF and len(data) >= _ELF_MIN_SIZE:
         try:
-            return read_elf_sections(data).exported_names()
+            return ElfTables(data).exported_names()
         except FormatError as error:
-            place = offset + (error.offset or 0)
-            raise FormatError(error.message, path=path, offset=place, field=error.field) from error
+            at = offset + (error.offset or 0)
+            raise FormatError(error.message, path=path, offset=at, field=error.field) from error
     try:
         if magic in BITCODES:
             from offload_tool.formats.bitcode.module import bitcode_symbols
@@ -494,7 +492,7 @@ class GrowingArchive:
             tail = _pack_header(_LONG_NAMES, b"", len(table)) + table
         if not self._symbols:
             return MAGIC + tail
-        positions = array("Q", accumulate(self._sizes, behind, initial=0))
+        positions = array("Q", accumulate(self._sizes, next_header, initial=0))
         objects = [(positions[number], symbols) for number, symbols in self._symbols.items()]
         return MAGIC + _pack_index(objects, positions[-2], len(tail)) + tail
 

@@ -30,7 +30,6 @@ from offload_tool.formats.magic import DOS
 from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
-from offload_tool.util.frozen import frozen
 
 HEADER = struct.Struct("<HHIIIHH")
 SECTION = struct.Struct("<8sIIIIIIHHI")
@@ -112,9 +111,8 @@ class CoffSectionHeader(NamedTuple):
     characteristics: int
 
 
-@frozen
-class CoffSection:
-    """A section: its name, and the place of its content in the file (offset, size in bytes)."""
+class CoffSection(NamedTuple):
+    """A section: its name, and the position of its content in the file (offset, size in bytes)."""
 
     name: bytes
     offset: int

@@ -49,8 +49,8 @@ from offload_tool.formats.objects.elf.reader import (
     ET_REL,
     SHT_NOTE,
     ElfHeader,
+    ElfTables,
     is_elf_header,
-    read_elf_header,
     read_elf_tables,
 )
 from offload_tool.formats.target.processors import processor_of_mach
@@ -115,7 +115,7 @@ def _header(data: memoryview) -> ElfHeader | None:
     """Read the ELF header of `data`; None unless it is complete, 64-bit and little-endian."""
     if not is_elf_header(data):
         return None
-    header = read_elf_header(data)
+    header = ElfTables(data).header
     return header if header.e_ident[4:6] == _ELF64_LITTLE else None
 
 
@@ -124,17 +124,17 @@ def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeOb
 
     :raises UnsupportedError: its version or processor is unknown.
     """
-    header = read_elf_header(data, path=path)
+    header = ElfTables(data, path).header
     version = header.e_ident[_ABI_VERSION]
     image_kind = "relocatable" if header.e_type == ET_REL else "object"
     if header.e_machine == EM_CUDA:
-        target_id = _sm(data, header.e_flags, version, path)
+        target_id = _cuda_target_id(data, header.e_flags, version, path)
         return CodeObject("cuda", _CUDA_TRIPLE, target_id, image_kind)
     kind = "hip" if version < 2 else "hipv4"
-    return CodeObject(kind, _AMD_TRIPLE, _gfx(header.e_flags, version, path), image_kind)
+    return CodeObject(kind, _AMD_TRIPLE, _amd_target_id(header.e_flags, version, path), image_kind)
 
 
-def _sm(data: memoryview, flags: int, version: int, path: StrPath | None) -> str:
+def _cuda_target_id(data: memoryview, flags: int, version: int, path: StrPath | None) -> str:
     if version not in _CUDA_SHIFTS:
         message = f"expected 7 or 8 for the ABI version of a cubin, found {version}"
         raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
@@ -152,7 +152,7 @@ def _is_specific(data: memoryview, path: StrPath | None) -> bool:
     return any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
 
 
-def _gfx(flags: int, version: int, path: StrPath | None) -> str:
+def _amd_target_id(flags: int, version: int, path: StrPath | None) -> str:
     if not 1 <= version <= 4:
         message = f"expected a code object of version 3 to 6 (1 to 4 here), found {version}"
         raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
@@ -180,7 +180,7 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
     from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
     from offload_tool.io.write_plan import HOST
 
-    elf_class = read_elf_tables(image, path=path).elf_class
+    elf_class = ElfTables(image, path).elf_class
     notes = b"".join(
         elf_class.pack_note(_NOTE_NAME, number, text) for number, text in _NOTES.items()
     )

@@ -68,12 +68,12 @@ def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
     data = memoryview(module)
     patched = bytearray(module)
     if is_elf_header(data):
-        places, end = _patch_elf(data, patched, sizes)
+        offsets, end = _patch_elf(data, patched, sizes)
     else:
-        places, end = _patch_coff(data, patched, sizes)
-    if sorted(places) != list(range(len(sizes))):
-        raise FormatError(f"expected sections for {len(sizes)} images, found {sorted(places)}")
-    contents = [content(at, number, sizes[number]) for number, at in places.items()]
+        offsets, end = _patch_coff(data, patched, sizes)
+    if sorted(offsets) != list(range(len(sizes))):
+        raise FormatError(f"expected sections for {len(sizes)} images, found {sorted(offsets)}")
+    contents = [content(at, number, sizes[number]) for number, at in offsets.items()]
     contents.sort(key=lambda piece: piece.position)
     return FilePlan(join([Literal(0, bytes(patched)), *contents]), end)
 
@@ -83,8 +83,8 @@ def _patch_elf(
 ) -> tuple[dict[int, int], int]:
     """Change section headers and symbols; return each image's position, and the file's size."""
     tables = read_elf_tables(data)
-    shape = tables.elf_class
-    places: dict[int, int] = {}
+    elf_class = tables.elf_class
+    offsets: dict[int, int] = {}
     sections: dict[int, int] = {}
     end = len(data)
     for index, (name, header) in enumerate(zip(tables.names, tables.sections, strict=True)):
@@ -92,29 +92,31 @@ def _patch_elf(
             continue
         image = int(found[1])
         sections[index] = size = sizes[image]
-        places[image] = end = end + -end % max(header.sh_addralign, 1)
+        offsets[image] = end = end + -end % max(header.sh_addralign, 1)
         new = header._replace(sh_name=header.sh_name + found.start(2), sh_offset=end, sh_size=size)
         if found[2] == _OFFLOADING:
             new = new._replace(sh_type=SHT_LLVM_OFFLOADING)
         end += size
-        if end >> (8 * shape.address_size):
+        if end >> (8 * elf_class.address_size):
             raise UnsupportedError(f"images of {end} bytes are too large for a 32-bit object")
-        shape.section.pack_into(patched, tables.header.e_shoff + index * shape.section.size, *new)
-    for index, header in enumerate(tables.sections):
-        if header.sh_type == SHT_SYMTAB:
-            symbols = _sized_symbols(tables, index, sections)
-            patched[header.sh_offset : header.sh_offset + header.sh_size] = symbols
-    return places, end
+        elf_class.section.pack_into(
+            patched, tables.header.e_shoff + index * elf_class.section.size, *new
+        )
+    for index in tables.of_type(SHT_SYMTAB):
+        start = tables.sections[index].sh_offset
+        symbols = _sized_symbols(tables, index, sections)
+        patched[start : start + len(symbols)] = symbols
+    return offsets, end
 
 
 def _patch_coff(
     data: memoryview, patched: bytearray, sizes: Sequence[int]
 ) -> tuple[dict[int, int], int]:
-    """Do the same for COFF, where the section's own symbol has the size."""
+    """Change section headers, and the sections' own symbols; return positions and file size."""
     if not is_coff(data):
         raise FormatError("expected an ELF or COFF object")
     coff = Coff(data, None)
-    places: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     sections: dict[int, tuple[int, int]] = {}
     end = len(data)
     for index, (name, row) in enumerate(zip(coff.names, coff.sections, strict=True)):
@@ -124,14 +126,14 @@ def _patch_coff(
         size, new_name = sizes[image], int(row.name[1:].rstrip(b"\0")) + found.start(2)
         sections[index + 1] = size, new_name
         alignment = 1 << max((row.characteristics >> _COFF_ALIGN_SHIFT & 15) - 1, 0)
-        places[image] = end = end + -end % alignment
+        offsets[image] = end = end + -end % alignment
         row = row._replace(name=b"/%d" % new_name, raw_size=size, raw_at=end if size else 0)
         end += size
         if end > _COFF_MAX:
             raise UnsupportedError(f"images of {end} bytes are too large for a COFF object")
         SECTION.pack_into(patched, coff.section_at(index), *row)
     _patch_coff_symbols(patched, coff, sections)
-    return places, end
+    return offsets, end
 
 
 def _patch_coff_symbols(
@@ -167,10 +169,9 @@ def plan_with_content(
     order = _order(tables)
     _check_layout(tables, order)
     offsets, headers_at = _layout(tables, order, index, size)
-    shape, count = tables.elf_class, len(tables.sections)
-    pieces: list[Piece] = []
+    elf_class, count = tables.elf_class, len(tables.sections)
     header = tables.header._replace(e_shoff=headers_at)
-    pieces.append(Literal(0, shape.header.pack(*header)))
+    pieces: list[Piece] = [Literal(0, elf_class.header.pack(*header))]
     for number in order:
         section, at = tables.sections[number], offsets[number]
         if number == index:
@@ -183,12 +184,11 @@ def plan_with_content(
     changed = list(tables.sections)
     changed[index] = changed[index]._replace(sh_size=size)
     headers = b"".join(
-        shape.section.pack(*section._replace(sh_offset=offset))
+        elf_class.section.pack(*section._replace(sh_offset=offset))
         for section, offset in zip(changed, offsets, strict=True)
     )
     pieces.append(Literal(headers_at, headers))
-    pieces.sort(key=lambda piece: piece.position)
-    return FilePlan(join(pieces), headers_at + count * shape.section.size)
+    return FilePlan(join(pieces), headers_at + count * elf_class.section.size)
 
 
 def _section_with(tables: ElfTables, placeholder: bytes) -> int:
@@ -209,11 +209,11 @@ def _order(tables: ElfTables) -> list[int]:
     """Return the numbers of the sections in file order, without number 0."""
     sections = tables.sections
 
-    def place(number: int) -> tuple[int, bool, int]:
+    def position(number: int) -> tuple[int, bool, int]:
         section = sections[number]
         return section.sh_offset, section.has_content and section.sh_size > 0, number
 
-    return sorted(range(1, len(sections)), key=place)
+    return sorted(range(1, len(sections)), key=position)
 
 
 def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> tuple[list[int], int]:
@@ -246,8 +246,8 @@ def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> 
     """Return symbol table `number`; symbols that fill a section in `sizes` get its new size."""
     packed = bytearray()
     for symbol in tables.symbols(number):
-        home, size = symbol.st_shndx, symbol.st_size
-        if home in sizes and symbol.type == STT_OBJECT and size == tables.sections[home].sh_size:
-            symbol = symbol._replace(st_size=sizes[home])
+        index, size = symbol.st_shndx, symbol.st_size
+        if index in sizes and symbol.type == STT_OBJECT and size == tables.sections[index].sh_size:
+            symbol = symbol._replace(st_size=sizes[index])
         packed += tables.elf_class.pack_symbol(symbol)
     return bytes(packed)

@@ -33,7 +33,7 @@ from offload_tool.clang.environment import processor_of
 from offload_tool.clang.options import SIBLING, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
-from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_of_system
+from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_system_path
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 def _is_unwritten(folder: str) -> bool:
     """Return True if this build writes nothing to a folder: SCons knows none of its files."""
-    return is_of_system(folder) or not compat.builds_in(folder)
+    return is_system_path(folder) or not compat.builds_in(folder)
 
 
 _PRINTS = Fingerprints(_is_unwritten)
@@ -194,7 +194,7 @@ class PassRecords:
         inputs: Mapping[str, str] = record.inputs
         if isinstance(inputs, Inputs):
             outside = inputs.outside
-            built = _PRINTS.once(
+            built = _PRINTS.memoize(
                 (outside, "folders"), lambda: any(map(compat.builds_in, outside.folders))
             )
             if not built:
@@ -466,7 +466,7 @@ class PassRecords:
 
 def prints_now() -> Fingerprints:
     """Return the known fingerprints of files, checked anew."""
-    return _PRINTS.looking_now()
+    return _PRINTS.with_current_listings()
 
 
 def _path(node: Node) -> str:

@@ -11,9 +11,9 @@ from offload_tool.formats.bitcode.bitstream import (
     FIXED,
     LITERAL,
     VBR,
+    Abbreviation,
     Block,
-    Definition,
-    Elements,
+    ContentRecord,
     Record,
     read_bitstream,
     write_bitstream,
@@ -162,7 +162,7 @@ def test_blocks_one_inside_the_other() -> None:
 def test_encodings(operand: tuple[int, int]) -> None:
     """Operands of the largest and smallest widths are read."""
     (block,) = read_bitstream(stream(definition((LITERAL, 1), operand).fixed(END, WIDTH)))
-    assert block.items == [Definition(((LITERAL, 1), operand))]
+    assert block.items == [((LITERAL, 1), operand)]
 
 
 def test_operands_of_no_bits() -> None:
@@ -189,13 +189,13 @@ def test_very_long_records() -> None:
 # -- writing -----------------------------------------------------------------------------
 
 
-def written(*items: Record | Definition | Elements) -> bytes:
+def written(*items: Record | Abbreviation | ContentRecord) -> bytes:
     plan = write_bitstream([Block(9, WIDTH, list(items))])
     return b"".join(bytes(chunk) for chunk in plan.chunks())
 
 
 def test_numbers_that_do_not_fit() -> None:
-    shape = Definition(((LITERAL, 1), (FIXED, 3)))
+    shape = ((LITERAL, 1), (FIXED, 3))
     (block,) = read_bitstream(written(shape, Record(4, 1, [7])))
     assert block.items[1] == Record(4, 1, [7])
     with pytest.raises(ContentError, match="8 does not fit into 3 bits of bitcode"):
@@ -204,11 +204,11 @@ def test_numbers_that_do_not_fit() -> None:
 
 def test_blocks_of_16_gib() -> None:
     """A block of more words than its size has bits for is refused."""
-    filler = Definition(((LITERAL, 1), (VBR, 6), (ARRAY, 0), (FIXED, 1)))
-    array = Definition(((LITERAL, 8), (ARRAY, 0), (FIXED, 8)))
-    large = Elements(Record(4, 1, [0]), 5, 0, (1 << 32) - 1)
+    filler = ((LITERAL, 1), (VBR, 6), (ARRAY, 0), (FIXED, 1))
+    array = ((LITERAL, 8), (ARRAY, 0), (FIXED, 8))
+    large = ContentRecord(Record(4, 1, [0]), 5, 0, (1 << 32) - 1)
     for count in (3, 5):
-        items: list[Record | Definition | Elements] = [filler, array, *[large] * count]
+        items: list[Record | Abbreviation | ContentRecord] = [filler, array, *[large] * count]
         if count == 3:
             assert write_bitstream([Block(9, WIDTH, list(items))]).size > 3 << 32
             continue

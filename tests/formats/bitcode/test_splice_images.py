@@ -15,7 +15,6 @@ from offload_tool.formats.bitcode import splice_images
 from offload_tool.formats.bitcode.bitstream import (
     FIXED,
     Block,
-    Definition,
     read_bitstream,
     write_bitstream,
 )
@@ -200,9 +199,9 @@ def with_definitions(count: int) -> bytes:
     blocks = read_bitstream(module([5]))
     (body,) = (block for block in blocks if block.number == 8)
     constants = next(body.blocks(11))
-    own = sum(isinstance(item, Definition) for item in constants.items)
-    constants.items[own:own] = [Definition(((FIXED, 8),))] * count
-    return planned(splice_images._written(blocks, body), [])
+    own = sum(isinstance(item, tuple) for item in constants.items)
+    constants.items[own:own] = [((FIXED, 8),)] * count
+    return planned(splice_images._rewrite(blocks, body), [])
 
 
 @pytest.mark.llvm

@@ -17,7 +17,7 @@ from offload_tool.formats.cuda.fatbin import (
     plan_cuda_fatbin,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.ptx import ptx_version, shortened
+from offload_tool.formats.cuda.ptx import ptx_version, shorten
 from tests.formats.cuda_images import content_of, images_of
 
 CUBIN = b"\x7fELF" + b"cubin" * 1000
@@ -187,7 +187,7 @@ def test_found_between() -> None:
 )
 def test_shortened(text: bytes, short: bytes) -> None:
     """Comments and needless blanks go, as CUDA takes them out."""
-    assert shortened(text) == short
+    assert shorten(text) == short
 
 
 def test_ptx_version() -> None:

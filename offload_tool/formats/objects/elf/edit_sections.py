@@ -41,6 +41,7 @@ from itertools import pairwise
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
     ET_REL,
+    NO_SECTION,
     PT_PHDR,
     PT_TLS,
     SHF_ALLOC,
@@ -97,11 +98,12 @@ def plan_elf(
     if not tables.names_index:
         message = "expected a section header table with section names, found none"
         raise UnsupportedError(message, path=path, offset=0, field="e_shstrndx")
-    headers = [
-        (name, SectionHeader(0, section_type, flags, 0, 0, size, 0, 0, alignment, 0))
-        for name, size in added
+    header = SectionHeader(0, section_type, flags, 0, 0, 0, 0, 0, alignment, 0)
+    new = [
+        _EditedSection(name, header._replace(sh_size=size), 0, number)
+        for number, (name, size) in enumerate(added)
     ]
-    return _SectionEditor(tables, headers, removed).plan()
+    return _SectionEditor(tables, new, removed).plan()
 
 
 class _SectionEditor:
@@ -110,50 +112,46 @@ class _SectionEditor:
     def __init__(
         self,
         tables: ElfTables,
-        added: Sequence[tuple[bytes, SectionHeader]],
-        removed: Callable[[bytes], bool],
+        added: Sequence[_EditedSection],
+        is_removed: Callable[[bytes], bool],
     ) -> None:
         self.tables = tables
-        self.order = tables.elf_class.order
         self.sections = [
             _EditedSection(name, header, old)
             for old, (name, header) in enumerate(zip(tables.names, tables.sections, strict=True))
         ]
         self.layout = _Layout(tables, self.sections)
-        self.added = [
-            _EditedSection(name, header, 0, number) for number, (name, header) in enumerate(added)
-        ]
+        self.added = added
         self.symtab = self._find_single(SHT_SYMTAB)
         self.shndx = self._find_single(SHT_SYMTAB_SHNDX)
         self.symbols = _Symbols(tables, self.symtab, self.shndx)
-        self.gone = self._find_removed(removed)
+        self.removed = self._find_removed(is_removed)
 
     def plan(self) -> FilePlan:
         self._drop_empty_symbol_table()
         self._number()
-        if self.shndx and max(self.homes, default=0) < SHN_LORESERVE:
-            self.gone.add(self.shndx)
+        if self.shndx and max(self.symbols.sections, default=0) < SHN_LORESERVE:
+            self.removed.add(self.shndx)
             self._number()
-        for section in self.kept[1:]:
+        for section in self.new_sections[1:]:
             if section.added is None:
                 self._relink(section)
         self._rename()
-        return self.layout.place(self.kept, self.new[self.tables.names_index])
+        return self.layout.place(self.new_sections, self.numbers[self.tables.names_index])
 
     # -- which sections stay, and their numbers --------------------------------------
 
     def _find_single(self, section_type: int) -> int:
-        found = [
-            index for index, row in enumerate(self.tables.sections) if row.sh_type == section_type
-        ]
+        found = self.tables.of_type(section_type)
         if len(found) > 1:
             message = f"section {found[0]} has type {section_type} too; expected only one"
             raise self.tables.error(found[1], "sh_type", message)
         return found[0] if found else 0
 
-    def _find_removed(self, removed: Callable[[bytes], bool]) -> set[int]:
-        chosen = {index for index, name in enumerate(self.tables.names) if index and removed(name)}
-        gone = set(chosen)
+    def _find_removed(self, is_removed: Callable[[bytes], bool]) -> set[int]:
+        names = enumerate(self.tables.names)
+        chosen = {index for index, name in names if index and is_removed(name)}
+        removed = set(chosen)
         for index, row in enumerate(self.tables.sections):
             needed: list[int] | None = None
             if row.sh_type in _RELOCATIONS:
@@ -161,35 +159,34 @@ class _SectionEditor:
             elif row.sh_type == SHT_GROUP:
                 needed = self._read_group(index)[1:]
             if needed is not None and chosen.issuperset(needed):
-                gone.add(index)
-        for index in gone & {self.symtab, self.shndx, self.tables.names_index}:
+                removed.add(index)
+        for index in removed & {self.symtab, self.shndx, self.tables.names_index}:
             message = f"{self.tables.label(index)} cannot be removed: the file needs it"
             raise self.tables.unsupported(index, "sh_name", message)
-        return gone
+        return removed
 
     def _drop_empty_symbol_table(self) -> None:
         """Remove the symbol table if no relocation can need it, as llvm-objcopy does."""
         if self.tables.header.e_type != ET_REL and self.symtab and len(self.symbols) <= 1:
             names = self.tables.linked(self.symtab, "sh_link")
-            self.gone |= {self.symtab, names} - {0, self.tables.names_index}
+            self.removed |= {self.symtab, names} - {0, self.tables.names_index}
             self.symtab = 0
 
     def _number(self) -> None:
-        self.symbols.select(self.gone)
-        self.kept = [section for section in self.sections if section.old not in self.gone]
-        self.new = {section.old: number for number, section in enumerate(self.kept)}
-        self.kept += self.added
-        self.homes = self.symbols.new_homes(self.new)
+        kept = [section for section in self.sections if section.old not in self.removed]
+        self.numbers = {section.old: number for number, section in enumerate(kept)}
+        self.new_sections = [*kept, *self.added]
+        self.symbols.select(self.numbers)
 
     # -- references between sections -------------------------------------------------
 
     def _new_target(self, user: int, field: str = "sh_link") -> int:
         number = self.tables.linked(user, field)
-        if number in self.gone:
+        if number in self.removed:
             needed = self.tables.label(number)
             message = f"{self.tables.label(user)} needs {needed}, which is removed"
             raise self.tables.unsupported(user, field, message)
-        return self.new[number]
+        return self.numbers[number]
 
     def _relink(self, section: _EditedSection) -> None:
         section_type = section.header.sh_type
@@ -198,7 +195,7 @@ class _SectionEditor:
         elif section_type in _RELOCATIONS:
             self._rewrite_relocations(section)
         elif section_type == SHT_SYMTAB_SHNDX:
-            section.rewrite(self.symbols.pack_indexes(self.homes))
+            section.rewrite(self.symbols.pack_indexes())
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
             stale = self.symbols.renumbered and section.header.sh_link == self.symtab
@@ -211,7 +208,7 @@ class _SectionEditor:
         if len(content) % 4 or not content:
             message = f"expected one or more words, found {len(content)} bytes"
             raise self.tables.error(index, "sh_size", message)
-        words = [word for (word,) in struct.iter_unpack(f"{self.order}I", content)]
+        words = [word for (word,) in self.tables.elf_class.word.iter_unpack(content)]
         if (highest := max(words[1:], default=0)) >= len(self.sections):
             message = f"expected section numbers below {len(self.sections)}, found {highest}"
             raise self.tables.error(index, "content", message)
@@ -222,13 +219,13 @@ class _SectionEditor:
 
     def _rewrite_group(self, section: _EditedSection) -> None:
         flags, *members = self._read_group(section.old)
-        old = section.header.sh_info
-        signature = self.symbols.new_number(old, section.old)
-        if self.symbols.is_local(old):
+        symbol = section.header.sh_info
+        signature = self.symbols.new_number(symbol, section.old)
+        if self.symbols.is_local(symbol):
             flags &= ~_GRP_COMDAT
-        words = [flags, *(self.new[member] for member in members if member in self.new)]
-        section.rewrite(struct.pack(f"{self.order}{len(words)}I", *words))
-        section.set(sh_link=self.new[self.symtab], sh_info=signature)
+        words = [flags, *(self.numbers[old] for old in members if old in self.numbers)]
+        section.rewrite(b"".join(map(self.tables.elf_class.word.pack, words)))
+        section.set(sh_link=self.numbers[self.symtab], sh_info=signature)
 
     def _rewrite_relocations(self, section: _EditedSection) -> None:
         old = section.header
@@ -240,15 +237,15 @@ class _SectionEditor:
             section.rewrite(self._renumber_relocations(section))
 
     def _renumber_relocations(self, section: _EditedSection) -> bytes:
-        is_64 = self.tables.elf_class.is_64
+        is_64, order = self.tables.elf_class.is_64, self.tables.elf_class.order
         fields = 3 if section.header.sh_type == SHT_RELA else 2
-        layout = struct.Struct(self.order + fields * ("Q" if is_64 else "I"))
+        layout = struct.Struct(order + fields * ("Q" if is_64 else "I"))
         content = self.tables.content(section.old)
         if section.header.sh_type == SHT_CREL or len(content) % layout.size:
             message = "the symbol numbers of these relocations cannot be changed"
             raise self.tables.error(section.old, "sh_size", message)
         # r_info has the symbol above the type; 64-bit little-endian MIPS has it below.
-        mips = is_64 and self.order == "<" and self.tables.header.e_machine == _EM_MIPS
+        mips = is_64 and order == "<" and self.tables.header.e_machine == _EM_MIPS
         shift, mask = (0 if mips else 32, 0xFFFFFFFF) if is_64 else (8, 0xFFFFFF)
         out = bytearray()
         for offset, info, *addend in layout.iter_unpack(content):
@@ -263,15 +260,15 @@ class _SectionEditor:
         symbols_at = self.tables.linked(self.symtab, "sh_link") if self.symtab else names_at
         symbol_names = self.symbols.names() if self.symtab else {}
         wanted: dict[int, list[bytes]] = {names_at: [], symbols_at: []}
-        wanted[names_at] += (section.name for section in self.kept)
+        wanted[names_at] += (section.name for section in self.new_sections)
         wanted[symbols_at] += symbol_names.values()
         offsets = {index: self._rebuild_strings(index, wanted[index]) for index in wanted}
-        for section in self.kept:
+        for section in self.new_sections:
             section.set(sh_name=offsets[names_at][section.name])
         if self.symtab:
             table = self.sections[self.symtab]
             names = {old: offsets[symbols_at][name] for old, name in symbol_names.items()}
-            table.rewrite(self.symbols.pack(self.homes, names))
+            table.rewrite(self.symbols.pack(names))
             table.set(
                 sh_link=self._new_target(self.symtab),
                 sh_info=self.symbols.locals,
@@ -279,7 +276,7 @@ class _SectionEditor:
             )
 
     def _rebuild_strings(self, index: int, strings: Iterable[bytes]) -> dict[bytes, int]:
-        if index in self.gone or not _is_rebuilt(self.tables.sections[index]):
+        if index in self.removed or not _is_rebuilt(self.tables.sections[index]):
             message = f"{self.tables.label(index)} is not a string table that can be rewritten"
             raise self.tables.error(index, "sh_type", message)
         table, offsets = build_string_table(strings)
@@ -299,7 +296,7 @@ class _EditedSection:
     None for a section of the host.
     """
 
-    __slots__ = ("added", "data", "header", "name", "new", "old", "segment")
+    __slots__ = ("added", "data", "header", "name", "old", "segment")
 
     def __init__(
         self, name: bytes, header: SectionHeader, old: int, added: int | None = None
@@ -308,7 +305,6 @@ class _EditedSection:
         self.header = header
         self.old = old
         self.added = added
-        self.new = 0
         self.data: bytes | None = None
         """Rewritten content; None if the host's or the new content is copied."""
         self.segment: _Segment | None = None
@@ -411,28 +407,26 @@ class _Layout:
                 message = f"overlaps {self.tables.label(first)}, which ends at {start + size}"
                 raise self.tables.error(second, "sh_offset", message)
 
-    def place(self, kept: Sequence[_EditedSection], names_index: int) -> FilePlan:
+    def place(self, sections: Sequence[_EditedSection], names_index: int) -> FilePlan:
         """Return the plan of the file with these sections, including number 0, in order.
 
         :raises UnsupportedError: a section with changed content lies inside a segment.
         """
-        segments_end = self._place_segments()
-        end = self._place_sections(kept[1:], segments_end)
-        end += -end % self.tables.elf_class.address_size
-        if end >> (8 * self.tables.elf_class.address_size):
+        elf_class, count = self.tables.elf_class, len(sections)
+        end = self._place_sections(sections[1:], self._place_segments())
+        end += -end % elf_class.address_size
+        if end >> (8 * elf_class.address_size):
             message = f"the result would have {end} bytes, too many for this class of ELF file"
             raise UnsupportedError(message, path=self.tables.path, offset=0, field="e_shoff")
-        table = b"".join(
-            self.tables.elf_class.section.pack(*row)
-            for row in (_first_header(len(kept), names_index), *(part.header for part in kept[1:]))
-        )
-        header = self._pack_header(end, len(kept), names_index)
+        rows = (_first_header(count, names_index), *(part.header for part in sections[1:]))
+        table = b"".join(elf_class.section.pack(*row) for row in rows)
+        header = self._pack_header(end, count, names_index)
         outside = sorted(
-            (part for part in kept[1:] if part.segment is None and part.file_size),
+            (part for part in sections[1:] if part.segment is None and part.file_size),
             key=lambda part: part.header.sh_offset,
         )
         pieces = (
-            *self._segment_pieces(kept, header),
+            *self._segment_pieces(sections, header),
             *(self._section_piece(part) for part in outside),
             Literal(end, table),
         )
@@ -491,11 +485,11 @@ class _Layout:
         )
         return elf_class.header.pack(*header)
 
-    def _segment_pieces(self, kept: Sequence[_EditedSection], header: bytes) -> Sequence[Piece]:
+    def _segment_pieces(self, sections: Sequence[_EditedSection], header: bytes) -> Sequence[Piece]:
         writes: list[Piece] = [
             Range(part.offset, HOST, part.header.p_offset, part.size) for part in self.segments
         ]
-        remaining = {section.old for section in kept if section.added is None}
+        remaining = {section.old for section in sections if section.added is None}
         for section in self.old_sections:
             if section.segment is not None and section.old not in remaining:
                 delta = section.header.sh_offset - section.segment.header.p_offset
@@ -518,9 +512,10 @@ class _Layout:
 
 def _first_header(count: int, names_index: int) -> SectionHeader:
     """Return section header 0, with the numbers that are too large for the ELF header."""
-    size = count if count >= SHN_LORESERVE else 0
-    link = names_index if names_index >= SHN_LORESERVE else 0
-    return SectionHeader(0, 0, 0, 0, 0, size, link, 0, 0, 0)
+    return NO_SECTION._replace(
+        sh_size=count if count >= SHN_LORESERVE else 0,
+        sh_link=names_index if names_index >= SHN_LORESERVE else 0,
+    )
 
 
 def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:
@@ -558,11 +553,12 @@ class _Symbols:
         self._symtab = symtab
         self._rows = tables.symbols(symtab) if symtab else []
         self._indexes = self._read_indexes(shndx) if symtab and shndx else []
-        self._homes = [self._read_home(number) for number in range(len(self._rows))]
+        self._old_sections = [self._section_of(number) for number in range(len(self._rows))]
+        self.sections: list[int] = []
+        """New numbers of the sections that define the remaining symbols, in new symbol order."""
         self.locals = 0
         """Number of remaining local symbols."""
         self.renumbered = False
-        self.select(set())
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -574,31 +570,32 @@ class _Symbols:
             raise self._tables.error(shndx, "sh_size", message)
         return [word for (word,) in self._tables.elf_class.word.iter_unpack(content)]
 
-    def _read_home(self, number: int) -> int:
+    def _section_of(self, number: int) -> int:
         """Return the section that defines a symbol; 0 for none (undefined, absolute, common)."""
-        home = self._rows[number].st_shndx
-        if home == SHN_XINDEX and self._indexes:
-            home = self._indexes[number]
-        elif SHN_LORESERVE <= home < SHN_XINDEX:
+        section = self._rows[number].st_shndx
+        if section == SHN_XINDEX and self._indexes:
+            section = self._indexes[number]
+        elif SHN_LORESERVE <= section < SHN_XINDEX:
             return 0
-        if home >= len(self._tables.sections):
+        if section >= len(self._tables.sections):
             count = len(self._tables.sections)
-            message = f"symbol {number} is in section {home}, but the file has {count}"
+            message = f"symbol {number} is in section {section}, but the file has {count}"
             raise self._tables.error(self._symtab, "st_shndx", message)
-        return home
+        return section
 
     def is_local(self, number: int) -> bool:
         """Return whether a symbol of the host has binding STB_LOCAL."""
         return self._rows[number].is_local
 
-    def select(self, gone: set[int]) -> None:
-        """Drop the symbols of the sections in `gone`; put the local ones first."""
-        kept = [number for number, home in enumerate(self._homes) if home not in gone]
+    def select(self, new_numbers: Mapping[int, int]) -> None:
+        """Keep the symbols of the sections in `new_numbers` (old to new), the local ones first."""
+        kept = [n for n, section in enumerate(self._old_sections) if section in new_numbers]
         self._order = [number for number in kept if self.is_local(number)]
         self.locals = len(self._order)
         self._order += [number for number in kept if not self.is_local(number)]
         self.renumbered = self._order != list(range(len(self._rows)))
         self._numbers = {old: new for new, old in enumerate(self._order)}
+        self.sections = [new_numbers[self._old_sections[old]] for old in self._order]
 
     def new_number(self, number: int, user: int) -> int:
         """Return the new number of a symbol of the host that section `user` refers to.
@@ -618,22 +615,20 @@ class _Symbols:
         strings = self._tables.strings(self._tables.sections[self._symtab].sh_link)
         return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
-    def new_homes(self, new_numbers: Mapping[int, int]) -> list[int]:
-        """Return the new numbers of the sections that define the symbols, in their new order."""
-        return [new_numbers[home] if (home := self._homes[old]) else 0 for old in self._order]
-
-    def pack(self, homes: list[int], names: Mapping[int, int]) -> bytes:
+    def pack(self, names: Mapping[int, int]) -> bytes:
         """Return the table's new bytes; `names` maps each old st_name to the new one."""
         out = bytearray()
-        for old, home in zip(self._order, homes, strict=True):
+        for old, section in zip(self._order, self.sections, strict=True):
             row = self._rows[old]
             row = row._replace(st_name=names[row.st_name])
-            if home:
-                row = row._replace(st_shndx=home if home < SHN_LORESERVE else SHN_XINDEX)
+            if section:
+                row = row._replace(st_shndx=section if section < SHN_LORESERVE else SHN_XINDEX)
             out += self._tables.elf_class.pack_symbol(row)
         return bytes(out)
 
-    def pack_indexes(self, homes: list[int]) -> bytes:
+    def pack_indexes(self) -> bytes:
         """Return the new bytes of the SHT_SYMTAB_SHNDX section."""
         word = self._tables.elf_class.word
-        return b"".join(word.pack(home if home >= SHN_LORESERVE else 0) for home in homes)
+        return b"".join(
+            word.pack(section if section >= SHN_LORESERVE else 0) for section in self.sections
+        )

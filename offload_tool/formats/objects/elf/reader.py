@@ -18,11 +18,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import ELF as _MAGIC
-from offload_tool.util.frozen import frozen, replaced
+from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
@@ -89,7 +90,7 @@ class SectionHeader(NamedTuple):
         return self.sh_type not in (_SHT_NULL, SHT_NOBITS)
 
 
-_UNDEFINED = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+NO_SECTION = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 """Section 0, regardless of its content in the file."""
 
 
@@ -174,8 +175,8 @@ class ElfClass:
         """Return the symbol's bytes; ELFCLASS32 has st_value and st_size second and third."""
         if self.is_64:
             return self.symbol.pack(*symbol)
-        name, info, other, home, value, size = symbol
-        return self.symbol.pack(name, value, size, info, other, home)
+        name, info, other, shndx, value, size = symbol
+        return self.symbol.pack(name, value, size, info, other, shndx)
 
     def pack_note(self, name: bytes, number: int, description: bytes) -> bytes:
         """Return the bytes of a note; its `name` ends with NUL."""
@@ -250,21 +251,107 @@ class StringTable:
         return bytes(self._data[offset : end.start()])
 
 
-@frozen
 class ElfTables:
-    """An ELF file's tables; `read_elf_tables` checks that every range lies within the file."""
+    """An ELF file's tables: the header is read at once, the others on first use.
 
-    data: memoryview
-    path: StrPath | None
-    elf_class: ElfClass
-    header: ElfHeader
-    segments: tuple[SegmentHeader, ...]
-    sections: tuple[SectionHeader, ...]
-    """All sections, including number 0; empty if the file has no section header table."""
-    names: tuple[bytes, ...]
-    """Names of the sections."""
-    names_index: int
-    """Number of the section with the names (0: none)."""
+    The range of a section is checked on access to its content. `read_elf_tables` reads and checks
+    everything at once.
+
+    :raises FormatError: the data is not an ELF file; in attributes: a table contradicts the data.
+    """
+
+    def __init__(self, data: memoryview, path: StrPath | None = None) -> None:
+        self.data = data
+        self.path = path
+        elf_class = _find_class(data)
+        if elf_class is None:
+            found = bytes(data[:6])
+            raise self._error(0, "e_ident", f"expected an ELF file, found {found!r}")
+        self.elf_class = elf_class
+        raw = self._take(0, elf_class.header.size, "ELF header")
+        self.header = ElfHeader(*elf_class.header.unpack(raw))
+
+    @cached_property
+    def segments(self) -> tuple[SegmentHeader, ...]:
+        """The program headers."""
+        header, struct_size = self.header, self.elf_class.segment.size
+        if not header.e_phnum:
+            return ()
+        self._expect_entry_size(header.e_phentsize, struct_size, "e_phentsize")
+        if header.e_phnum == _PN_XNUM:
+            message = "more than 65534 program headers are not supported"
+            raise UnsupportedError(message, path=self.path, offset=0, field="e_phnum")
+        raw = self._take(header.e_phoff, struct_size * header.e_phnum, "program header table")
+        segments = tuple(
+            self.elf_class.unpack_segment(raw[start : start + struct_size])
+            for start in range(0, len(raw), struct_size)
+        )
+        for index, segment in enumerate(segments):
+            at, field = header.e_phoff + index * struct_size, f"program header {index}"
+            end = segment.p_offset + segment.p_filesz
+            if end > len(self.data):
+                raise self._error(at, field, self._outside(segment.p_offset, end))
+            self._check_alignment(segment.p_align, at, f"p_align of {field}")
+        notes = ((s.p_offset, s.p_filesz) for s in segments if s.p_type == PT_NOTE)
+        self._check_together(notes, header.e_phoff, "program header table")
+        return segments
+
+    @cached_property
+    def sections(self) -> tuple[SectionHeader, ...]:
+        """All sections, including number 0; empty if the file has no section header table."""
+        header, struct_size = self.header, self.elf_class.section.size
+        if not header.e_shoff:
+            return ()
+        first = self._first_header
+        count = header.e_shnum or first.sh_size
+        raw = self._take(header.e_shoff, struct_size * count, "section header table")
+        rows = [SectionHeader._make(row) for row in self.elf_class.section.iter_unpack(raw)]
+        if header.e_machine == EM_CUDA:
+            rows = [row._replace(sh_type=_CUDA_TYPES.get(row.sh_type, row.sh_type)) for row in rows]
+        sections = (NO_SECTION, *rows[1:]) if rows else ()
+        parts = ((row.sh_offset, row.sh_size) for row in sections if row.has_content)
+        self._check_together(parts, header.e_shoff, "section header table")
+        return sections
+
+    @cached_property
+    def _first_header(self) -> SectionHeader:
+        """Section header 0 as stored, with the values that are too large for the ELF header."""
+        size = self.elf_class.section.size
+        self._expect_entry_size(self.header.e_shentsize, size, "e_shentsize")
+        raw = self._take(self.header.e_shoff, size, "section header table")
+        return SectionHeader(*self.elf_class.section.unpack(raw))
+
+    @cached_property
+    def names_index(self) -> int:
+        """Number of the section with the names (0: none)."""
+        if not self.header.e_shoff:
+            return 0
+        index = self.header.e_shstrndx
+        return self._first_header.sh_link if index == SHN_XINDEX else index
+
+    @cached_property
+    def names(self) -> tuple[bytes, ...]:
+        """Names of the sections."""
+        if not self.names_index:
+            return (b"",) * len(self.sections)
+        strings = self.strings(self.names_index)
+        return (b"", *(strings[row.sh_name] for row in self.sections[1:]))
+
+    def check(self) -> None:
+        """Read all tables, and check that every range lies within the file.
+
+        :raises FormatError: they contradict the file.
+        """
+        _ = self.segments
+        for index, section in enumerate(self.sections):
+            at, field = self.header_offset(index), f"sh_addralign of section header {index}"
+            self._check_alignment(section.sh_addralign, at, field)
+            self.content(index)
+        count = len(self.sections)
+        if self.names_index >= max(count, 1):
+            message = f"expected a section number below {count}, found {self.names_index}"
+            raise self._error(0, "e_shstrndx", message)
+        _ = self.names
 
     def content(self, index: int) -> memoryview:
         """Return the bytes of section `index` in the file.
@@ -276,10 +363,13 @@ class ElfTables:
             return self.data[:0]
         end = section.sh_offset + section.sh_size
         if end > len(self.data):
-            message = _outside(self.data, section.sh_offset, end)
-            place, field = self.header_offset(index), f"section header {index}"
-            raise FormatError(message, path=self.path, offset=place, field=field)
+            message = self._outside(section.sh_offset, end)
+            raise self._error(self.header_offset(index), f"section header {index}", message)
         return self.data[section.sh_offset : end]
+
+    def of_type(self, *types: int) -> list[int]:
+        """Return the numbers of the sections that have one of the types."""
+        return [index for index, row in enumerate(self.sections) if row.sh_type in types]
 
     def linked(self, index: int, field: str = "sh_link") -> int:
         """Return the section number in sh_link or sh_info of section `index`.
@@ -312,9 +402,7 @@ class ElfTables:
 
         :raises FormatError: a table contradicts the file.
         """
-        for index, section in enumerate(self.sections):
-            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-                continue
+        for index in self.of_type(SHT_SYMTAB, SHT_DYNSYM):
             symbols = self.symbols(index)
             names = self.strings(self.linked(index))
             for symbol in symbols:
@@ -329,13 +417,13 @@ class ElfTables:
 
         :raises FormatError: the table contradicts the file.
         """
-        types = [section.sh_type for section in self.sections]
-        if SHT_SYMTAB not in types:
+        tables = self.of_type(SHT_SYMTAB)
+        if not tables:
             return b""
-        index = types.index(SHT_SYMTAB)
+        index = tables[0]
         symbols, names = self.symbols(index), self.linked(index)
         strings = bytes(self.content(names))
-        if types[names] != SHT_STRTAB or not strings.endswith(b"\0"):
+        if self.sections[names].sh_type != SHT_STRTAB or not strings.endswith(b"\0"):
             message = f"expected strings in section {names}, the last one ended by NUL"
             raise self.error(index, "sh_link", message)
         limit = _NAMES_BUDGET * len(self.data)
@@ -366,8 +454,7 @@ class ElfTables:
 
     def error(self, index: int, field: str, message: str) -> FormatError:
         """Return the error that `field` of section header `index` is wrong."""
-        at, field = self.header_offset(index), f"{field} of section {index}"
-        return FormatError(message, path=self.path, offset=at, field=field)
+        return self._error(self.header_offset(index), f"{field} of section {index}", message)
 
     def unsupported(self, index: int, field: str, message: str) -> UnsupportedError:
         """Return the error that something valid in section `index` prevents the change."""
@@ -378,128 +465,9 @@ class ElfTables:
         """Return the offset of section header `index` in the file."""
         return self.header.e_shoff + index * self.elf_class.section.size
 
-
-def is_elf(data: memoryview) -> bool:
-    """Return whether `data` begins with ELF's magic."""
-    return data[: len(_MAGIC)] == _MAGIC
-
-
-def is_elf_header(data: memoryview) -> bool:
-    """Return whether `data` begins with an ELF header of a valid class and byte order."""
-    elf_class = _find_class(data)
-    return elf_class is not None and len(data) >= elf_class.header.size
-
-
-def _find_class(data: memoryview) -> ElfClass | None:
-    return _CLASSES.get((data[4], data[5])) if is_elf(data) and len(data) > 5 else None
-
-
-def read_elf_header(data: memoryview, *, path: StrPath | None = None) -> ElfHeader:
-    """Read only the ELF header, unchecked.
-
-    :raises FormatError: the data is not an ELF file.
-    """
-    return _ElfReader(data, path).header
-
-
-def read_elf_segments(
-    data: memoryview, *, path: StrPath | None = None
-) -> tuple[SegmentHeader, ...]:
-    """Read only the program headers.
-
-    :raises FormatError: the data is not an ELF file, or the headers contradict it.
-    """
-    return _ElfReader(data, path).segments()
-
-
-def read_elf_sections(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
-    """Read only the section headers, for callers that need a few sections.
-
-    Segments and names are not read, and ranges are checked on access to the content.
-
-    :raises FormatError: the data is not an ELF file, or the section header table is truncated.
-    """
-    return _ElfReader(data, path).sections(())
-
-
-def read_elf_tables(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
-    """Read the header, the program headers, the section headers and their names.
-
-    :raises FormatError: the data is not an ELF file, or its tables contradict it.
-    """
-    reader = _ElfReader(data, path)
-    tables = reader.sections(reader.segments())
-    reader.check_sections(tables)
-    if not tables.names_index:
-        return replaced(tables, names=(b"",) * len(tables.sections))
-    strings = tables.strings(tables.names_index)
-    names = (strings[row.sh_name] for row in tables.sections[1:])
-    return replaced(tables, names=(b"", *names))
-
-
-def _outside(data: memoryview, start: int, end: int) -> str:
-    return f"claims bytes {start} to {end}, but the file has {len(data)}; it may be cut short"
-
-
-class _ElfReader:
-    """Reads the header at once, and the tables on demand."""
-
-    def __init__(self, data: memoryview, path: StrPath | None) -> None:
-        self.data = data
-        self.path = path
-        elf_class = _find_class(data)
-        if elf_class is None:
-            found = bytes(data[:6])
-            raise self._error(0, "e_ident", f"expected an ELF file, found {found!r}")
-        self.elf_class = elf_class
-        raw = self._take(0, elf_class.header.size, "ELF header")
-        self.header = ElfHeader(*elf_class.header.unpack(raw))
-
-    def segments(self) -> tuple[SegmentHeader, ...]:
-        header, struct_size = self.header, self.elf_class.segment.size
-        if not header.e_phnum:
-            return ()
-        self._expect_entry_size(header.e_phentsize, struct_size, "e_phentsize")
-        if header.e_phnum == _PN_XNUM:
-            message = "more than 65534 program headers are not supported"
-            raise UnsupportedError(message, path=self.path, offset=0, field="e_phnum")
-        raw = self._take(header.e_phoff, struct_size * header.e_phnum, "program header table")
-        segments = tuple(
-            self.elf_class.unpack_segment(raw[start : start + struct_size])
-            for start in range(0, len(raw), struct_size)
-        )
-        for index, segment in enumerate(segments):
-            at, field = header.e_phoff + index * struct_size, f"program header {index}"
-            end = segment.p_offset + segment.p_filesz
-            if end > len(self.data):
-                raise self._error(at, field, _outside(self.data, segment.p_offset, end))
-            self._check_alignment(segment.p_align, at, f"p_align of {field}")
-        notes = ((s.p_offset, s.p_filesz) for s in segments if s.p_type == PT_NOTE)
-        self._check_together(notes, header.e_phoff, "program header table")
-        return segments
-
-    def sections(self, segments: tuple[SegmentHeader, ...]) -> ElfTables:
-        header, struct_size = self.header, self.elf_class.section.size
-        sections: tuple[SectionHeader, ...] = ()
-        names_index = 0
-        if header.e_shoff:
-            self._expect_entry_size(header.e_shentsize, struct_size, "e_shentsize")
-            first = self._take(header.e_shoff, struct_size, "section header table")
-            zero = SectionHeader(*self.elf_class.section.unpack(first))
-            count = header.e_shnum or zero.sh_size
-            raw = self._take(header.e_shoff, struct_size * count, "section header table")
-            rows = [SectionHeader._make(row) for row in self.elf_class.section.iter_unpack(raw)]
-            if header.e_machine == EM_CUDA:
-                rows = [
-                    row._replace(sh_type=_CUDA_TYPES.get(row.sh_type, row.sh_type)) for row in rows
-                ]
-            sections = (*([_UNDEFINED] if rows else []), *rows[1:])
-            parts = ((row.sh_offset, row.sh_size) for row in sections if row.has_content)
-            self._check_together(parts, header.e_shoff, "section header table")
-            names_index = zero.sh_link if header.e_shstrndx == SHN_XINDEX else header.e_shstrndx
-        return ElfTables(
-            self.data, self.path, self.elf_class, header, segments, sections, (), names_index
-        )
+    def _outside(self, start: int, end: int) -> str:
+        size = len(self.data)
+        return f"claims bytes {start} to {end}, but the file has {size}; it may be cut short"
 
     def _check_together(self, parts: Iterable[tuple[int, int]], at: int, field: str) -> None:
         """Raise if parts overlap too much: a small file could cause any amount of work."""
@@ -507,16 +475,6 @@ class _ElfReader:
         if sum(size for start, size in parts if start + size <= whole) > _SHARED * whole:
             message = "what it names, taken together, is far longer than the file"
             raise self._error(at, field, message)
-
-    def check_sections(self, tables: ElfTables) -> None:
-        for index, section in enumerate(tables.sections):
-            at, field = tables.header_offset(index), f"sh_addralign of section header {index}"
-            self._check_alignment(section.sh_addralign, at, field)
-            tables.content(index)
-        count = len(tables.sections)
-        if tables.names_index >= max(count, 1):
-            message = f"expected a section number below {count}, found {tables.names_index}"
-            raise self._error(0, "e_shstrndx", message)
 
     def _take(self, offset: int, size: int, field: str) -> memoryview:
         if offset + size > len(self.data):
@@ -540,3 +498,28 @@ class _ElfReader:
 
     def _error(self, offset: int, field: str, message: str) -> FormatError:
         return FormatError(message, path=self.path, offset=offset, field=field)
+
+
+def is_elf(data: memoryview) -> bool:
+    """Return whether `data` begins with ELF's magic."""
+    return data[: len(_MAGIC)] == _MAGIC
+
+
+def is_elf_header(data: memoryview) -> bool:
+    """Return whether `data` begins with an ELF header of a valid class and byte order."""
+    elf_class = _find_class(data)
+    return elf_class is not None and len(data) >= elf_class.header.size
+
+
+def _find_class(data: memoryview) -> ElfClass | None:
+    return _CLASSES.get((data[4], data[5])) if is_elf(data) and len(data) > 5 else None
+
+
+def read_elf_tables(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
+    """Read the header, the program headers, the section headers and their names.
+
+    :raises FormatError: the data is not an ELF file, or its tables contradict it.
+    """
+    tables = ElfTables(data, path)
+    tables.check()
+    return tables

@@ -9,7 +9,7 @@
                            the address is in the data
 
 Only relocations that a loader applies are read, in 64-bit little-endian files. The loader ignores
-the data at the place of a RELA relocation, but tools that do not read relocations use it.
+the data at the address of a RELA relocation, but tools that do not read relocations use it.
 
 Source: the System V gABI, chapter 4 and its RELR proposal, and the psABIs of the machines.
 """
@@ -52,7 +52,7 @@ _MASK = (1 << 64) - 1
 class _Relocation(NamedTuple):
     offset: int
     """Offset of the entry in the file."""
-    place: int
+    address: int
     """Address of the pointer."""
     info: int
     addend: int
@@ -77,71 +77,74 @@ class LinkedPointers:
             message = "expected a linked program or library, found an object"
             raise UnsupportedError(message, path=tables.path, offset=16, field="e_type")
         self._relative, self._absolute = _TYPES[machine]
-        for number, row in enumerate(tables.sections):
-            if row.sh_flags & SHF_ALLOC and row.sh_type in _PACKED:
-                message = f"relocations of the type {_PACKED[row.sh_type]} are not supported; link "
-                raise tables.unsupported(number, "sh_type", message + "it without packing them")
-        self._rela = [
-            number
-            for number, row in enumerate(tables.sections)
-            if row.sh_flags & SHF_ALLOC and row.sh_type == SHT_RELA
-        ]
-        self._known: dict[int, _Relocation] = {}
+        for number in self._loaded(*_PACKED):
+            name = _PACKED[tables.sections[number].sh_type]
+            message = f"relocations of the type {name} are not supported; link "
+            raise tables.unsupported(number, "sh_type", message + "it without packing them")
+        self._rela = self._loaded(SHT_RELA)
+        self._relocations: dict[int, _Relocation] = {}
         self._packed: set[int] = set()
 
-    def look_up(self, places: set[int]) -> None:
+    def _loaded(self, *types: int) -> list[int]:
+        """Return the numbers of the loaded sections that have one of the types."""
+        sections = self.tables.sections
+        return [n for n in self.tables.of_type(*types) if sections[n].sh_flags & SHF_ALLOC]
+
+    def look_up(self, addresses: set[int]) -> None:
         """Find the relocations for pointers at these addresses; `target` needs them."""
         for number in self._rela:
-            for offset, place, info, addend in self._rows(number):
-                if place in places:
-                    self._known[place] = _Relocation(offset, place, info, addend, number)
-        self._packed |= {place for place in self._relr() if place in places}
+            for offset, address, info, addend in self._rows(number):
+                if address in addresses:
+                    self._relocations[address] = _Relocation(offset, address, info, addend, number)
+        self._packed |= {address for address in self._relr() if address in addresses}
 
-    def target(self, place: int) -> int:
-        """Return the address in the pointer at address `place`; see `look_up`.
+    def target(self, address: int) -> int:
+        """Return the address in the pointer at address `address`; see `look_up`.
 
-        :raises FormatError: `place` is not in the file.
+        :raises FormatError: `address` is not in the file.
         :raises UnsupportedError: the value after loading is unknown.
         """
-        found = self._known.get(place)
+        found = self._relocations.get(address)
         if found is None:
-            if self.tables.header.e_type != ET_EXEC and place not in self._packed:
-                message = f"expected a relocation for the pointer at address {place:#x}, found none"
+            if self.tables.header.e_type != ET_EXEC and address not in self._packed:
+                message = (
+                    f"expected a relocation for the pointer at address {address:#x}, found none"
+                )
                 raise UnsupportedError(message, path=self.tables.path)
-            return int(_WORD.unpack_from(self.tables.data, self.offset(place))[0])
+            return int(_WORD.unpack_from(self.tables.data, self.offset(address))[0])
         kind = found.info & 0xFFFFFFFF
         if kind == self._relative:
             return found.addend & _MASK
         if kind == self._absolute:
             return self._value(found) + found.addend & _MASK
         message = f"expected a relocation of type {self._relative} for the pointer at address "
-        message += f"{place:#x}, found {kind}"
+        message += f"{address:#x}, found {kind}"
         raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
 
-    def patches(self, place: int, target: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset, bytes) patches that set the pointer at address `place` to `target`."""
-        yield self.offset(place), _WORD.pack(target)
-        found = self._known.get(place)
+    def patches(self, address: int, target: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (offset, bytes) patches that set the pointer at address `address` to `target`."""
+        yield self.offset(address), _WORD.pack(target)
+        found = self._relocations.get(address)
         if found is not None:
             signed = target - (1 << 64) if target >> 63 else target
-            yield found.offset, _RELA.pack(place, self._relative, signed)
+            yield found.offset, _RELA.pack(address, self._relative, signed)
 
-    def leading_into(self, start: int, end: int, besides: set[int]) -> int | None:
+    def find_pointer_into(self, start: int, end: int, ignored: set[int]) -> int | None:
         """Return the address of a pointer into a range of addresses, if there is one.
 
-        Pointers at the addresses `besides` are ignored. In a program without relocations, pointers
+        Pointers at the addresses `ignored` do not count. In a program without relocations, pointers
         are unknown.
         """
         for number in self._rela:
             inside = self._symbols_inside(number, start, end)
-            for _, place, info, addend in self._rows(number):
+            for _, address, info, addend in self._rows(number):
                 leads = start <= addend < end and info & 0xFFFFFFFF == self._relative
-                if (leads or (inside and info >> 32 in inside)) and place not in besides:
-                    return place
-        for place in self._relr():
-            value = _WORD.unpack_from(self.tables.data, self.offset(place))[0]
-            if start <= value < end and place not in besides:
-                return place
+                if (leads or (inside and info >> 32 in inside)) and address not in ignored:
+                    return address
+        for address in self._relr():
+            value = _WORD.unpack_from(self.tables.data, self.offset(address))[0]
+            if start <= value < end and address not in ignored:
+                return address
         return None
 
     def offset(self, address: int) -> int:
@@ -174,7 +177,7 @@ class LinkedPointers:
         number = found.info >> 32
         symbols = self.tables.symbols(self.tables.linked(found.section))
         if number >= len(symbols) or not 0 < symbols[number].st_shndx < SHN_LORESERVE:
-            message = f"the pointer at address {found.place:#x} is for a symbol of another file"
+            message = f"the pointer at address {found.address:#x} is for a symbol of another file"
             raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
         return symbols[number].st_value
 
@@ -191,9 +194,7 @@ class LinkedPointers:
 
     def _relr(self) -> Iterator[int]:
         """Yield the addresses of packed pointers, possibly many more than the file has bytes."""
-        for number, row in enumerate(self.tables.sections):
-            if not (row.sh_flags & SHF_ALLOC and row.sh_type == _SHT_RELR):
-                continue
+        for number in self._loaded(_SHT_RELR):
             content = self.tables.content(number)
             if len(content) % _WORD.size:
                 message = f"expected words of {_WORD.size} bytes, found {len(content)} bytes"

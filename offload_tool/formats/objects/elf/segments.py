@@ -50,6 +50,7 @@ from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.objects.elf.reader import (
     ET_EXEC,
     ET_REL,
+    NO_SECTION,
     PT_INTERP,
     PT_LOAD,
     PT_PHDR,
@@ -66,16 +67,13 @@ from offload_tool.formats.objects.elf.reader import (
     SectionHeader,
     SegmentHeader,
     Symbol,
-    read_elf_tables,
 )
-from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
 from offload_tool.util.frozen import frozen
 
 _PF_R = 4
 _FILL = b".offload_fill"
 _NOT_ZERO = re.compile(rb"[^\0]")
-_NULL = SectionHeader(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 _SYMBOLS = 4096
 """Symbols per batch: a large program has millions."""
 _PAGE = 4096
@@ -90,8 +88,10 @@ of a process's 65530 mappings."""
 
 @frozen
 class Replacement:
-    """New content for a range of the file."""
+    """New content for a range of a section."""
 
+    section: int
+    """Number of the section."""
     start: int
     """Start of the old content, in bytes from the beginning of the file."""
     size: int
@@ -122,24 +122,22 @@ class _Cut(NamedTuple):
 
 
 def plan_shrunk_elf(
-    host: memoryview,
-    replacements: Iterable[tuple[int, Replacement]],
+    tables: ElfTables,
+    replacements: Iterable[Replacement],
     *,
     patches: Iterable[tuple[int, bytes]] = (),
     renamed: Mapping[int, bytes] = MappingProxyType({}),
     verb: str = "thinned",
-    path: StrPath | None = None,
 ) -> FilePlan:
-    """Return a plan of the host with (section number, replacement) items applied.
+    """Return a plan of the file with `replacements` applied.
 
     No replacement may be larger. The bytes behind a replaced range, up to the next one or the
     section's end, must be zeros; they are removed. `patches` are bytes for offsets outside these
     ranges, and `renamed` has new section names. `verb` names the operation in messages.
 
-    :raises FormatError: the host's tables contradict it.
+    :raises FormatError: a replacement is larger, or outside its section.
     :raises UnsupportedError: the change is not safe.
     """
-    tables = read_elf_tables(host, path=path)
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
     editor: _Linked | _Relocatable = shrinker(tables, rooms, verb)
@@ -158,41 +156,37 @@ def plan_grown_elf(
     name: bytes,
     patches: Callable[[int], Iterable[tuple[int, bytes]]],
     *,
-    instead: int,
-    without: Iterable[int] = (),
+    replaced: int,
+    dropped: Iterable[int] = (),
 ) -> FilePlan:
     """Return a plan of the file with `content` in a page-aligned section `name`.
 
     `patches` returns bytes for offsets of the old file, from the section's address. The section
-    takes the number `instead`; the old section of that number, and those in `without`, are dropped.
+    takes the number `replaced`; the old section of that number, and those in `dropped`, go.
 
     :raises UnsupportedError: the change is not safe.
     """
-    return _Grown(tables, (), "joined").plan_with(content, name, patches, instead, without)
+    return _Grown(tables, (), "joined").plan_with(content, name, patches, replaced, dropped)
 
 
-def _rooms(tables: ElfTables, replacements: Iterable[tuple[int, Replacement]]) -> list[_Room]:
-    items = sorted(replacements, key=lambda item: item[1].start)
+def _rooms(tables: ElfTables, replacements: Iterable[Replacement]) -> list[_Room]:
+    items = sorted(replacements, key=lambda item: item.start)
     rooms = []
-    for at, (number, item) in enumerate(items):
-        section = tables.sections[number]
+    for at, item in enumerate(items):
+        section = tables.sections[item.section]
         end = section.sh_offset + section.sh_size
         if at + 1 < len(items):
-            end = min(end, items[at + 1][1].start)
+            end = min(end, items[at + 1].start)
         if item.plan.size > end - item.start or item.start < section.sh_offset:
             message = f"the new content has {item.plan.size} bytes, there is room for "
             message += f"{end - item.start} at offset {item.start}"
-            raise FormatError(message, path=tables.path, field=tables.label(number))
-        rooms.append(_Room(number, item.start, item.plan, end))
+            raise FormatError(message, path=tables.path, field=tables.label(item.section))
+        rooms.append(_Room(item.section, item.start, item.plan, end))
     for number, section in enumerate(tables.sections):
         for room in rooms:
-            first, last = section.sh_offset, section.sh_offset + section.sh_size
-            if (
-                number != room.section
-                and section.has_content
-                and first < room.end
-                and last > room.start
-            ):
+            end = section.sh_offset + section.sh_size
+            shares = section.sh_offset < room.end and end > room.start
+            if number != room.section and section.has_content and shares:
                 message = f"shares bytes with {tables.label(room.section)}; cannot be thinned"
                 raise tables.unsupported(number, "sh_offset", message)
     return rooms
@@ -208,7 +202,6 @@ class _Rewriter:
         self.fill: int | None = None
         """Name offset for sections of zeros that extend renamed ones, whose size must not grow."""
         self.at_start = {room.start: room for room in rooms}
-        self._starts = [room.start for room in rooms]
         self.sections = list(tables.sections)
         self.program_headers: tuple[int, int] | None = None
         """New e_phoff and e_phnum."""
@@ -256,16 +249,15 @@ class _Rewriter:
         elf_class = self.tables.elf_class
         size = elf_class.symbol.size
         numbers = {room.section for room in self.rooms}
-        for index, section in enumerate(self.tables.sections):
-            if section.sh_type not in (SHT_SYMTAB, SHT_DYNSYM):
-                continue
+        for index in self.tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+            table_at = self.tables.sections[index].sh_offset
             content = self.tables.content(index)
             for start in range(0, len(content) // size, _SYMBOLS):
                 part = content[start * size :][: _SYMBOLS * size]
                 whole = part[: len(part) // size * size]
                 for number, symbol in enumerate(elf_class.unpack_symbols(whole), start):
                     if symbol.st_shndx in numbers:
-                        yield section.sh_offset + number * size, symbol, (index, number)
+                        yield table_at + number * size, symbol, (index, number)
 
     def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
         """Write a symbol with new st_value, st_size or st_shndx."""
@@ -382,10 +374,10 @@ class _Mapped(_Rewriter):
         packed = bytearray()
         for row in rows:
             if row.p_type == PT_PHDR:
-                place = row.p_vaddr if address is None else address
-                physical = place + row.p_paddr - row.p_vaddr
+                virtual = row.p_vaddr if address is None else address
+                physical = virtual + row.p_paddr - row.p_vaddr
                 row = SegmentHeader(
-                    *(PT_PHDR, row.p_flags, table_at, place, physical, size, size, row.p_align)
+                    *(PT_PHDR, row.p_flags, table_at, virtual, physical, size, size, row.p_align)
                 )
             packed += self.tables.elf_class.pack_segment(row)
         self.program_headers = table_at, len(rows)
@@ -539,7 +531,7 @@ class _Linked(_Mapped):
             self._move_symbol(offset, symbol)
 
     def _split_section(self, number: int) -> None:
-        section = self.tables.sections[number]
+        section = self.sections[number]
         cut_rooms = {cut.room for cut in self.cuts}
         rooms = [room for room in self.rooms if room.section == number]
         start, target = section.sh_offset, number
@@ -552,7 +544,6 @@ class _Linked(_Mapped):
             if self.table_pages is not None and start <= self.table_pages[0] <= room.end:
                 end = self.table_pages[0]
             row = section._replace(
-                sh_name=self.sections[number].sh_name,
                 sh_addr=address,
                 sh_offset=self.moved(start),
                 sh_size=max(end - start, 0),
@@ -589,19 +580,19 @@ class _Linked(_Mapped):
         pieces = self.pieces[number]
         at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
         target = pieces[max(at - 1, 0)][1]
-        place = value - section.sh_addr + section.sh_offset
-        room = self._room_around(place)
+        position = value - section.sh_addr + section.sh_offset
+        room = self._room_around(position)
         if room is not None:
             begin = room.start
-            if begin < place and place >= room.free:
-                value += begin - place  # its target was cut; use the start of the replacement
-                place = begin
-            size = min(size, max(room.free - place, 0))
+            if begin < position and position >= room.free:
+                value += begin - position  # its target was cut; use the start of the replacement
+                position = begin
+            size = min(size, max(room.free - position, 0))
         self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
 
-    def _room_around(self, place: int) -> _Room | None:
-        at = bisect.bisect_right(self._starts, place)
-        return self.rooms[at - 1] if at and place < self.rooms[at - 1].end else None
+    def _room_around(self, position: int) -> _Room | None:
+        at = bisect.bisect_right(self.rooms, position, key=lambda room: room.start)
+        return self.rooms[at - 1] if at and position < self.rooms[at - 1].end else None
 
 
 class _Grown(_Mapped):
@@ -612,8 +603,8 @@ class _Grown(_Mapped):
         content: FilePlan,
         name: bytes,
         patches: Callable[[int], Iterable[tuple[int, bytes]]],
-        instead: int,
-        without: Iterable[int],
+        replaced: int,
+        dropped: Iterable[int],
     ) -> FilePlan:
         tables = self.tables
         row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
@@ -627,15 +618,15 @@ class _Grown(_Mapped):
             table = self.pack_table(tables.segments, table_at, None, new)
             self.literals.append((table_at, table))
         else:
-            table_at, place = offset + size, address + size
-            new.append(self.segment(table_at, place, row_size * (len(tables.segments) + 2)))
-            behind.append(self.pack_table(tables.segments, table_at, place, new))
+            table_at, table_address = offset + size, address + size
+            new.append(self.segment(table_at, table_address, row_size * (len(tables.segments) + 2)))
+            behind.append(self.pack_table(tables.segments, table_at, table_address, new))
         self.appended = offset, FilePlan.of(behind)
         names = bytes(tables.content(tables.names_index))
         self.names = names + name + b"\0"
-        for number in without:
-            self.sections[number] = _NULL
-        self.sections[instead] = SectionHeader(
+        for number in dropped:
+            self.sections[number] = NO_SECTION
+        self.sections[replaced] = SectionHeader(
             *(len(names), SHT_PROGBITS, SHF_ALLOC, address, offset, size, 0, 0, self.page, 0)
         )
         return self.finish()
@@ -676,10 +667,10 @@ class _Relocatable(_Rewriter):
         for number in dict.fromkeys(room.section for room in self.rooms):
             self._shorten(number)
         sections = {}
-        for offset, symbol, place in self.symbols():
+        for offset, symbol, identity in self.symbols():
             self._move_symbol(offset, symbol)
             if symbol.type == STT_SECTION:
-                sections[place] = symbol.st_shndx
+                sections[identity] = symbol.st_shndx
         self._move_relocations(sections)
         return self.finish()
 
@@ -701,15 +692,13 @@ class _Relocatable(_Rewriter):
         self.cut(cuts)
 
     def _shorten(self, number: int) -> None:
-        section = self.tables.sections[number]
+        section = self.sections[number]
         last = max(room.free for room in self.rooms if room.section == number)
         start = self.moved(section.sh_offset)
         size = self.moved(last) - start
-        name = self.sections[number].sh_name
-        row = section._replace(sh_name=name, sh_offset=start, sh_size=size)
-        self.sections[number] = row
+        self.sections[number] = section._replace(sh_offset=start, sh_size=size)
 
-    def _inside(self, number: int, value: int) -> int:
+    def _new_offset(self, number: int, value: int) -> int:
         """Return the new offset for an offset in section `number`."""
         start = self.tables.sections[number].sh_offset
         return self.moved(start + value) - self.moved(start)
@@ -720,28 +709,25 @@ class _Relocatable(_Rewriter):
         start = section.sh_offset
         room = self.at_start.get(start + value)
         if value == section.sh_size and value:  # behind all bundles, where it stays
-            end = self.sections[number].sh_size
-            self.set_symbol(offset, symbol, st_value=end, st_size=size)
+            self.set_symbol(offset, symbol, st_value=self.sections[number].sh_size)
             return
         if value and room is None:
             message = f"a symbol points into {self.tables.label(number)}"
             raise self.error(f"{message}, but to no bundle's beginning")
         if room is not None:
             size = min(size, room.plan.size)
-        self.set_symbol(offset, symbol, st_value=self._inside(number, value), st_size=size)
+        self.set_symbol(offset, symbol, st_value=self._new_offset(number, value), st_size=size)
 
     def _move_relocations(self, named: dict[tuple[int, int], int]) -> None:
         """Change addends that count from the beginning of a shortened section."""
-        moved = any(
-            self.moved(room.start) - room.start
-            != self.moved(self.tables.sections[room.section].sh_offset)
-            - self.tables.sections[room.section].sh_offset
-            for room in self.rooms
+        sections = self.tables.sections
+        starts = (
+            (room.section, room.start - sections[room.section].sh_offset) for room in self.rooms
         )
+        moved = any(self._new_offset(number, start) != start for number, start in starts)
         numbers = {room.section for room in self.rooms}
-        for index, row in enumerate(self.tables.sections):
-            if row.sh_type not in (SHT_RELA, SHT_REL, SHT_CREL):
-                continue
+        for index in self.tables.of_type(SHT_RELA, SHT_REL, SHT_CREL):
+            row = sections[index]
             if row.sh_info in numbers:
                 raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
             if not moved:
@@ -758,7 +744,7 @@ class _Relocatable(_Rewriter):
         layout = struct.Struct(elf_class.order + ("QQq" if elf_class.is_64 else "IIi"))
         content = self.tables.content(index)
         content = content[: len(content) // layout.size * layout.size]
-        for number, (place, info, addend) in enumerate(layout.iter_unpack(content)):
+        for number, (address, info, addend) in enumerate(layout.iter_unpack(content)):
             section = named.get((row.sh_link, info >> (32 if elf_class.is_64 else 8)))
             if section is None:
                 continue
@@ -767,5 +753,5 @@ class _Relocatable(_Rewriter):
                 message = f"{self.tables.label(index)} points into {self.tables.label(section)}, "
                 raise self.error(f"{message}but to no bundle's beginning")
             offset = row.sh_offset + number * layout.size
-            data = layout.pack(place, info, self._inside(section, addend))
+            data = layout.pack(address, info, self._new_offset(section, addend))
             self.literals.append((offset, data))

@@ -151,10 +151,11 @@ def shrink(
 ) -> bytes:
     """Put `new` in the place of both bundles, or of the second one only."""
     data = elf.make()
-    rows = [(number, Replacement(SECOND, END - SECOND, FilePlan.of([new])))]
+    rows = [Replacement(number, SECOND, END - SECOND, FilePlan.of([new]))]
     if not only:
-        rows.append((number, Replacement(FIRST, SECOND - FIRST, FilePlan.of([new]))))
-    return assemble(plan_shrunk_elf(memoryview(data), rows, path="x"), data, [], tmp_path)
+        rows.append(Replacement(number, FIRST, SECOND - FIRST, FilePlan.of([new])))
+    tables = read_elf_tables(memoryview(data), path="x")
+    return assemble(plan_shrunk_elf(tables, rows), data, [], tmp_path)
 
 
 def refused(elf: Elf, tmp_path: Path, message: str, new: bytes = b"new") -> None:
@@ -175,17 +176,17 @@ def memory(data: bytes) -> dict[int, bytes]:
 def test_no_room() -> None:
     """New content that is larger than what there is room for is refused."""
     rows = [
-        (BUNDLES, Replacement(FIRST, 100, FilePlan.of([b"x" * 101]))),
-        (BUNDLES, Replacement(FIRST + 100, 100, FilePlan.of([b""]))),
+        Replacement(BUNDLES, FIRST, 100, FilePlan.of([b"x" * 101])),
+        Replacement(BUNDLES, FIRST + 100, 100, FilePlan.of([b""])),
     ]
     with pytest.raises(FormatError, match="has 101 bytes, there is room for 100"):
-        plan_shrunk_elf(memoryview(OBJECT.make()), rows)
+        plan_shrunk_elf(read_elf_tables(memoryview(OBJECT.make())), rows)
 
 
 def test_outside_of_the_section() -> None:
-    rows = [(BUNDLES, Replacement(FIRST - 1, 10, FilePlan.of([b""])))]
+    rows = [Replacement(BUNDLES, FIRST - 1, 10, FilePlan.of([b""]))]
     with pytest.raises(FormatError, match=r"\.hip_fatbin"):
-        plan_shrunk_elf(memoryview(OBJECT.make()), rows)
+        plan_shrunk_elf(read_elf_tables(memoryview(OBJECT.make())), rows)
 
 
 def test_shared_bytes(tmp_path: Path) -> None:
@@ -374,9 +375,9 @@ def test_bundles_over_the_headers(tmp_path: Path) -> None:
     """A file whose bundles begin inside of its ELF header is refused."""
     place = {"sh_addr": 0, "sh_offset": 32, "sh_size": END - 32}
     data = replace(OBJECT, bundles=place, symbols=()).make()
-    rows = [(BUNDLES, Replacement(32, END - 32, FilePlan.of([b"new"])))]
+    rows = [Replacement(BUNDLES, 32, END - 32, FilePlan.of([b"new"]))]
     with pytest.raises(UnsupportedError, match="parts of its headers share bytes"):
-        plan_shrunk_elf(memoryview(data), rows)
+        plan_shrunk_elf(read_elf_tables(memoryview(data)), rows)
 
 
 # -- objects -----------------------------------------------------------------------------
