@@ -184,7 +184,7 @@ WRAP = _function(offload_wrap, "WRAP")
 
 
 class _Work:
-    """What an action does: it writes a node's file from those of its sources."""
+    """The inputs and the output of an action."""
 
     def __init__(self, node: Node, sources: list[Node], env: Environment) -> None:
         self.node = node
@@ -204,7 +204,7 @@ class _Work:
         return [*self.env["_OFFLOAD_CLANG"], *self.env["_OFFLOAD_LOCAL_FLAGS"]]
 
     def warn(self, text: str) -> None:
-        """Print an operation's warning: the command writes it in the same words."""
+        """Print an operation's warning, as the command line does."""
         sys.stderr.write(f"offload: warning: [{self.output}] {text}\n")
 
 
@@ -324,7 +324,7 @@ def _embed(work: _Work) -> None:
     if spec.get("for_tools", False):
         embed_tools_marker(work.inputs[0], work.output, host_triple=spec["host_triple"])
         return
-    # What knows nothing of host objects leaves it to the linker whether one asks for the bundle.
+    # Without host objects, the linker decides whether one refers to the bundle.
     embed_bundle(
         work.inputs[0],
         work.output,

@@ -87,22 +87,22 @@ def adopt_input(node: Any, node_class: type) -> None:
         del known.csig
     if hasattr(known, "size"):
         node.get_csig()
-        note_look(node)
+        store_stat(node)
 
 
-def _look(node: Any) -> tuple[int, ...]:
+def _file_stat(node: Any) -> tuple[int, ...]:
     found = node.rfile().stat()  # cached: SCons needs it anyway
     return () if found is None else tuple(file_stat_from(found))
 
 
-def note_look(node: Any) -> None:
+def store_stat(node: Any) -> None:
     """Make SCons store a file's stat() in the unused field for its size."""
-    node.get_ninfo().size = _look(node)
+    node.get_ninfo().size = _file_stat(node)
 
 
-def has_stored_look(node: Any) -> bool:
+def has_stored_stat(node: Any) -> bool:
     """Return True if a file's stat() equals the one that SCons has stored."""
-    return bool(getattr(node.get_stored_info().ninfo, "size", None) == _look(node))
+    return bool(getattr(node.get_stored_info().ninfo, "size", None) == _file_stat(node))
 
 
 def has_other_content(node: Any, before: Any) -> bool:
@@ -111,7 +111,7 @@ def has_other_content(node: Any, before: Any) -> bool:
     Also store the content's digest in its node.
     """
     then = getattr(before, "csig", None)
-    if then and getattr(before, "size", None) == _look(node):
+    if then and getattr(before, "size", None) == _file_stat(node):
         known = node.get_ninfo()
         known.csig = getattr(known, "csig", then)
     return node.get_csig() != then and then is not None
@@ -270,7 +270,7 @@ _CLASH = re.compile(
 
 
 @contextmanager
-def refusing_folders_for_files() -> Iterator[None]:
+def reporting_name_clashes() -> Iterator[None]:
     """Convert SCons's errors on clashes of file and folder names to errors of the user's.
 
     :raises UsageError: a folder has the name of a needed file, or a file that of a folder.
@@ -364,7 +364,7 @@ class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
         return csig
 
 
-def look_up_also(lookup: Callable[..., Any]) -> None:
+def add_lookup(lookup: Callable[..., Any]) -> None:
     """Make SCons try `lookup` for names on its command line that nothing else resolves."""
     lookups = SCons.Node.arg2nodes_lookups  # environments and SCons's main use this list
     if lookup not in lookups:
@@ -376,8 +376,8 @@ def blame_caller(function: Any) -> None:
 
     SCons blames the deepest line outside of its own files. This counts the function as SCons's.
     """
-    place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
-    function.__code__ = function.__code__.replace(co_filename=place)
+    path = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
+    function.__code__ = function.__code__.replace(co_filename=path)
 
 
 _declared: list[Node] = []
@@ -427,23 +427,23 @@ def refuse_ninja_tool() -> None:
     SCons.Tool.Tool.__call__ = load_and_check
 
 
-def tell_failures_from_cycles() -> None:
+def suppress_false_cycles() -> None:
     """Stop SCons from reporting a dependency cycle after a failure if there is no cycle.
 
     With ``-k``, SCons may visit a node twice before it finds that a child failed; such a node stays
     among those that it later reports as a cycle. Source: SCons 4.11.1, observed, with five nodes of
     ``Command``.
     """
-    look_for_cycles = SCons.Taskmaster.Taskmaster.cleanup
-    if hasattr(look_for_cycles, "offload_knows_failures"):
+    report_cycles = SCons.Taskmaster.Taskmaster.cleanup
+    if hasattr(report_cycles, "offload_knows_failures"):
         return
 
-    @functools.wraps(look_for_cycles)
+    @functools.wraps(report_cycles)
     def cleanup(self: Any) -> None:
         if SCons.Script.GetBuildFailures():
             found = (n for n in self.pending_children if SCons.Taskmaster.find_cycle([n], set()))
             self.pending_children = set(found)
-        look_for_cycles(self)
+        report_cycles(self)
 
     cleanup.offload_knows_failures = True  # type: ignore[attr-defined]
     SCons.Taskmaster.Taskmaster.cleanup = cleanup
@@ -468,14 +468,14 @@ def at_top(env: Environment) -> Iterator[None]:
     SCons also spells nodes in variables as in commands: elsewhere `str(node)` is relative to the
     SConscript. Convert names to nodes before entering.
     """
-    fs, place = env.fs, os.getcwd()
+    fs, before = env.fs, os.getcwd()
     top, folder = fs.Top, fs.getcwd()
     fs.chdir(top)
     os.chdir(top.get_abspath())
     try:
         yield
     finally:
-        os.chdir(place)
+        os.chdir(before)
         fs.chdir(folder)
 
 

@@ -28,9 +28,9 @@ def generate(env: Environment, **overrides: Any) -> None:
     readers.set_defaults(env, overrides)
     builders.add_builders(env)
     builders.extend_builders(env)
-    compat.look_up_also(look_up)
+    compat.add_lookup(look_up)
     compat.refuse_ninja_tool()
-    compat.tell_failures_from_cycles()
+    compat.suppress_false_cycles()
 
 
 def exists(env: Environment) -> bool:

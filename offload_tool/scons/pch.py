@@ -46,7 +46,7 @@ from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
 from offload_tool.scons import compat, readers
-from offload_tool.scons.graph.call_cache import once
+from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
 from offload_tool.scons.state.node_classes import records_of
@@ -262,7 +262,7 @@ class PchRunner:
         self._run = run
         self._pchs = compat.of_build(env, Pchs)
         wanted = _wanted(env)
-        args = once(env, f"arguments of {like}", lambda: cache(self._declared_args))
+        args = cached(env, f"arguments of {like}", lambda: cache(self._declared_args))
         self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, args()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
         if SCons.Script.GetOption("clean"):
@@ -311,8 +311,10 @@ class PchRunner:
 
     def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
-        heeded = (f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables)
-        return (*pch.args_without_source(made), self._toolchain.identity, *heeded)
+        variables_read = (
+            f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables
+        )
+        return (*pch.args_without_source(made), self._toolchain.identity, *variables_read)
 
     def _declared_args(self) -> tuple[str, ...]:
         """Return the result of `_decides` before the command runs."""
@@ -422,8 +424,8 @@ class PchRunner:
 
 
 def _made_at(file: Path) -> int:
-    look = file_stat(str(file))
-    return look.modified if look is not None else 0
+    found = file_stat(str(file))
+    return found.modified if found is not None else 0
 
 
 def _why_none(source: str, any_flags: Group, path: SearchPath) -> str:

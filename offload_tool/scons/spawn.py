@@ -89,9 +89,9 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     if folder and job.is_distributed:
         from offload_tool.sccache_dist.config import load_distribution
 
-        place = readers.place(env, "OFFLOAD_DIST")
-        load_distribution(place).check_compiler(toolchain)
-        return _distributed(place)
+        path = readers.folder_path(env, "OFFLOAD_DIST")
+        load_distribution(path).check_compiler(toolchain)
+        return _distributed(path)
     if launcher:
         return _with_launcher(launcher, toolchain, is_device=is_device)
     clang = toolchain.clang
@@ -201,9 +201,9 @@ def _distributed(folder: str) -> Runner:
         try:
             with beginning:  # with the first compile, if there is any
                 if not has_begun:
-                    _say(session.begin())
+                    _print_lines(session.begin())
                     has_begun = True
-                    atexit.register(lambda: _say(session.summary()))
+                    atexit.register(lambda: _print_lines(session.summary()))
             return _finish(*session.run(command, environment))
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
@@ -218,18 +218,18 @@ def _finish(finished: Finished, message: str) -> int:
             sys.stderr.buffer.write(finished.output)
             sys.stderr.flush()
     if message:
-        _say([message])
+        _print_lines([message])
     return finished.status
 
 
-def _say(lines: list[str]) -> None:
+def _print_lines(lines: list[str]) -> None:
     with _printing:
         for line in lines:
-            print(line)  # noqa: T201 - as SCons says what it does
+            print(line)  # noqa: T201 - as SCons reports its steps
         sys.stdout.flush()
 
 
-_LONGEST_WORD = 120_000
+_LONGEST_ARG = 120_000
 """Bytes; Linux rejects arguments of 128 KiB or more (``MAX_ARG_STRLEN``)."""
 _LONGEST_COMMAND = 1_000_000
 """Bytes; Linux allows 2 MiB of arguments and variables with the usual stack limit."""
@@ -310,7 +310,7 @@ def split_args(parts: list[str]) -> list[str]:
 def shortened(command: list[str], program: int) -> Iterator[list[str]]:
     """Yield a command that the system can run: with a response file if it is too long."""
     sizes = [len(os.fsencode(arg)) + 1 for arg in command]
-    if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
+    if max(sizes) < _LONGEST_ARG and sum(sizes) < _LONGEST_COMMAND:
         yield command
         return
     with tempfile.NamedTemporaryFile(prefix="offload-", suffix=".rsp", dir=usual_folder()) as file:

@@ -74,12 +74,12 @@ def add_builders(env: Environment) -> None:
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(name, method), name)
-    for name, question in (
+    for name, query in (
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),
         ("OffloadCudaToolkit", offload_cuda_toolkit),
     ):
-        env.AddMethod(_as_question(question), name)
+        env.AddMethod(_as_query(query), name)
     env.AddMethod(offload_progress, "OffloadProgress")
 
 
@@ -135,26 +135,26 @@ def _as_builder(name: str, method: Any) -> Any:
         return SCons.Node.NodeList(method(call.for_kinds(kinds), target, nodes))
 
     builder.__doc__ = method.__doc__
-    return _as_users_see_it(builder)
+    return _with_scons_errors(builder)
 
 
-def _as_question(method: Any) -> Any:
+def _as_query(method: Any) -> Any:
     """Return the method of an environment that calls `method` with its variables read."""
 
     @functools.wraps(method)
-    def question(env: Environment, *arguments: Any) -> Any:
+    def query(env: Environment, *arguments: Any) -> Any:
         return method(readers.call(env, {}).env, *arguments)
 
-    return _as_users_see_it(question)
+    return _with_scons_errors(query)
 
 
-def _as_users_see_it(method: Any) -> Any:
+def _with_scons_errors(method: Any) -> Any:
     """Convert errors to SCons's, which show the line of the SConscript."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **overrides: Any) -> Any:
         try:
-            with compat.refusing_folders_for_files():
+            with compat.reporting_name_clashes():
                 return method(*arguments, **overrides)
         except (OffloadError, SCons.Errors.UserError) as error:
             raise SCons.Errors.UserError(str(error)) from None

@@ -18,16 +18,16 @@ from offload_tool.scons.graph.containers import archive_node, device_archive_nod
 from offload_tool.scons.graph.units import (
     Owner,
     Stem,
+    add_identity,
     given_ids,
-    identified,
     is_plain_source,
     kind_of,
     named,
     only_source,
     output_stem,
-    placed,
     unit_of,
     units,
+    unsigned_program,
 )
 from offload_tool.scons.languages.images import member_node, object_node
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
@@ -91,7 +91,10 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
     if not is_plain_source(node):
         return [node]
     found = readers.toolchain(env)
-    commands: dict[str, Any] = {"CC": placed(found.cc), "CXX": placed(found.cxx)}
+    commands: dict[str, Any] = {
+        "CC": unsigned_program(found.cc),
+        "CXX": unsigned_program(found.cxx),
+    }
     if shared:
         commands = {f"SH{name}": command for name, command in commands.items()}
         commands["SHOBJSUFFIX"] = readers.shared_suffix(env)
@@ -107,7 +110,7 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
-        node.attributes.offload_objects = known | {key: identified(env, made)}
+        node.attributes.offload_objects = known | {key: add_identity(env, made)}
     return list(node.attributes.offload_objects[key])
 
 
@@ -156,9 +159,9 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
-    told = kinds or {readers.given_kind(env)}
-    if not told.isdisjoint({"openmp", "cuda"}):
-        archive.attributes.offload_library_kind = next(iter(told))
+    known_kinds = kinds or {readers.given_kind(env)}
+    if not known_kinds.isdisjoint({"openmp", "cuda"}):
+        archive.attributes.offload_library_kind = next(iter(known_kinds))
     _keep_source_fatbins(archive, members)
     return [archive]
 

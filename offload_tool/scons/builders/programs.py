@@ -32,16 +32,16 @@ from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph.units import (
     Owner,
     Stem,
-    identified,
+    add_identity,
     is_plain_source,
     kind_of,
     output_stem,
     path_from_top,
-    placed,
     source_nodes,
     unit_of,
+    unsigned_program,
 )
-from offload_tool.scons.languages.images import GivenCode, Linked, linkable_nodes
+from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkable_nodes
 from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of, tools_marker
 from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.node_classes import adopt_plain
@@ -93,7 +93,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     owner = Owner.of(stem, "shared" if shared else "program")
     stem = replaced(stem, owner=owner)
     libraries = [*filter(_is_device_archive, sources), *_given_libraries(env)]
-    given = GivenCode(libraries=list(dict.fromkeys(libraries)))
+    given = OffloadInputs(libraries=list(dict.fromkeys(libraries)))
     objects: list[Node] = []
     unseen: list[Node] = []
     for node in sources:
@@ -117,7 +117,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     libraries = [linked.marked.get(library, library) for library in given.libraries]
     inputs = [*own, *objects, *libraries]
     name = (target or path_from_top(stem)).replace("$", "$$")
-    made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    made = add_identity(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
     adopt_plain(made)
     attach_archives(env, made[0], codes)
     if unseen:
@@ -126,10 +126,10 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     return made
 
 
-def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
+def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, Any]:
     """Return the variables with which SCons links; `link` is the variable of the linker."""
     found = readers.toolchain(env)
-    variables = {**toolchain_variables(env), link: placed(found.cxx)}
+    variables = {**toolchain_variables(env), link: unsigned_program(found.cxx)}
     flags = readers.link_flags(env)
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]

@@ -52,12 +52,12 @@ def offload_report(env: Environment, target: str | None, sources: list[Node]) ->
         _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
     adopt_plain([node])
-    env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
+    env.Depends(node, [*before, compat.LateValue("what makes pages", _generator_digest)])
     return [node]
 
 
 @functools.cache
-def _maker() -> str:
+def _generator_digest() -> str:
     """Return a digest of the page's generator: this package, which reads the images, and plotly.
 
     It is slow, and computed only when SCons decides about the page.

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 KINDS = "_OFFLOAD_KINDS"
 """Offload kinds of a builder call: a comma-separated text."""
-_ANSWERS = "_OFFLOAD_ANSWERS"
-_REMEMBERED = 8
+_RESULTS = "_OFFLOAD_RESULTS"
+_CAPACITY = 8
 """Number of environments, and of overrides of each, whose last call is cached."""
-_READ = (
+_DEPENDENCIES = (
     *("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "CPPDEFINES", "CPPDEFPREFIX", "CPPDEFSUFFIX"),
     *("LINKFLAGS", "SHLINKFLAGS", "OBJSUFFIX", "SHOBJSUFFIX"),
 )
@@ -39,14 +39,14 @@ _CONTAINERS = (dict, list, tuple, UserList, deque)
 _NAME = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*)|[$()])")
 
 
-class Answers:
+class Results:
     """The results for one environment."""
 
-    __slots__ = ("by_text", "compiler", "depends_on_source")
+    __slots__ = ("by_key", "compiler", "depends_on_source")
 
     def __init__(self, *, depends_on_source: bool) -> None:
         self.compiler: Toolchain | None = None
-        self.by_text: dict[str, Any] = {}
+        self.by_key: dict[str, Any] = {}
         self.depends_on_source = depends_on_source
 
 
@@ -57,7 +57,7 @@ class Call:
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        texts, self.is_plain = _texts_read(env)
+        texts, self.is_plain = _dependencies(env)
         names_source = any("SOURCE" in text or "TARGET" in text for text in texts)
         self._depends_on_source = names_source or not self.is_plain
         self._of_kinds: dict[str, Environment] = {}
@@ -67,25 +67,25 @@ class Call:
         text = ",".join(sorted(set(kinds)))
         if text not in self._of_kinds:
             differs = {KINDS: text} if text and self.env.get(KINDS) != text else {}
-            answers = Answers(depends_on_source=self._depends_on_source)
-            self._of_kinds[text] = self.env.Override({**differs, _ANSWERS: answers})
+            results = Results(depends_on_source=self._depends_on_source)
+            self._of_kinds[text] = self.env.Override({**differs, _RESULTS: results})
         return self._of_kinds[text]
 
 
-def answers_of(env: Environment) -> Answers | None:
+def results_of(env: Environment) -> Results | None:
     """Return the results for an environment of `for_kinds`; None for others."""
-    found: Answers | None = env.get(_ANSWERS)
+    found: Results | None = env.get(_RESULTS)
     return found
 
 
-def once(env: Environment, text: str, find: Callable[[], T]) -> T:
+def cached(env: Environment, text: str, find: Callable[[], T]) -> T:
     """Return the result of `find`, called once if it is equal for all nodes of a call."""
-    answers = answers_of(env)
-    if answers is None or answers.depends_on_source:
+    results = results_of(env)
+    if results is None or results.depends_on_source:
         return find()
-    if text not in answers.by_text:
-        answers.by_text[text] = find()
-    found: T = answers.by_text[text]
+    if text not in results.by_key:
+        results.by_key[text] = find()
+    found: T = results.by_key[text]
     return found
 
 
@@ -93,31 +93,31 @@ class _Calls(dict[int, "_Variables"]):
     """The last calls of each environment, by its ``id()``."""
 
 
-def call_of(env: Environment, overrides: dict[str, Any], around: Any, read: Read) -> Call:
+def cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
     """Return the cached equal call, or a new one with the result of `read`.
 
-    `around` is the rest of the cache key: any comparable value.
+    `context` is the rest of the cache key: any comparable value.
     """
     calls = compat.of_build(env, _Calls)
     known = calls.get(id(env))
-    if known is None or not known.are_those_of(env, around):
+    if known is None or not known.are_equal(env, context):
         calls.pop(id(env), None)
-        known = calls[id(env)] = _Variables(env, around)
-        _forget_oldest(calls)
+        known = calls[id(env)] = _Variables(env, context)
+        _evict_oldest(calls)
     return known.call(overrides, read)
 
 
 class _Variables:
     """A copy of an environment's variables, and the calls with them."""
 
-    def __init__(self, env: Environment, around: Any) -> None:
+    def __init__(self, env: Environment, context: Any) -> None:
         self._env = env  # keeps id() unique
         self._variables = _Copy(env.Dictionary())
-        self._around = around
+        self._context = context
         self._calls: dict[int, tuple[_Copy, Call]] = {}
 
-    def are_those_of(self, env: Environment, around: Any) -> bool:
-        return self._around == around and self._variables.is_equal(env.Dictionary())
+    def are_equal(self, env: Environment, context: Any) -> bool:
+        return self._context == context and self._variables.is_equal(env.Dictionary())
 
     def call(self, overrides: dict[str, Any], read: Read) -> Call:
         for before, call in self._calls.values():
@@ -128,12 +128,12 @@ class _Variables:
         made = Call(env.Override(found) if found else env)
         if made.is_plain:
             self._calls[id(made)] = (_Copy(overrides), made)
-            _forget_oldest(self._calls)
+            _evict_oldest(self._calls)
         return made
 
 
-def _forget_oldest(known: dict[int, Any]) -> None:
-    if len(known) > _REMEMBERED:
+def _evict_oldest(known: dict[int, Any]) -> None:
+    if len(known) > _CAPACITY:
         del known[next(iter(known))]
 
 
@@ -177,7 +177,7 @@ def _is_equal(before: Any, now: Any) -> bool:
     return type(before) is type(now) and isinstance(now, (str, int, float)) and before == now
 
 
-def _texts_read(env: Environment) -> tuple[set[str], bool]:
+def _dependencies(env: Environment) -> tuple[set[str], bool]:
     """Return the texts of all variables that results depend on.
 
     The second value is whether these are complete: nothing but plain variables is evaluated.
@@ -186,7 +186,7 @@ def _texts_read(env: Environment) -> tuple[set[str], bool]:
     ours = [name for name in variables if name.startswith("OFFLOAD")]
     # SCons reads command lines and their messages, in the build.
     names = [name for name in ours if not name.endswith(("COM", "COMSTR"))]
-    pending, seen = [*names, *_READ], set()
+    pending, seen = [*names, *_DEPENDENCIES], set()
     texts, is_plain = set(), all(map(_is_plain, _leaves(variables.get("ENV"))))
     while pending:
         name = pending.pop()

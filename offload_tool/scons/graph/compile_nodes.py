@@ -25,10 +25,10 @@ from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers
-from offload_tool.scons.extras.summary import ask_for_summary, timed
-from offload_tool.scons.graph.call_cache import once
+from offload_tool.scons.extras.summary import request_summary, timed
+from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
-from offload_tool.scons.graph.units import Unit, identified, label
+from offload_tool.scons.graph.units import Unit, add_identity, label
 from offload_tool.scons.spawn import (
     Runner,
     runner_of,
@@ -53,7 +53,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Return the nodes of a source's device passes, one per device."""
     made = []
     devices = partial(readers.devices, env, unit.kind)
-    for device in once(env, f"devices of {unit.kind}", devices):
+    for device in cached(env, f"devices of {unit.kind}", devices):
         job = unit.job("device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")
@@ -100,7 +100,7 @@ def host_node(
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
         readers.add_environment(env, node)
-        identified(env, [node])
+        add_identity(env, [node])
     triple = readers.host_triple(env)
     node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
@@ -131,7 +131,7 @@ def _compile(
     target = device.name if device is not None else "host"
     declared = declared_passes(env).add(node, unit.source, command, target)
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
-    common, run = once(env, like, lambda: _common_to_passes(env, unit, job))
+    common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
 
     def accelerated(run: Runner) -> Runner:
         if not env["OFFLOAD_PCH"]:
@@ -145,7 +145,7 @@ def _compile(
     else:
         run = accelerated(run)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
-        ask_for_summary(env)
+        request_summary(env)
         run = timed(run, declared)
     variables["SPAWN"] = spawn_of(run, (node.get_internal_path(), depfile_of(node)))
     _keep_records(env, node, unit, job, command)
@@ -159,7 +159,7 @@ def _compile(
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
     node.add_dependency(libraries)
-    identified(env, [node])
+    add_identity(env, [node])
     return node
 
 
@@ -233,7 +233,7 @@ def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...
         check_flags(found, rdc=job.rdc)
         return found
 
-    return once(env, f"{text} of {device.name if device else 'host'}", find)
+    return cached(env, f"{text} of {device.name if device else 'host'}", find)
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
@@ -253,11 +253,11 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
     job = unit.job("host")
-    return _ask_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
+    return _query_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
 
 
-def _ask_driver(
-    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str], ask: Callable[..., T]
+def _query_driver(
+    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str], query: Callable[..., T]
 ) -> T:
     """Query the driver about the command of a pass, with `more` flags at its end."""
     toolchain = readers.toolchain(env)
@@ -270,7 +270,7 @@ def _ask_driver(
     local = [arg for arg in job.local_flags(toolchain, unit.source.name) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     with compat.at_top(env):
-        return ask([*toolchain.clang, *local, *flags], environment)
+        return query([*toolchain.clang, *local, *flags], environment)
 
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
@@ -301,8 +301,8 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
 
     def find() -> list[Any]:
         more = map(str, readers.arch_flags(env, device))
-        names = _ask_driver(env, unit, job, more, device_libraries)
+        names = _query_driver(env, unit, job, more, device_libraries)
         with compat.at_top(env):
             return [env.File(name) for name in names]
 
-    return once(env, like, find)
+    return cached(env, like, find)

@@ -33,9 +33,9 @@ from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.graph.units import (
     Stem,
     Unit,
+    add_identity,
     entry_id,
     given_ids,
-    identified,
     kind_outside_bundles,
     label,
 )
@@ -149,7 +149,7 @@ def wrap_node(
     """
     spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
     variables = {**toolchain_variables(env), "_OFFLOAD_SPEC": spec}
-    return identified(env, [actions.WRAP.first_free(env, names, images, **variables)])[0]
+    return add_identity(env, [actions.WRAP.first_free(env, names, images, **variables)])[0]
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
@@ -301,7 +301,7 @@ def registration_of_entries(env: Environment, stem: Stem, *, is_marker: bool = F
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
     """Declare the object merged from objects, and from members of archives that they refer to."""
     variables = toolchain_variables(env, readers.toolchain(env).lld)
-    return identified(env, [actions.MERGE.first_free(env, names, parts, **variables)])[0]
+    return add_identity(env, [actions.MERGE.first_free(env, names, parts, **variables)])[0]
 
 
 def compiled_c(
@@ -316,4 +316,4 @@ def compiled_c(
         **toolchain_variables(env, readers.toolchain(env).cc),
         _OFFLOAD_REGISTER_FLAGS=flags,
     )
-    return identified(env, [made])[0]
+    return add_identity(env, [made])[0]

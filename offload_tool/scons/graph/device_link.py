@@ -14,7 +14,7 @@ from offload_tool.passes import device_link
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.containers import package_node, wrap_node
-from offload_tool.scons.graph.units import Stem, identified, label
+from offload_tool.scons.graph.units import Stem, add_identity, label
 from offload_tool.scons.spawn import toolchain_variables
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Parts:
+class DeviceLink:
     """The inputs of a link: host files, and the device code of each."""
 
     hosts: list[Node] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Parts:
             found[node.attributes.offload_device].append(node)
         self.modules.append(found)
 
-    def add_given(self, host: Node, nodes: list[Node]) -> None:
+    def add_existing(self, host: Node, nodes: list[Node]) -> None:
         """Add an object or library and its device code, possibly from another build."""
         self.add(host, nodes)
         sources = getattr(host.attributes, "offload_source_fatbins", None)
@@ -110,7 +110,7 @@ def link_node(
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
     env.Depends(node, given)
     readers.add_environment(env, node)
-    identified(env, [node])
+    add_identity(env, [node])
     label(env, node, kind, device)
     return node
 

@@ -28,7 +28,7 @@ from offload_tool.passes.source_kind import (
 )
 from offload_tool.scons import readers
 from offload_tool.scons.graph.aliases import add_aliases
-from offload_tool.scons.graph.call_cache import once
+from offload_tool.scons.graph.call_cache import cached
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
-_UNTELLABLE = re.compile(r"[\x00-\x1f]")
+_NOT_IN_DEPFILES = re.compile(r"[\x00-\x1f]")
 
 
 @frozen
@@ -46,7 +46,7 @@ class Owner:
     name: str
     """Its file name, without folder and suffix."""
     sort: str
-    """Distinguishes it from others of this name: ``program``, ``library``, ..."""
+    """Distinguishes it from other outputs of this name: ``program``, ``library``, ..."""
     path: str
     """Its name relative to the top folder."""
 
@@ -86,7 +86,7 @@ class Stem:
 
     def file(self, env: Environment, suffix: str) -> Node:
         """Return the node of the output with this suffix, after substitution of variables."""
-        end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
+        end = cached(env, f"suffix {suffix}", lambda: env.subst(suffix))
         return self.dir.File(f"{self.name}{end}")
 
     def files(self, env: Environment, suffix: str) -> Iterator[Node]:
@@ -184,13 +184,13 @@ def _check_names(source: Node, folder: Folder) -> None:
 
     :raises UsageError: such a name.
     """
-    name, place = source.get_internal_path(), folder.get_internal_path()
-    if _UNTELLABLE.search(name):
+    name, path = source.get_internal_path(), folder.get_internal_path()
+    if _NOT_IN_DEPFILES.search(name):
         raise UsageError(f"{name!r}: a depfile cannot hold this name; rename the file or folder")
     if name.startswith("-"):
         raise UsageError(f"'{name}': clang takes it for an option; rename the file or folder")
-    if "%" in place:
-        raise UsageError(f"'{place}': lld cannot write to a folder with % in its name; rename it")
+    if "%" in path:
+        raise UsageError(f"'{path}': lld cannot write to a folder with % in its name; rename it")
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
@@ -269,8 +269,8 @@ def _as_text(env: Environment, item: Any) -> Any:
 def _check_file(node: Node) -> None:
     if not isinstance(node, SCons.Node.FS.Base):
         raise UsageError(f"expected files as sources, found '{node}', which is none")
-    places = {node.get_abspath(), node.srcnode().get_abspath()}
-    if isinstance(node, SCons.Node.FS.Dir) or any(map(os.path.isdir, places)):
+    paths = {node.get_abspath(), node.srcnode().get_abspath()}
+    if isinstance(node, SCons.Node.FS.Dir) or any(map(os.path.isdir, paths)):
         raise UsageError(f"'{node}' is a folder; give the files in it, such as Glob('{node}/*')")
 
 
@@ -365,16 +365,16 @@ def kind_outside_bundles(entry: BundleEntryID) -> str:
     return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
-def identified(env: Environment, nodes: Any) -> list[Node]:
+def add_identity(env: Environment, nodes: Any) -> list[Node]:
     """Make nodes depend on the compiler's identity; return them."""
     text = readers.toolchain(env).identity
-    identity = once(env, f"identity {text}", lambda: env.Value(text))
+    identity = cached(env, f"identity {text}", lambda: env.Value(text))
     for node in nodes:
         node.add_dependency([identity])
     return list(nodes)
 
 
-def placed(command: Iterable[str]) -> list[str]:
+def unsigned_program(command: Iterable[str]) -> list[str]:
     """Return a command whose program's path is not part of signatures; its options are."""
     program, *options = command
     return ["$(", program, "$)", *options]

@@ -33,13 +33,13 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.units import Stem, Unit, identified, label
+from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
 from offload_tool.scons.spawn import command_spawn, toolchain_variables
 from offload_tool.scons.state import compiler_queries
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.graph.device_link import Parts
+    from offload_tool.scons.graph.device_link import DeviceLink
     from offload_tool.scons.types import Environment, Node
 
 _COMPILE_ONLY = "--compile-only  "
@@ -156,7 +156,7 @@ def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> R
 
 
 def linked_objects(
-    env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: Parts
+    env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: DeviceLink
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
@@ -174,7 +174,7 @@ def linked_objects(
     names = stem.files(env, ".registration$OBJSUFFIX")
     files = [env.File(linked_fatbin.SOURCE), *part.queries]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
-    return identified(env, [embedded, registration])
+    return add_identity(env, [embedded, registration])
 
 
 def _link_node(

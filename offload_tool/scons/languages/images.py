@@ -54,8 +54,8 @@ from offload_tool.scons.graph.containers import (
     package_node,
     registration_of_entries,
 )
-from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
-from offload_tool.scons.graph.units import Stem, Unit, identified, label
+from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_registration
+from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
 from offload_tool.scons.languages.cuda import (
     RelocatableCuda,
     assembled,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Linked:
+class HostLink:
     """The inputs of a host link: objects, and whether they need OpenMP's runtimes."""
 
     objects: list[Node] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Linked:
 
 
 @dataclass
-class GivenCode:
+class OffloadInputs:
     """The offload code that a user passes to one link."""
 
     libraries: list[Node]
@@ -108,15 +108,15 @@ class GivenCode:
 
 
 def linkable_nodes(
-    env: Environment, stem: Stem, given: GivenCode, *, shared: bool = False
-) -> Linked:
+    env: Environment, stem: Stem, given: OffloadInputs, *, shared: bool = False
+) -> HostLink:
     """Declare the inputs of a program's or shared library's link from its offload code.
 
     The names of images of several sources begin with `stem`.
     """
-    linked = Linked()
+    linked = HostLink()
     packing = packing_of(env, stem.name, given.units)
-    parts: defaultdict[str, Parts] = defaultdict(Parts)
+    parts: defaultdict[str, DeviceLink] = defaultdict(DeviceLink)
     for unit in given.units:
         if unit.kind == "cuda":
             _add_cuda(env, linked, parts, unit, shared=shared)
@@ -130,7 +130,7 @@ def linkable_nodes(
             linked.objects += [marked_host(env, host), marker]
         else:
             linked.objects += [host, embedded_bundle(env, unit)]
-    _add_given_code(env, parts, stem, given)
+    _add_linked_inputs(env, parts, stem, given)
     linked.needs_openmp = "openmp" in parts
     for kind, part in parts.items():
         if packing is not None and kind == "hip":
@@ -146,7 +146,12 @@ def linkable_nodes(
 
 
 def _add_cuda(
-    env: Environment, linked: Linked, parts: Mapping[str, Parts], unit: Unit, *, shared: bool
+    env: Environment,
+    linked: HostLink,
+    parts: Mapping[str, DeviceLink],
+    unit: Unit,
+    *,
+    shared: bool,
 ) -> None:
     """Add a CUDA source to the host link, or to a device link if relocatable."""
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
@@ -166,21 +171,21 @@ def _add_cuda(
     part.queries.append(whole)
 
 
-def _add_given_code(
-    env: Environment, parts: Mapping[str, Parts], stem: Stem, given: GivenCode
+def _add_linked_inputs(
+    env: Environment, parts: Mapping[str, DeviceLink], stem: Stem, given: OffloadInputs
 ) -> None:
     """Add code passed as objects, libraries and device code instead of sources."""
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
-        parts[modules[0].attributes.offload_kind].add_given(node, modules)
+        parts[modules[0].attributes.offload_kind].add_existing(node, modules)
     for library in given.libraries:
         nodes = _library_code(env, library, stem)
-        parts[nodes[0].attributes.offload_kind].add_given(library, nodes)
+        parts[nodes[0].attributes.offload_kind].add_existing(library, nodes)
     for node in given.device_code:
         parts[node.attributes.offload_kind].device_code[node.attributes.offload_device].append(node)
 
 
-def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[Node]:
+def _device_links(env: Environment, stem: Stem, kind: str, part: DeviceLink) -> list[Node]:
     """Declare the link of each device, and the objects that embed their results."""
     devices = readers.devices(env, kind)
     if kind == "cuda":
@@ -224,7 +229,7 @@ def _ptx_image(
     )
     env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
     readers.add_environment(env, ptx)
-    identified(env, [ptx])
+    add_identity(env, [ptx])
     label(env, ptx, kind, device)
     names = stem.files(env, f".{device.filename}$OFFLOADDEVICESUFFIX")
     return assembled(env, ptxas, names, kind, ptx, flags=assembling)

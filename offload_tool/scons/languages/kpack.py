@@ -5,7 +5,7 @@
     a.hip --+-- a.gfx942.co ----+
             |                   +-- .kpack/GROUP_gfx942.kpack
     b.hip --+-- b.gfx942.co ----+
-            |                             one archive for each target ID, group and place
+            |                             one archive for each target ID, group and folder
             |   a.kpackref -- a.fatbin.o -+
             +-- a.host.o ---- a.kpack.o --+-- program
 
@@ -46,13 +46,13 @@ from offload_tool.scons.graph.containers import (
     merged_object,
     registration_of_entries,
 )
-from offload_tool.scons.graph.device_link import Parts, link_node
+from offload_tool.scons.graph.device_link import DeviceLink, link_node
 from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.graph.units import Unit
-    from offload_tool.scons.languages.images import GivenCode, Linked
+    from offload_tool.scons.languages.images import HostLink, OffloadInputs
     from offload_tool.scons.types import Environment, Folder, Node
 
 
@@ -142,9 +142,9 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
     if uses_lto(env):
         return host
     stem, suffix = SCons.Util.splitext(host.name)
-    place = host.dir if folder is None or host.is_under(env.fs.Top) else folder
+    output_folder = host.dir if folder is None or host.is_under(env.fs.Top) else folder
     return actions.MARK(
-        env, place.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
+        env, output_folder.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
     )
 
 
@@ -256,7 +256,12 @@ def packed_object(
 
 
 def packed_links(
-    env: Environment, packing: Packing, stem: Stem, part: Parts, linked: Linked, given: GivenCode
+    env: Environment,
+    packing: Packing,
+    stem: Stem,
+    part: DeviceLink,
+    linked: HostLink,
+    given: OffloadInputs,
 ) -> list[Node]:
     """Declare the link of each device, and the objects through which a program finds them."""
     images = [
@@ -301,28 +306,28 @@ class _Leftovers:
     """
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, str], None] = {}
+        self._patterns: dict[tuple[str, str], None] = {}
         self._made: set[str] = set()
 
     def watch(self, folder: Folder, path: str, archive: Node) -> None:
         """Add an archive; `path` is that of all targets', with a placeholder, in `folder`."""
         if not self._made:
-            atexit.register(self._tell)
-        self._places[folder.get_abspath(), path] = None
+            atexit.register(self._report)
+        self._patterns[folder.get_abspath(), path] = None
         self._made.add(archive.get_abspath())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if not compat.has_read_all():  # the list of outputs is not complete
             return
         leftovers = set()
-        for folder, path in self._places:
+        for folder, path in self._patterns:
             begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)
             for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):
                 name = file[len(begin) : len(file) - len(end)]
                 if file not in self._made and _is_target_id(name):
                     leftovers.add(file)
         for file in sorted(leftovers):
-            print(  # noqa: T201 - as SCons says what it does
+            print(  # noqa: T201 - as SCons reports its steps
                 f"offload: '{os.path.relpath(file)}' is of no target that this build makes, and "
                 "would be found by what looks for such archives; remove it",
                 file=sys.stderr,
