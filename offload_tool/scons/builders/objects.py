@@ -56,13 +56,12 @@ def offload_object(env: Environment, target: str | None, sources: list[Node]) ->
     With ``OFFLOAD_RDC``, and for OpenMP sources, it holds unlinked device code: pass it to
     OffloadProgram, or to clang.
     """
-    return _objects(env, target, sources, "$OBJSUFFIX")
+    return _objects(env, target, sources, shared=False)
 
 
 def offload_shared_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the objects of OffloadObject for shared libraries."""
-    suffix = readers.shared_suffix(env)
-    return for_shared_library(_objects(env, target, sources, suffix, shared=True))
+    return for_shared_library(_objects(env, target, sources, shared=True))
 
 
 def for_shared_library(nodes: list[Node]) -> list[Node]:
@@ -73,20 +72,21 @@ def for_shared_library(nodes: list[Node]) -> list[Node]:
 
 
 def _objects(
-    env: Environment, target: str | None, sources: list[Node], suffix: str, *, shared: bool = False
+    env: Environment, target: str | None, sources: list[Node], *, shared: bool
 ) -> list[Any]:
+    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
     nodes = []
     for unit in units(env, target, sources, own_cuid=True):
         node = named(env, target, suffix) if target else unit.stem.file(env, suffix)
         owner = Owner.of(node, "shared" if shared else "object")
         owned = unit.owned_by(owner)
-        made = object_node(env, owned, [node], shared=shared, group=owner.name)
+        made = object_node(env, owned, [node], group=owner.name)
         attach_archives(env, made, codes_of([made]))
         nodes.append(made)
     return nodes
 
 
-def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -> list[Any]:
+def plain_objects(env: Environment, node: Node, owner: Owner) -> list[Any]:
     """Return the objects of a C or C++ source; return anything else unchanged, for the linker."""
     if not is_plain_source(node):
         return [node]
@@ -95,18 +95,18 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
         "CC": unsigned_program(found.cc),
         "CXX": unsigned_program(found.cxx),
     }
-    if shared:
+    if owner.is_shared:
         commands = {f"SH{name}": command for name, command in commands.items()}
         commands["SHOBJSUFFIX"] = readers.shared_suffix(env)
     language = "CC" if node.get_suffix() in C_SUFFIXES else "CXX"
-    command = f"${'SH' if shared else ''}{language}COM"
+    command = f"${'SH' if owner.is_shared else ''}{language}COM"
     # Several programs may share a source; SCons warns of objects that are declared twice.
     known = getattr(node.attributes, "offload_objects", {})
     key = env.Override(commands).subst(command, target=[], source=[node])
     if key not in known:
         variables = {**commands, **toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
-        made = _plain_object(env, node, owner, variables, shared=shared)
+        made = _plain_object(env, node, owner, variables)
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
@@ -114,15 +114,13 @@ def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -
     return list(node.attributes.offload_objects[key])
 
 
-def _plain_object(
-    env: Environment, node: Node, owner: Owner, variables: dict[str, Any], *, shared: bool
-) -> Any:
+def _plain_object(env: Environment, node: Node, owner: Owner, variables: dict[str, Any]) -> Any:
     """Declare the object of a C or C++ source, named after `owner` if the plain name is taken."""
-    builder = builder_of_scons(env, "SharedObject" if shared else "StaticObject")
+    builder = builder_of_scons(env, "SharedObject" if owner.is_shared else "StaticObject")
     try:
         return builder(env, None, node, **variables)
     except SCons.Errors.UserError:
-        suffix = env.Override(variables).subst("$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
+        suffix = env.Override(variables).subst("$SHOBJSUFFIX" if owner.is_shared else "$OBJSUFFIX")
         for name in itertools.islice(Stem.of(node, owner).files(env, suffix), 1, None):
             try:
                 return builder(env, name, node, **variables)
@@ -196,7 +194,7 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
             names = unit.stem.files(env, "$OBJSUFFIX")
             members.append(object_node(env, unit, names, group=group))
         else:
-            members += plain_objects(env, node, owner, shared=False)
+            members += plain_objects(env, node, owner)
     archive = archive_node(env, library, members)
     archive.attributes.offload_kpack = codes_of(members)
     attach_archives(env, archive, archive.attributes.offload_kpack)

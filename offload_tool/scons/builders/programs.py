@@ -106,9 +106,9 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
         elif hasattr(node.attributes, "offload_device"):
             given.device_code.append(_linkable(node))
         else:
-            objects += plain_objects(env, node, owner, shared=shared)
+            objects += plain_objects(env, node, owner)
             unseen += [] if is_plain_source(node) else [node]
-    linked = linkable_nodes(env, stem, given, shared=shared)
+    linked = linkable_nodes(env, stem, given)
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
     codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
     if codes:

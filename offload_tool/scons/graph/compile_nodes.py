@@ -64,7 +64,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     return made
 
 
-def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Node]:
+def with_host(env: Environment, unit: Unit) -> tuple[Unit, Node]:
     """Return a source's host object, and the unit of all its nodes.
 
     If a host object compiled in another way has the usual name, the unit has another name and CUID.
@@ -72,21 +72,19 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
 
     def declare(name: str) -> tuple[Unit, Node]:
         made = unit.renamed(env, name)
-        return made, host_node(env, made, shared=shared)
+        return made, host_node(env, made)
 
     names = itertools.chain([unit.stem.name], unit.stem.other_names())
     return first_free(names, declare, unit.source)
 
 
-def host_node(
-    env: Environment, unit: Unit, name: Node | None = None, *, shared: bool = False
-) -> Node:
+def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     """Return the host object of a source; it depends on no device image."""
-    suffix = "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX"
+    suffix = "$OFFLOADSHHOSTSUFFIX" if unit.is_shared else "$OFFLOADHOSTSUFFIX"
     node = name or unit.stem.file(env, suffix)
     job = unit.job("host")
     if job.compiles_source:
-        _compile(env, unit, job, node, shared=shared)
+        _compile(env, unit, job, node)
     else:
         _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
         actions.HOST_FROM_IR(
@@ -94,7 +92,7 @@ def host_node(
             node,
             [_host_ir_node(env, unit)],
             **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
-            _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
+            _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
@@ -112,9 +110,7 @@ def _host_ir_node(env: Environment, unit: Unit) -> Node:
     return _compile(env, unit, unit.job("host-ir"), node)
 
 
-def _compile(
-    env: Environment, unit: Unit, job: CompilePass, node: Node, *, shared: bool = False
-) -> Node:
+def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node:
     """Declare a node that the compiler makes from a source, with exact dependencies."""
     toolchain, device = readers.toolchain(env), job.device
     sources = [unit.source]
@@ -123,7 +119,7 @@ def _compile(
     variables: dict[str, Any]
     if device is None:
         builder, command, machine = actions.HOST, "$OFFLOADHOSTCOM", "host"
-        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
+        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if unit.is_shared else []}
     else:
         builder, command, machine = actions.DEVICE, "$OFFLOADDEVICECOM", device.triple
         flags = readers.arch_flags(env, device)
@@ -138,7 +134,7 @@ def _compile(
             return run
         from offload_tool.scons.pch import PchRunner  # few builds need it
 
-        return PchRunner(env, node, job, f"{like} {target} {shared}", run)
+        return PchRunner(env, node, job, f"{like} {target} {unit.is_shared}", run)
 
     if env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc:
         run = with_cut_off(run, node, accelerated)

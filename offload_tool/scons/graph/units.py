@@ -46,9 +46,14 @@ class Owner:
     name: str
     """Its file name, without folder and suffix."""
     sort: str
-    """Distinguishes it from other outputs of this name: ``program``, ``library``, ..."""
+    """Distinguishes it from other outputs of this name: ``program``, ``shared``, ..."""
     path: str
     """Its name relative to the top folder."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a shared library, or an object for one."""
+        return self.sort == "shared"
 
     @classmethod
     def of(cls, node: Node | Stem, sort: str) -> Owner:
@@ -107,6 +112,11 @@ class Unit:
     cuid: str
     rdc: bool
     """Whether ``OFFLOAD_RDC`` applies. OpenMP's device code is always relocatable without it."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its host code is for a shared library."""
+        return self.stem.owner is not None and self.stem.owner.is_shared
 
     def job(self, stage: Stage, device: CompileTarget | None = None) -> CompilePass:
         """Return a pass over the source."""

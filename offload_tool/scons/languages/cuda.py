@@ -46,11 +46,9 @@ _COMPILE_ONLY = "--compile-only  "
 """The driver's options for the assembler of PTX to be linked, spelled as by nvcc."""
 
 
-def cuda_object(
-    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
-) -> Node:
+def cuda_object(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
     """Declare the host object of a CUDA source that embeds its fat binary."""
-    unit, host = with_host(env, unit, shared=shared)
+    unit, host = with_host(env, unit)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
     return complete_object(env, names, host, _fatbin(env, unit.stem.files(env, ".fatbin"), images))
 
@@ -69,14 +67,14 @@ def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **optio
     return actions.FATBIN.first_free(env, names, images, _OFFLOAD_SPEC=spec)
 
 
-def _cubin(env: Environment, unit: Unit, ptx: Node, *, rdc: bool = False) -> list[Node]:
+def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
     """Declare the cubin of a PTX module, if there is a ptxas."""
     ptxas = readers.ptxas(env)
     if ptxas is None:
         return []
     filename = ptx.attributes.offload_device.filename
-    names = unit.stem.files(env, f".{filename}{'.rdc' if rdc else ''}.cubin")
-    return [assembled(env, ptxas, names, unit.kind, ptx, rdc=rdc)]
+    names = unit.stem.files(env, f".{filename}{'.rdc' if unit.rdc else ''}.cubin")
+    return [assembled(env, ptxas, names, unit.kind, ptx, rdc=unit.rdc)]
 
 
 def assembled(
@@ -147,11 +145,11 @@ class RelocatableCuda:
         return _fatbin(env, names, images, options=_COMPILE_ONLY)
 
 
-def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> RelocatableCuda:
+def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
     """Declare one source's inputs of a link of several sources."""
-    unit, host = with_host(env, unit, shared=shared)
+    unit, host = with_host(env, unit)
     ptx = device_nodes(env, unit)
-    cubins = [node for each in ptx for node in _cubin(env, unit, each, rdc=True)]
+    cubins = [node for each in ptx for node in _cubin(env, unit, each)]
     return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))
 
 

@@ -107,9 +107,7 @@ class OffloadInputs:
     """Bitcode, and device-specific archives, of one target each."""
 
 
-def linkable_nodes(
-    env: Environment, stem: Stem, given: OffloadInputs, *, shared: bool = False
-) -> HostLink:
+def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLink:
     """Declare the inputs of a program's or shared library's link from its offload code.
 
     The names of images of several sources begin with `stem`.
@@ -119,9 +117,9 @@ def linkable_nodes(
     parts: defaultdict[str, DeviceLink] = defaultdict(DeviceLink)
     for unit in given.units:
         if unit.kind == "cuda":
-            _add_cuda(env, linked, parts, unit, shared=shared)
+            _add_cuda(env, linked, parts, unit)
             continue
-        unit, host = with_host(env, unit, shared=shared)
+        unit, host = with_host(env, unit)
         if unit.kind == "openmp" or unit.rdc:
             parts[unit.kind].add(host, device_nodes(env, unit))
         elif packing is not None:
@@ -146,20 +144,15 @@ def linkable_nodes(
 
 
 def _add_cuda(
-    env: Environment,
-    linked: HostLink,
-    parts: Mapping[str, DeviceLink],
-    unit: Unit,
-    *,
-    shared: bool,
+    env: Environment, linked: HostLink, parts: Mapping[str, DeviceLink], unit: Unit
 ) -> None:
     """Add a CUDA source to the host link, or to a device link if relocatable."""
-    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
+    suffix = readers.shared_suffix(env) if unit.is_shared else "$OBJSUFFIX"
     if not unit.rdc:
-        linked.objects.append(cuda_object(env, unit, unit.stem.files(env, suffix), shared=shared))
+        linked.objects.append(cuda_object(env, unit, unit.stem.files(env, suffix)))
         return
     part = parts["cuda"]
-    code = relocatable_code(env, unit, shared=shared)
+    code = relocatable_code(env, unit)
     fatbin = code.ptx_fatbin(env)
     if code.has_entries:
         part.add(code.host, code.modules)
@@ -248,9 +241,7 @@ def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
     return device_archive_nodes(env, library, Stem(stem.dir, own.name) if outside else own)
 
 
-def object_node(
-    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False, group: str = ""
-) -> Node:
+def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: str = "") -> Node:
     """Declare a source's object with both host code and device code.
 
     It gets the first free name of `names`. `group` is the group for ``OFFLOAD_KPACK=True``.
@@ -262,9 +253,9 @@ def object_node(
     packing = packing_of(env, group or unit.stem.name, [unit])
     if unit.kind == "cuda":
         if unit.rdc:
-            return _relocatable_cuda_object(env, relocatable_code(env, unit, shared=shared), names)
-        return cuda_object(env, unit, names, shared=shared)
-    unit, host = with_host(env, unit, shared=shared)
+            return _relocatable_cuda_object(env, relocatable_code(env, unit), names)
+        return cuda_object(env, unit, names)
+    unit, host = with_host(env, unit)
     devices = device_nodes(env, unit)
     if unit.kind == "openmp" or (unit.rdc and uses_new_driver(env, unit)):
         return _object_with_package(env, unit, names, devices, host)
