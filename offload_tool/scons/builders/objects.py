@@ -110,7 +110,8 @@ def plain_objects(env: Environment, node: Node, owner: Owner) -> list[Any]:
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
-        node.attributes.offload_objects = known | {key: add_identity(env, made)}
+            add_identity(env, item)
+        node.attributes.offload_objects = known | {key: made}
     return list(node.attributes.offload_objects[key])
 
 

@@ -16,6 +16,7 @@ Source: GNU ld 2.40 and lld 22 link and run with the script; gold reads no INSER
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,8 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     libraries = [linked.marked.get(library, library) for library in given.libraries]
     inputs = [*own, *objects, *libraries]
     name = (target or path_from_top(stem)).replace("$", "$$")
-    made = add_identity(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    nodes = builder_of_scons(env, builder)(env, [name], inputs, **variables)
+    made = list(map(partial(add_identity, env), nodes))
     adopt_plain(made)
     attach_archives(env, made[0], codes)
     if unseen:

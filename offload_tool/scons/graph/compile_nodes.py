@@ -98,7 +98,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
         readers.add_environment(env, node)
-        add_identity(env, [node])
+        add_identity(env, node)
     triple = readers.host_triple(env)
     node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
@@ -155,7 +155,7 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
     node.add_dependency(libraries)
-    add_identity(env, [node])
+    add_identity(env, node)
     return node
 
 

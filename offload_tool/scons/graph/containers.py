@@ -28,7 +28,6 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes import registration
 from offload_tool.scons import actions, readers
-from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.graph.units import (
     Stem,
@@ -149,7 +148,7 @@ def wrap_node(
     """
     spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
     variables = {**toolchain_variables(env), "_OFFLOAD_SPEC": spec}
-    return add_identity(env, [actions.WRAP.first_free(env, names, images, **variables)])[0]
+    return add_identity(env, actions.WRAP.first_free(env, names, images, **variables))
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
@@ -278,14 +277,13 @@ def embedded(
     return actions.EMBED.first_free(env, names, files, _OFFLOAD_SPEC=spec)
 
 
-def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = None) -> Node:
+def embedded_bundle(env: Environment, unit: Unit, devices: list[Node]) -> Node:
     """Declare the archive of the object that holds one source's bundle.
 
     It is independent of the host object, and linked after it: the linker extracts the object if the
     host object refers to the bundle.
     """
-    nodes = device_nodes(env, unit) if devices is None else devices
-    bundle = bundle_node(env, unit.stem.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
+    bundle = bundle_node(env, unit.stem.files(env, "$OFFLOADBUNDLESUFFIX"), devices)
     return embedded(env, unit.stem, [bundle], unit.cuid)
 
 
@@ -301,7 +299,7 @@ def registration_of_entries(env: Environment, stem: Stem, *, is_marker: bool = F
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
     """Declare the object merged from objects, and from members of archives that they refer to."""
     variables = toolchain_variables(env, readers.toolchain(env).lld)
-    return add_identity(env, [actions.MERGE.first_free(env, names, parts, **variables)])[0]
+    return add_identity(env, actions.MERGE.first_free(env, names, parts, **variables))
 
 
 def compiled_c(
@@ -316,4 +314,4 @@ def compiled_c(
         **toolchain_variables(env, readers.toolchain(env).cc),
         _OFFLOAD_REGISTER_FLAGS=flags,
     )
-    return add_identity(env, [made])[0]
+    return add_identity(env, made)

@@ -110,7 +110,7 @@ def link_node(
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
     env.Depends(node, given)
     readers.add_environment(env, node)
-    add_identity(env, [node])
+    add_identity(env, node)
     label(env, node, kind, device)
     return node
 

@@ -375,13 +375,11 @@ def kind_outside_bundles(entry: BundleEntryID) -> str:
     return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
-def add_identity(env: Environment, nodes: Any) -> list[Node]:
-    """Make nodes depend on the compiler's identity; return them."""
+def add_identity(env: Environment, node: Node) -> Node:
+    """Make a node depend on the compiler's identity; return it."""
     text = readers.toolchain(env).identity
-    identity = cached(env, f"identity {text}", lambda: env.Value(text))
-    for node in nodes:
-        node.add_dependency([identity])
-    return list(nodes)
+    node.add_dependency([cached(env, f"identity {text}", lambda: env.Value(text))])
+    return node
 
 
 def unsigned_program(command: Iterable[str]) -> list[str]:

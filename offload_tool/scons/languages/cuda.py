@@ -172,7 +172,7 @@ def linked_objects(
     names = stem.files(env, ".registration$OBJSUFFIX")
     files = [env.File(linked_fatbin.SOURCE), *part.queries]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
-    return add_identity(env, [embedded, registration])
+    return [add_identity(env, embedded), add_identity(env, registration)]
 
 
 def _link_node(

@@ -127,7 +127,7 @@ def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLi
             linked.codes += codes
             linked.objects += [marked_host(env, host), marker]
         else:
-            linked.objects += [host, embedded_bundle(env, unit)]
+            linked.objects += [host, embedded_bundle(env, unit, device_nodes(env, unit))]
     _add_linked_inputs(env, parts, stem, given)
     linked.needs_openmp = "openmp" in parts
     for kind, part in parts.items():
@@ -222,7 +222,7 @@ def _ptx_image(
     )
     env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
     readers.add_environment(env, ptx)
-    add_identity(env, [ptx])
+    add_identity(env, ptx)
     label(env, ptx, kind, device)
     names = stem.files(env, f".{device.filename}$OFFLOADDEVICESUFFIX")
     return assembled(env, ptxas, names, kind, ptx, flags=assembling)
