@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Action
 import SCons.Errors
@@ -31,9 +31,7 @@ from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput, records_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def offload_begin(target: list[Node], source: list[Node], env: Environment) -> int:

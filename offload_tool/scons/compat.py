@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons
 import SCons.Action
@@ -33,9 +33,7 @@ import SCons.Util
 
 from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import file_stat_from
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, FileSystem, Folder, Node
+from offload_tool.scons.types import Environment, FileSystem, Folder, Node
 
 T = TypeVar("T")
 
@@ -262,11 +260,11 @@ def folder_node(fs: FileSystem, name: str, *, create: bool = True) -> Folder | N
         return None
 
 
-_CLASH = re.compile(
-    r"Tried to lookup (?P<asked>Dir|File) '(.*)' as a (?:File|Dir)\."
-    r"|(?P<found>Directory|File) (.*) found where (?:file|directory) expected\.",
-    re.DOTALL,
+_NAME_CLASHES = (
+    re.compile(r"Tried to lookup (Dir|File) '(.*)' as a (?:File|Dir)\.", re.DOTALL),
+    re.compile(r"(Directory|File) (.*) found where (?:file|directory) expected\.", re.DOTALL),
 )
+"""SCons's messages: the type of the existing node, and its path."""
 
 
 @contextmanager
@@ -278,13 +276,12 @@ def reporting_name_clashes() -> Iterator[None]:
     try:
         yield
     except TypeError as error:
-        clash = _CLASH.fullmatch(str(error))
+        clash = next(filter(None, (each.fullmatch(str(error)) for each in _NAME_CLASHES)), None)
         if clash is None:
             raise
-        path, is_folder = clash[2] or clash[4], "File" not in (clash["asked"], clash["found"])
-        is_a, wanted = ("folder", "file") if is_folder else ("file", "folder")
+        is_a, wanted = ("file", "folder") if clash[1] == "File" else ("folder", "file")
         raise UsageError(
-            f"'{path}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
+            f"'{clash[2]}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
             "target another name"
         ) from None
 
@@ -401,6 +398,7 @@ def check_builder_of_nodes(node: Node) -> None:
         )
 
 
+@functools.cache
 def refuse_ninja_tool() -> None:
     """Reject SCons's tool ``ninja`` even if it is loaded after nodes of ours were declared.
 
@@ -410,8 +408,6 @@ def refuse_ninja_tool() -> None:
     ``SCons/Tool/ninja_tool``, read and run.
     """
     load = SCons.Tool.Tool.__call__
-    if hasattr(load, "offload_refuses_ninja"):  # already done for another environment
-        return
 
     @functools.wraps(load)
     def load_and_check(self: Any, env: Environment, *arguments: Any, **keywords: Any) -> None:
@@ -422,11 +418,11 @@ def refuse_ninja_tool() -> None:
         except UsageError as error:
             raise SCons.Errors.UserError(str(error)) from None
 
-    load_and_check.offload_refuses_ninja = True  # type: ignore[attr-defined]
     blame_caller(load_and_check)
     SCons.Tool.Tool.__call__ = load_and_check
 
 
+@functools.cache
 def suppress_false_cycles() -> None:
     """Stop SCons from reporting a dependency cycle after a failure if there is no cycle.
 
@@ -435,8 +431,6 @@ def suppress_false_cycles() -> None:
     ``Command``.
     """
     report_cycles = SCons.Taskmaster.Taskmaster.cleanup
-    if hasattr(report_cycles, "offload_knows_failures"):
-        return
 
     @functools.wraps(report_cycles)
     def cleanup(self: Any) -> None:
@@ -445,7 +439,6 @@ def suppress_false_cycles() -> None:
             self.pending_children = set(found)
         report_cycles(self)
 
-    cleanup.offload_knows_failures = True  # type: ignore[attr-defined]
     SCons.Taskmaster.Taskmaster.cleanup = cleanup
 
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import atexit
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.scons import builders, compat, readers
 from offload_tool.scons.graph.aliases import look_up
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment
+from offload_tool.scons.types import Environment
 
 # Skip Python's final garbage collection of all nodes: a tenth of a small build, to no effect.
 atexit.register(gc.freeze)

@@ -30,7 +30,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import SCons.Errors
 import SCons.Node
@@ -51,10 +51,7 @@ from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import prints_now
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
+from offload_tool.scons.types import Environment, Node
 
 FEWEST_USERS = 3
 """With fewer users, making a PCH takes longer than it saves."""
@@ -88,12 +85,16 @@ class PchStatistics:
         )
 
 
+Wanted = tuple[str, ...] | bool
+"""``OFFLOAD_PCH``: the headers of one PCH; True for those that save most."""
+
+
 class Key(NamedTuple):
     """Identifies passes that may share PCHs: their commands and the requested headers."""
 
     target: str
     kind: str
-    wanted: tuple[str, ...] | bool
+    wanted: Wanted
     args: tuple[str, ...]
     """All arguments but source, output and depfile, and the compiler's other dependencies."""
 
@@ -101,7 +102,7 @@ class Key(NamedTuple):
 class Group:
     """Passes with one key."""
 
-    def __init__(self, wanted: tuple[str, ...] | bool) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.nodes: list[Node] = []
         self._shares: dict[str, Candidate] = {}
@@ -166,7 +167,7 @@ class Pchs:
 
 def shared_headers(
     candidates: Mapping[str, Sequence[Candidate]],
-    wanted: tuple[str, ...] | bool,
+    wanted: Wanted,
     weigh: Callable[[Headers], int],
 ) -> dict[str, Candidate]:
     """Return the PCH that each source shares with at least two others.
@@ -192,7 +193,7 @@ def shared_headers(
         shares.update(users[max(users, key=lambda each: saved.get(each, 0))])
 
 
-def _is_wanted(candidate: Candidate, wanted: tuple[str, ...] | bool) -> bool:
+def _is_wanted(candidate: Candidate, wanted: Wanted) -> bool:
     """Return True if a PCH is one that the user has requested, by names of headers."""
     names = tuple(each[1:-1] for each in candidate.headers if each[0] == "<")
     return wanted in (True, names) or (bool(candidate.written) and wanted == (candidate.written,))
@@ -227,7 +228,7 @@ class Compile(NamedTuple):
     variables: Mapping[str, str]
 
 
-def _wanted(env: Environment) -> tuple[str, ...] | bool:
+def _wanted(env: Environment) -> Wanted:
     given = env["OFFLOAD_PCH"]
     if isinstance(given, bool):
         return given
@@ -309,7 +310,7 @@ class PchRunner:
         args = general_args(compiled.made, ())
         return reason_of_flags(self._job.kind, args, compiled.variables)
 
-    def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    def _key_args(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
         variables_read = (
             f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables
@@ -317,9 +318,9 @@ class PchRunner:
         return (*pch.args_without_source(made), self._toolchain.identity, *variables_read)
 
     def _declared_args(self) -> tuple[str, ...]:
-        """Return the result of `_decides` before the command runs."""
+        """Return the result of `_key_args` before the command runs."""
         args = args_of(self._node, records_of(self._node).command)
-        return self._decides(args[:-3], variables_of(self._node))
+        return self._key_args(args[:-3], variables_of(self._node))
 
     def _find(self, compiled: Compile) -> pch.UsablePch:
         """Return the PCH for a compile, made if necessary.
@@ -347,15 +348,13 @@ class PchRunner:
             raise _WithoutPchError(found)
         return found
 
-    def _recipe(
-        self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
-    ) -> pch.PchRecipe:
+    def _recipe(self, compiled: Compile, headers: Headers, wanted: Wanted) -> pch.PchRecipe:
         """Return the recipe for a PCH of `headers`."""
         from offload_tool.toolchain.driver_cache import cached_front_end
 
         args = general_args(compiled.made, ())
-        decides = (*self._decides(compiled.made, compiled.variables), str(wanted is True))
-        text = "\0".join(["\n".join(headers), *decides])
+        args_of_key = (*self._key_args(compiled.made, compiled.variables), str(wanted is True))
+        text = "\0".join(["\n".join(headers), *args_of_key])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
             f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",

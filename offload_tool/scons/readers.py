@@ -38,6 +38,7 @@ from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
 from offload_tool.scons.graph.call_cache import KINDS, Call, cached, cached_call, results_of
+from offload_tool.scons.types import Environment, Node
 from offload_tool.scons.variables import (
     OTHERS_VARIABLES,
     REMOVED_VARIABLES,
@@ -58,7 +59,6 @@ from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.types import Environment, Node
 
 # Part of every in-process action's signature. Increment it only if the bytes that we write for the
 # same inputs change: it rebuilds every user's bundles.
@@ -197,8 +197,7 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     if NATIVE in given:
         here = native_targets(toolchain(env), kind)
         given = [name for item in given for name in (here if item == NATIVE else [item])]
-    if not {*given}.isdisjoint(cuda.ALL):
-        given = [name for item in given for name in _all_processors(env, kind, item)]
+    given = [name for item in given for name in _all_processors(env, kind, item)]
     if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
         found = parse_targets(given, kind, allow_unknown=True)
     else:
@@ -340,11 +339,10 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
     :raises TargetIDError: a key is not a target ID.
     """
     given = env["OFFLOAD_ARCH_FLAGS"] or {}
-    any_processor = built is None or env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]
     flags: dict[str, list[Any]] = {}
     for key, value in given.items():
         name = parse_target(str(key), allow_unknown=True).name
-        if not any_processor and built is not None and name not in built:
+        if built is not None and name not in built and not env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
             parse_target(str(key))
         flags.setdefault(name, []).extend(env.Split(value))
     return flags

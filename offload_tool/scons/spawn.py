@@ -32,12 +32,12 @@ from offload_tool.io.temporary_directory import usual_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
-    from offload_tool.scons.types import Environment
 
 Runner = Callable[[list[str], dict[str, str]], int]
 """Runs a command in an environment; returns the exit status."""

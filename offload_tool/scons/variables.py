@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import SCons.Node
 import SCons.Util
 from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
 
 from offload_tool.errors import UsageError
+from offload_tool.scons.types import Environment
 
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment
-
-    Reader = Callable[[Environment, Any], Any]
-
+Reader = Callable[[Environment, Any], Any]
 _WRONG = object()
 """A reader's result for a value of the wrong type."""
 

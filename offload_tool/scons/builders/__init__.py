@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Node
@@ -26,9 +26,7 @@ from offload_tool.scons.extras.report import offload_report
 from offload_tool.scons.extras.summary import offload_progress
 from offload_tool.scons.graph.call_cache import KINDS
 from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def add_builders(env: Environment) -> None:

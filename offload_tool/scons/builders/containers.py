@@ -5,7 +5,7 @@ Also builders that extract from them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
@@ -37,9 +37,7 @@ from offload_tool.scons.graph.units import (
     unit_of,
     units,
 )
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 _ARCHIVE_SUFFIX = ".a"
 _CURRENT_WRAPPER = 22

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 
@@ -34,9 +34,7 @@ from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def offload_device_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -136,11 +134,7 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
     Each member is an object bundle: a host object, and relocatable device code of each target ID. A
     host linker takes the archive as any static library.
     """
-    if target is None:
-        raise UsageError(
-            "OffloadArchive needs a target name; write OffloadArchive('name', sources)"
-        )
-    library = _library_file(env, target)
+    library = _library_file(env, target, "OffloadArchive")
     owner = Owner.of(library, "library")
     members = []
     kinds = set()
@@ -181,11 +175,7 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. Programs that use
     the library link its OpenMP regions into their images.
     """
-    if target is None:
-        raise UsageError(
-            "OffloadStaticLibrary needs a target name; write OffloadStaticLibrary('name', sources)"
-        )
-    library = _library_file(env, target)
+    library = _library_file(env, target, "OffloadStaticLibrary")
     owner = Owner.of(library, "library")
     members = []
     for node in sources:
@@ -232,8 +222,13 @@ def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
         library.attributes.offload_source_fatbins = [node for nodes in found for node in nodes]
 
 
-def _library_file(env: Environment, target: str) -> Any:
-    """Return the node of a library: ``geometry`` is called ``libgeometry.a``."""
+def _library_file(env: Environment, target: str | None, builder: str) -> Any:
+    """Return the node of a library: ``geometry`` is called ``libgeometry.a``.
+
+    :raises UsageError: there is no target name.
+    """
+    if target is None:
+        raise UsageError(f"{builder} needs a target name; write {builder}('name', sources)")
     path = PurePath(target)
     suffix = env.subst("$LIBSUFFIX")
     name = path.name if path.suffix == suffix else path.name + suffix

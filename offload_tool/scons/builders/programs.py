@@ -18,7 +18,7 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Util
@@ -46,11 +46,8 @@ from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkabl
 from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of, tools_marker
 from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.node_classes import adopt_plain
+from offload_tool.scons.types import Environment, Node
 from offload_tool.util.frozen import replaced
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
 
 _LIBRARY_SUFFIXES = (".a", ".o")
 

@@ -19,10 +19,10 @@ from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
     from offload_tool.scons.spawn import Runner
-    from offload_tool.scons.types import Environment, Node
 
 _STATES = {
     SCons.Node.up_to_date: "up to date",

@@ -13,7 +13,7 @@ import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Node.FS
@@ -21,9 +21,7 @@ import SCons.Node.FS
 from offload_tool.errors import OffloadError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target
 from offload_tool.scons import readers
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 PREFIX = "offload:"
 

@@ -12,17 +12,13 @@ import re
 from collections import UserList, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons.Node
 
 from offload_tool.scons import compat
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment
-    from offload_tool.toolchain.probe import Toolchain
-
-    Read = Callable[[Environment], dict[str, Any]]
+from offload_tool.scons.types import Environment
+from offload_tool.toolchain.probe import Toolchain
 
 T = TypeVar("T")
 KINDS = "_OFFLOAD_KINDS"
@@ -89,8 +85,13 @@ def cached(env: Environment, text: str, find: Callable[[], T]) -> T:
     return found
 
 
-class _Calls(dict[int, "_Variables"]):
-    """The last calls of each environment, by its ``id()``."""
+def _no_calls() -> dict[int, _Variables]:
+    """Return the last calls of a build, none yet, by the ``id()`` of their environment."""
+    return {}
+
+
+Read = Callable[[Environment], dict[str, Any]]
+"""Returns the parsed variables of an environment."""
 
 
 def cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
@@ -98,7 +99,7 @@ def cached_call(env: Environment, overrides: dict[str, Any], context: Any, read:
 
     `context` is the rest of the cache key: any comparable value.
     """
-    calls = compat.of_build(env, _Calls)
+    calls = compat.of_build(env, _no_calls)
     known = calls.get(id(env))
     if known is None or not known.are_equal(env, context):
         calls.pop(id(env), None)

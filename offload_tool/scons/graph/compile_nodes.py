@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons.Script
 from SCons.Subst import Literal
@@ -40,10 +40,8 @@ from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import PassRecords
+from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
 
 T = TypeVar("T")
 _NO_CUID = "-cuid=0"

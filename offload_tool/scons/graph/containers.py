@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.bundle_entry_id import (
@@ -39,10 +39,7 @@ from offload_tool.scons.graph.units import (
     label,
 )
 from offload_tool.scons.spawn import toolchain_variables
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
+from offload_tool.scons.types import Environment, Node
 
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons.Action
 import SCons.Builder
@@ -15,9 +15,7 @@ import SCons.Builder
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import Output
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 T = TypeVar("T")
 Made = TypeVar("Made")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
@@ -16,9 +16,7 @@ from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.units import Stem, add_identity, label
 from offload_tool.scons.spawn import toolchain_variables
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 @dataclass

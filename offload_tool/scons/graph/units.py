@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Node
 import SCons.Node.FS
@@ -29,11 +29,8 @@ from offload_tool.passes.source_kind import (
 from offload_tool.scons import readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import cached
+from offload_tool.scons.types import Environment, Folder, Node
 from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Folder, Node
-
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
 _NOT_IN_DEPFILES = re.compile(r"[\x00-\x1f]")

@@ -33,14 +33,14 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
+from offload_tool.scons.graph.device_link import DeviceLink
 from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
 from offload_tool.scons.spawn import command_spawn, toolchain_variables
 from offload_tool.scons.state import compiler_queries
+from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.graph.device_link import DeviceLink
-    from offload_tool.scons.types import Environment, Node
 
 _COMPILE_ONLY = "--compile-only  "
 """The driver's options for the assembler of PTX to be linked, spelled as by nvcc."""

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
@@ -75,9 +75,7 @@ from offload_tool.scons.languages.kpack import (
     uses_lto,
 )
 from offload_tool.scons.spawn import toolchain_variables
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 @dataclass

@@ -48,12 +48,11 @@ from offload_tool.scons.graph.containers import (
 )
 from offload_tool.scons.graph.device_link import DeviceLink, link_node
 from offload_tool.scons.graph.units import Stem, Unit
+from offload_tool.scons.types import Environment, Folder, Node
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.scons.graph.units import Unit
     from offload_tool.scons.languages.images import HostLink, OffloadInputs
-    from offload_tool.scons.types import Environment, Folder, Node
 
 
 _DEFAULT_FOLDER = ".kpack"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang import job_plan
 from offload_tool.clang.environment import Surroundings
@@ -14,12 +14,10 @@ from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
+from offload_tool.scons.types import Node
 from offload_tool.toolchain.driver_cache import cached_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
 from offload_tool.toolchain.identity import has_configuration
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Node
 
 
 def files_read(node: Node, command: str) -> list[str]:

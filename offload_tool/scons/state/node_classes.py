@@ -18,10 +18,10 @@ from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
 from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.scons import compat
+from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
     from offload_tool.scons.state.pass_state import PassRecords
-    from offload_tool.scons.types import Node
 
 COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""

@@ -54,10 +54,10 @@ from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import COMMAND
+from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
-    from offload_tool.scons.types import Node
 
 
 def _is_unwritten(folder: str) -> bool:
