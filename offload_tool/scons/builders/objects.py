@@ -11,27 +11,13 @@ import SCons.Errors
 from offload_tool.errors import UsageError
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.passes.source_kind import C_SUFFIXES
-from offload_tool.scons import readers
+from offload_tool.scons import readers, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
+from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
 from offload_tool.scons.graph.containers import archive_node, device_archive_nodes
-from offload_tool.scons.graph.units import (
-    Owner,
-    Stem,
-    add_identity,
-    given_ids,
-    is_plain_source,
-    kind_of,
-    named,
-    only_source,
-    output_stem,
-    unit_of,
-    units,
-    unsigned_program,
-)
 from offload_tool.scons.languages.images import member_node, object_node
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
-from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.types import Environment, Node
@@ -39,13 +25,14 @@ from offload_tool.scons.types import Environment, Node
 
 def offload_device_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one node per source and target ID: that target's code object, bitcode or PTX."""
-    return [node for unit in units(env, target, sources) for node in device_nodes(env, unit)]
+    found = units.source_units(env, target, sources)
+    return [node for unit in found for node in device_nodes(env, unit)]
 
 
 def offload_host_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the host object of each source; it does not depend on any device image."""
     name = env.fs.File(target) if target and PurePath(target).suffix else None
-    return [host_node(env, unit, name) for unit in units(env, target, sources)]
+    return [host_node(env, unit, name) for unit in units.source_units(env, target, sources)]
 
 
 def offload_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -74,9 +61,9 @@ def _objects(
 ) -> list[Any]:
     suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
     nodes = []
-    for unit in units(env, target, sources, own_cuid=True):
-        node = named(env, target, suffix) if target else unit.stem.file(env, suffix)
-        owner = Owner.of(node, "shared" if shared else "object")
+    for unit in units.source_units(env, target, sources, own_cuid=True):
+        node = units.named(env, target, suffix) if target else unit.stem.file(env, suffix)
+        owner = units.Owner.of(node, "shared" if shared else "object")
         owned = unit.owned_by(owner)
         made = object_node(env, owned, [node], group=owner.name)
         attach_archives(env, made, codes_of([made]))
@@ -84,14 +71,14 @@ def _objects(
     return nodes
 
 
-def plain_objects(env: Environment, node: Node, owner: Owner) -> list[Any]:
+def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]:
     """Return the objects of a C or C++ source; return anything else unchanged, for the linker."""
-    if not is_plain_source(node):
+    if not units.is_plain_source(node):
         return [node]
     found = readers.toolchain(env)
     commands: dict[str, Any] = {
-        "CC": unsigned_program(found.cc),
-        "CXX": unsigned_program(found.cxx),
+        "CC": units.unsigned_program(found.cc),
+        "CXX": units.unsigned_program(found.cxx),
     }
     if owner.is_shared:
         commands = {f"SH{name}": command for name, command in commands.items()}
@@ -102,25 +89,27 @@ def plain_objects(env: Environment, node: Node, owner: Owner) -> list[Any]:
     known = getattr(node.attributes, "offload_objects", {})
     key = env.Override(commands).subst(command, target=[], source=[node])
     if key not in known:
-        variables = {**commands, **toolchain_variables(env)}
+        variables = {**commands, **spawn.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
         made = _plain_object(env, node, owner, variables)
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
-            add_identity(env, item)
+            units.add_identity(env, item)
         node.attributes.offload_objects = known | {key: made}
     return list(node.attributes.offload_objects[key])
 
 
-def _plain_object(env: Environment, node: Node, owner: Owner, variables: dict[str, Any]) -> Any:
+def _plain_object(
+    env: Environment, node: Node, owner: units.Owner, variables: dict[str, Any]
+) -> Any:
     """Declare the object of a C or C++ source, named after `owner` if the plain name is taken."""
     builder = builder_of_scons(env, "SharedObject" if owner.is_shared else "StaticObject")
     try:
         return builder(env, None, node, **variables)
     except SCons.Errors.UserError:
         suffix = env.Override(variables).subst("$SHOBJSUFFIX" if owner.is_shared else "$OBJSUFFIX")
-        for name in itertools.islice(Stem.of(node, owner).files(env, suffix), 1, None):
+        for name in itertools.islice(units.Stem.of(node, owner).files(env, suffix), 1, None):
             try:
                 return builder(env, name, node, **variables)
             except SCons.Errors.UserError:
@@ -135,13 +124,13 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
     host linker takes the archive as any static library.
     """
     library = _library_file(env, target, "OffloadArchive")
-    owner = Owner.of(library, "library")
+    owner = units.Owner.of(library, "library")
     members = []
     kinds = set()
     relocatable = env.Override({"OFFLOAD_RDC": True})
     for node in sources:
-        if kind_of(env, node):
-            unit = unit_of(relocatable, node, Stem.of(node, owner))
+        if units.kind_of(env, node):
+            unit = units.unit_of(relocatable, node, units.Stem.of(node, owner))
             kinds.add(unit.kind)
             members.append(member_node(relocatable, unit, unit.stem.files(env, "$OBJSUFFIX")))
         else:
@@ -165,8 +154,9 @@ def offload_device_archive(env: Environment, target: str | None, sources: list[N
     The IDs are those of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's kind. The
     files are called ``<name>.<target ID>.a``, with the kind if names would clash.
     """
-    library = only_source(sources, "OffloadDeviceArchive takes one archive")
-    return device_archive_nodes(env, library, output_stem(env, target, library), given_ids(env))
+    library = units.only_source(sources, "OffloadDeviceArchive takes one archive")
+    stem = units.output_stem(env, target, library)
+    return device_archive_nodes(env, library, stem, units.given_ids(env))
 
 
 def offload_static_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -176,11 +166,11 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     the library link its OpenMP regions into their images.
     """
     library = _library_file(env, target, "OffloadStaticLibrary")
-    owner = Owner.of(library, "library")
+    owner = units.Owner.of(library, "library")
     members = []
     for node in sources:
-        if kind_of(env, node):
-            unit = unit_of(env, node, Stem.of(node, owner))
+        if units.kind_of(env, node):
+            unit = units.unit_of(env, node, units.Stem.of(node, owner))
             group = owner.name.removeprefix(env.subst("$LIBPREFIX"))
             names = unit.stem.files(env, "$OBJSUFFIX")
             members.append(object_node(env, unit, names, group=group))

@@ -24,18 +24,11 @@ from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
-from offload_tool.scons import actions, compat, readers
+from offload_tool.scons import actions, compat, readers, spawn
 from offload_tool.scons.extras.summary import request_summary, timed
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, add_identity, label
-from offload_tool.scons.spawn import (
-    Runner,
-    runner_of,
-    spawn_of,
-    toolchain_variables,
-    with_cut_off,
-)
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
@@ -85,11 +78,13 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
         _compile(env, unit, job, node)
     else:
         _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
+        variables = spawn.toolchain_variables(env)
+        variables["SPAWN"] = spawn.spawn_of(spawn.runner_of(env, job))
         actions.HOST_FROM_IR(
             env,
             node,
             [_host_ir_node(env, unit)],
-            **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
+            **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
@@ -127,7 +122,7 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
 
-    def accelerated(run: Runner) -> Runner:
+    def accelerated(run: spawn.Runner) -> spawn.Runner:
         if not env["OFFLOAD_PCH"]:
             return run
         from offload_tool.scons.pch import PchRunner  # few builds need it
@@ -135,13 +130,13 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
         return PchRunner(env, node, job, f"{like} {target} {unit.is_shared}", run)
 
     if env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc:
-        run = with_cut_off(run, node, accelerated)
+        run = spawn.with_cut_off(run, node, accelerated)
     else:
         run = accelerated(run)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
         run = timed(run, declared)
-    variables["SPAWN"] = spawn_of(run, (node.get_internal_path(), depfile_of(node)))
+    variables["SPAWN"] = spawn.spawn_of(run, (node.get_internal_path(), depfile_of(node)))
     _keep_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
@@ -157,10 +152,12 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     return node
 
 
-def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[Environment, Runner]:
+def _common_to_passes(
+    env: Environment, unit: Unit, job: CompilePass
+) -> tuple[Environment, spawn.Runner]:
     """Return the environment and the runner that all similar passes share."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
-    variables = toolchain_variables(env)
+    variables = spawn.toolchain_variables(env)
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
@@ -175,7 +172,7 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
             "_OFFLOAD_SHOWN": _shown_source,
         }
     )
-    return common, runner_of(env, job)
+    return common, spawn.runner_of(env, job)
 
 
 def _shown_source(

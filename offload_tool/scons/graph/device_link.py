@@ -12,10 +12,9 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.scons import actions, compat, readers
+from offload_tool.scons import actions, compat, readers, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.units import Stem, add_identity, label
-from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.types import Environment, Node
 
 
@@ -95,7 +94,7 @@ def link_node(
         env,
         stem.files(env, f".{device.filename}{suffix}"),
         inputs,
-        **toolchain_variables(env, device_link.linker(device, toolchain)),
+        **spawn.toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
         _OFFLOAD_LINK_INPUTS=args,

@@ -140,7 +140,7 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def units(
+def source_units(
     env: Environment, target: str | None, sources: list[Node], *, own_cuid: bool = False
 ) -> list[Unit]:
     """Return the units of offload sources; a single one may be named after `target`.

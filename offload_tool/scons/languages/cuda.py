@@ -31,11 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
-from offload_tool.scons import actions, readers
+from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink
 from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
-from offload_tool.scons.spawn import command_spawn, toolchain_variables
 from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.types import Environment, Node
 
@@ -98,7 +97,7 @@ def assembled(
         names,
         [ptx],
         ESCAPE=shlex.quote,
-        SPAWN=command_spawn(ptxas.command),
+        SPAWN=spawn.command_spawn(ptxas.command),
         _OFFLOAD_PTXAS=list(ptxas.command),
         _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=rdc),
         _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
@@ -164,7 +163,7 @@ def linked_objects(
         linker = readers.nvlink(env)
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
-    variables = toolchain_variables(env, readers.toolchain(env).cc)
+    variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)
     variables["_OFFLOAD_SPEC"] = readers.spec()
     names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
     files = [linked, *part.sources]

@@ -39,13 +39,9 @@ from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.scons import actions, compat, readers
+from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
-from offload_tool.scons.graph.containers import (
-    embedded,
-    merged_object,
-    registration_of_entries,
-)
 from offload_tool.scons.graph.device_link import DeviceLink, link_node
 from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.scons.types import Environment, Folder, Node
@@ -233,7 +229,7 @@ def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[P
     name = kernel_name_of(unit, devices)
     codes = [PackedCode(packing, name, device) for device in devices]
     marker = marker_node(env, unit.stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
-    return codes, embedded(env, unit.stem, [marker], unit.cuid, marker=True)
+    return codes, containers.embedded(env, unit.stem, [marker], unit.cuid, marker=True)
 
 
 def packed_object(
@@ -249,7 +245,7 @@ def packed_object(
             "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
         )
     codes, marker = packed_parts(env, packing, unit)
-    made = merged_object(env, names, [marked_host(env, host), marker])
+    made = containers.merged_object(env, names, [marked_host(env, host), marker])
     made.attributes.offload_kpack = codes
     return made
 
@@ -279,8 +275,8 @@ def packed_links(
     marker = marker_node(env, stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, images)
     return [
         *hosts,
-        embedded(env, stem, [marker, *part.hosts], marker=True),
-        registration_of_entries(env, stem, is_marker=True),
+        containers.embedded(env, stem, [marker, *part.hosts], marker=True),
+        containers.registration_of_entries(env, stem, is_marker=True),
     ]
 
 
