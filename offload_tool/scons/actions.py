@@ -209,7 +209,7 @@ class _Work:
 def _run(
     do: Callable[[_Work], None], target: list[Node], source: list[Node], env: Environment
 ) -> int:
-    """Do the work; turn an error into SCons's, and leave no output that is not right."""
+    """Run an action; convert its error to SCons's, and remove the output of a failed one."""
     try:
         do(_Work(target[0], source, env))
     except OffloadError as error:
@@ -249,7 +249,7 @@ def _finish_cubin(work: _Work) -> None:
 
 
 def _check_unseen(work: _Work) -> None:
-    """Refuse files whose device code the link would leave out, which were not there to be read."""
+    """Reject files whose device code the link omits: the SConscript could not read them yet."""
     from offload_tool.containers.find import has_relocatable_code
 
     for node in work.node.attributes.offload_unseen:

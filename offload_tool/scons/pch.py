@@ -221,7 +221,7 @@ class Compile(NamedTuple):
     """A compile that may use a PCH, from its command."""
 
     source: str
-    made: tuple[str, ...]
+    args: tuple[str, ...]
     """The arguments without source, output and depfile, with which a PCH is made."""
     command: list[str]
     """The whole command, without the launcher."""
@@ -307,15 +307,15 @@ class PchRunner:
 
     def _refuses(self, compiled: Compile) -> str:
         """Return why the flags rule out a PCH; "" if they do not."""
-        args = general_args(compiled.made, ())
+        args = general_args(compiled.args, ())
         return reason_of_flags(self._job.kind, args, compiled.variables)
 
-    def _key_args(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    def _key_args(self, args: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
         variables_read = (
             f"{name}={variables[name]}" for name in HEEDED_VARIABLES if name in variables
         )
-        return (*pch.args_without_source(made), self._toolchain.identity, *variables_read)
+        return (*pch.args_without_source(args), self._toolchain.identity, *variables_read)
 
     def _declared_args(self) -> tuple[str, ...]:
         """Return the result of `_key_args` before the command runs."""
@@ -330,10 +330,10 @@ class PchRunner:
         source = compiled.source
         group, any_flags = self._pchs.groups_of(self._node)
         path = self._recipe(compiled, (), group.wanted).search_path
-        of = group.shares(path).get(source)
-        if of is None:
+        candidate = group.shares(path).get(source)
+        if candidate is None:
             raise _WithoutPchError(self._refuses(compiled) or _why_none(source, any_flags, path))
-        recipe = self._recipe(compiled, of.headers, group.wanted)
+        recipe = self._recipe(compiled, candidate.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
             making = self._pchs.locks[recipe.file]
@@ -343,7 +343,7 @@ class PchRunner:
             if refused := self._refuses(compiled):
                 raise _WithoutPchError(refused)
             with making:
-                found = self._made(recipe, group, of, source)
+                found = self._make(recipe, group, candidate, source)
         if isinstance(found, str):
             raise _WithoutPchError(found)
         return found
@@ -352,14 +352,14 @@ class PchRunner:
         """Return the recipe for a PCH of `headers`."""
         from offload_tool.toolchain.driver_cache import cached_front_end
 
-        args = general_args(compiled.made, ())
-        args_of_key = (*self._key_args(compiled.made, compiled.variables), str(wanted is True))
+        args = general_args(compiled.args, ())
+        args_of_key = (*self._key_args(compiled.args, compiled.variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *args_of_key])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
             f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",
             self._job.stage,
-            pch.args_without_source(compiled.made),
+            pch.args_without_source(compiled.args),
             len(self._toolchain.clang),
             compiled.variables,
             self._toolchain.identity,
@@ -367,20 +367,21 @@ class PchRunner:
             prints=prints_now,
         )
 
-    def _made(
-        self, recipe: pch.PchRecipe, group: Group, of: Candidate, source: str
+    def _make(
+        self, recipe: pch.PchRecipe, group: Group, candidate: Candidate, source: str
     ) -> pch.UsablePch | str:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.inputs_if_current(recipe) is not None:
             return found
-        small = (self._job.kind, of.headers)
+        small = (self._job.kind, candidate.headers)
         if small in self._pchs.small:
             return pch.SMALL
-        if recipe.file not in self._pchs.failed and group.users_of(of.headers) < FEWEST_USERS:
+        has_failed = recipe.file in self._pchs.failed
+        if not has_failed and group.users_of(candidate.headers) < FEWEST_USERS:
             return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
         os.makedirs(PCH_FOLDER, exist_ok=True)
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
-        if recipe.file in self._pchs.failed or pch.make_pch(recipe, of, least=least):
+        if has_failed or pch.make_pch(recipe, candidate, least=least):
             self._pchs.failed.add(recipe.file)
             return "headers that do not compile by themselves: mend what they do not include"
         self._make_room(recipe.file, recipe.search_path)
@@ -389,13 +390,13 @@ class PchRunner:
             self._pchs.small.add(small)
         return found
 
-    def _make_room(self, made: str, path: SearchPath) -> None:
+    def _make_room(self, new: str, path: SearchPath) -> None:
         """Remove the oldest PCHs of this target that no pass of this build has used."""
-        begin = made.rpartition(".pch")[0].rpartition(".")[0]
+        begin = new.rpartition(".pch")[0].rpartition(".")[0]
         with self._pchs.lock:
             used = {*self._pchs.used}
         files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]
-        for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node, path)]:
+        for file in sorted(files, key=_modified)[: -self._pchs.most_files(self._node, path)]:
             if str(file) not in used:
                 for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
                     old.unlink(missing_ok=True)
@@ -422,7 +423,7 @@ class PchRunner:
         )
 
 
-def _made_at(file: Path) -> int:
+def _modified(file: Path) -> int:
     found = file_stat(str(file))
     return found.modified if found is not None else 0
 

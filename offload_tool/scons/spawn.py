@@ -244,10 +244,10 @@ def command_spawn(program: Sequence[str]) -> Callable[..., int]:
     return spawn_of(partial(run_args, program=len(program)))
 
 
-def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
+def spawn_of(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..., int]:
     """Return the SPAWN function that uses no shell: no file name can become a command.
 
-    It removes the files `leftovers` if it refuses the command, or the command fails.
+    It removes the files `removed_on_failure` if it refuses the command, or the command fails.
     """
 
     def spawn(
@@ -258,7 +258,7 @@ def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
             status = run(split_args(parts), environment)
         finally:
             if status:
-                for name in leftovers:
+                for name in removed_on_failure:
                     Path(name).unlink(missing_ok=True)
         return status
 

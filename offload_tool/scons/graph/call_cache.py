@@ -74,14 +74,14 @@ def results_of(env: Environment) -> Results | None:
     return found
 
 
-def cached(env: Environment, text: str, find: Callable[[], T]) -> T:
-    """Return the result of `find`, called once if it is equal for all nodes of a call."""
+def cached(env: Environment, key: str, compute: Callable[[], T]) -> T:
+    """Return the result of `compute`, called once if it is equal for all nodes of a call."""
     results = results_of(env)
     if results is None or results.depends_on_source:
-        return find()
-    if text not in results.by_key:
-        results.by_key[text] = find()
-    found: T = results.by_key[text]
+        return compute()
+    if key not in results.by_key:
+        results.by_key[key] = compute()
+    found: T = results.by_key[key]
     return found
 
 

@@ -30,7 +30,7 @@ class DeviceLink:
     """Device code without a host part."""
     sources: list[Node] = field(default_factory=list)
     """CUDA's fat binaries of sources whose host objects reserve no space for them."""
-    queries: list[Node] = field(default_factory=list)
+    registration_callers: list[Node] = field(default_factory=list)
     """Host files that may call a registration function of CUDA for their modules by name."""
 
     def add(self, host: Node, nodes: list[Node]) -> None:
@@ -46,7 +46,7 @@ class DeviceLink:
         self.add(host, nodes)
         sources = getattr(host.attributes, "offload_source_fatbins", None)
         if sources is None:
-            self.queries.append(host)
+            self.registration_callers.append(host)
         else:
             self.sources += sources
 

@@ -169,7 +169,7 @@ def linked_objects(
     files = [linked, *part.sources]
     embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **variables)
     names = stem.files(env, ".registration$OBJSUFFIX")
-    files = [env.File(linked_fatbin.SOURCE), *part.queries]
+    files = [env.File(linked_fatbin.SOURCE), *part.registration_callers]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
     return [add_identity(env, embedded), add_identity(env, registration)]
 

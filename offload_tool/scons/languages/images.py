@@ -131,7 +131,7 @@ def _add_cuda(
     names = code.unit.stem.files(env, f".rdc{suffix}")
     whole = cuda.complete_object(env, names, code.host, fatbin, relocatable=True)
     part.add(whole, code.modules)
-    part.queries.append(whole)
+    part.registration_callers.append(whole)
 
 
 def _add_linked_inputs(
