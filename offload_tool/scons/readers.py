@@ -309,11 +309,6 @@ def host_link_flags(env: Environment) -> list[str]:
     return substituted(env, "$LINKFLAGS $SHLINKFLAGS")
 
 
-def device_link_flags(env: Environment) -> list[str]:
-    """Return ``OFFLOAD_LINK_FLAGS``: the user's flags for links of device code."""
-    return substituted(env, "$OFFLOAD_LINK_FLAGS")
-
-
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
     """Return the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
 

@@ -106,9 +106,15 @@ def offload_package(env: Environment, target: str | None, sources: list[Node]) -
             images += device_nodes(env, units.unit_of(env, node, units.Stem.of(node, owner)))
         else:
             images.append(node)
-    given = _given_entries(
-        env, [node for node in images if not hasattr(node.attributes, "offload_device")]
-    )
+    plain = [node for node in images if not hasattr(node.attributes, "offload_device")]
+    ids = units.packaged_ids(env)
+    if len(plain) != len(ids):
+        raise UsageError(
+            f"OFFLOAD_TARGETS gives {len(ids)} bundle entry IDs for {len(plain)} files that "
+            f"carry no target ID ({', '.join(map(str, plain)) or 'no file'}); "
+            "expected one for each, in order"
+        )
+    given = dict(zip(plain, ids, strict=True))
     keys = _package_keys(env, images)
     base = None
     if env["OFFLOAD_PACKAGE_BASE"]:
@@ -231,15 +237,3 @@ def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
             f"{value!r}"
         )
     return {key: env.subst(value)}
-
-
-def _given_entries(env: Environment, nodes: list[Node]) -> dict[Node, BundleEntryID]:
-    """Return the entry IDs of plain files, from ``OFFLOAD_TARGETS``."""
-    given = units.packaged_ids(env)
-    if len(nodes) != len(given):
-        raise UsageError(
-            f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for {len(nodes)} files that "
-            f"carry no target ID ({', '.join(map(str, nodes)) or 'no file'}); "
-            "expected one for each, in order"
-        )
-    return dict(zip(nodes, given, strict=True))

@@ -206,7 +206,7 @@ def placement_flags(
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
-    args = readers.substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), "$LINKFLAGS $SHLINKFLAGS")
+    args = readers.host_link_flags(env.Override({"_OFFLOAD_PLACEMENT": ""}))
     if any(does(part, LINKER_SCRIPT) for arg in args for part in arg.split(",")):
         return []
     chosen = [arg.partition("=")[2] for arg in args if arg.startswith("-fuse-ld=")]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import UserList, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, TypeVar
 
@@ -35,15 +36,13 @@ _CONTAINERS = (dict, list, tuple, UserList, deque)
 _NAME = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*)|[$()])")
 
 
+@dataclass(slots=True)
 class Results:
     """The results for one environment."""
 
-    __slots__ = ("by_key", "compiler", "depends_on_source")
-
-    def __init__(self, *, depends_on_source: bool) -> None:
-        self.compiler: Toolchain | None = None
-        self.by_key: dict[str, Any] = {}
-        self.depends_on_source = depends_on_source
+    depends_on_source: bool
+    compiler: Toolchain | None = None
+    by_key: dict[str, Any] = field(default_factory=dict)
 
 
 class Call:
@@ -63,7 +62,7 @@ class Call:
         text = ",".join(sorted(set(kinds)))
         if text not in self._of_kinds:
             differs = {KINDS: text} if text and self.env.get(KINDS) != text else {}
-            results = Results(depends_on_source=self._depends_on_source)
+            results = Results(self._depends_on_source)
             self._of_kinds[text] = self.env.Override({**differs, _RESULTS: results})
         return self._of_kinds[text]
 

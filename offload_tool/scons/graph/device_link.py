@@ -101,7 +101,7 @@ def link_node(
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
-    flags = readers.device_link_flags(env)
+    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
     files = [compat.file_node(env.fs, name) for name in possible_files(flags)]
     given = [file for file in files if file is not None and file.rexists()]
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])

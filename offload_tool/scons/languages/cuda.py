@@ -181,7 +181,7 @@ def _link_node(
     device: CompileTarget,
     inputs: list[Node],
 ) -> Node:
-    flags = readers.device_link_flags(env)
+    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
     arguments = [*linker.arguments(str(device.target_id)), *flags]
     node = actions.LINK_CUDA.first_free(
         env,

@@ -179,7 +179,7 @@ def _ptx_image(
     if ptxas is None:
         raise CompilerError(openmp_link.no_ptxas(device.name))
     runtimes = readers.needed_runtimes(env, device)
-    flags = readers.device_link_flags(env)
+    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
     arguments = [*openmp_link.link_arguments(device.name), *flags]
     variables = spawn.toolchain_variables(env)
     args = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]

@@ -404,13 +404,10 @@ class PassRecords:
     def store(self, push: Callable[[], Any]) -> Any:
         """Store the output by `push`, and its record, if its dependencies are certain."""
         cache, record = self._cache(), self._load()
-        if cache is None or record is None or not record.output or compat.cache_is_readonly():
+        may_write = compat.does_execute() and not compat.cache_is_readonly()
+        if cache is None or record is None or not may_write:
             return None
-        if (
-            not record.is_sure
-            or _CHANGED_MEANWHILE in record.key.values()
-            or not compat.does_execute()
-        ):
+        if not (record.output and record.is_sure) or _CHANGED_MEANWHILE in record.key.values():
             return None
         pushed = push()
         file = self._folder(cache, record.key) / f"{record.name}.json"
