@@ -32,7 +32,7 @@ from offload_tool.scons.builders.objects import for_shared_library, plain_object
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkable_nodes
-from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of, tools_marker
+from offload_tool.scons.languages.kpack import attach_archives, codes_of, tools_marker
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.types import Environment, Node
 from offload_tool.util.frozen import replaced
@@ -122,9 +122,8 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
         own, folder = openmp.link_flags(found)
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
-    if linked.wraps:
-        flags = [*flags, WRAP_FLAG]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
+    flags += linked.flags
     variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags, "$(", "$_OFFLOAD_PLACEMENT", "$)"]
     return variables
 

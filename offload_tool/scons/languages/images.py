@@ -58,8 +58,8 @@ class HostLink:
     needs_openmp: bool = False
     codes: list[kpack.PackedCode] = field(default_factory=list)
     """Code objects in archives, separate from the link's output."""
-    wraps: bool = False
-    """Whether the link must wrap the call that registers wrappers."""
+    flags: list[str] = field(default_factory=list)
+    """The flags of the link with which it wraps the call that registers wrappers."""
     marked: dict[Node, Node] = field(default_factory=dict)
     """For each library whose wrappers must be changed, the copy of it that is linked."""
 
@@ -106,8 +106,8 @@ def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLi
             continue
         linked.objects += [node for node in part.hosts if node not in given.libraries]
         linked.objects += _device_links(env, stem, kind, part)
-    linked.wraps = bool(linked.codes) and kpack.uses_lto(env)
-    if linked.wraps:
+    if linked.codes and kpack.uses_lto(env):
+        linked.flags.append(kpack.WRAP_FLAG)
         names = stem.files(env, ".wrapped$OBJSUFFIX")
         linked.objects.append(containers.compiled_c(env, names, kpack.WRAP_SOURCE))
     return linked
