@@ -8,6 +8,7 @@ matters to the result is in the spec (``_OFFLOAD_SPEC``), and the work is done b
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import cached_property
@@ -187,7 +188,6 @@ class _Work:
     def __init__(self, node: Node, sources: list[Node], env: Environment) -> None:
         self.node = node
         self.output = str(node)
-        self.sources = sources
         self.inputs = [str(source) for source in sources]
         self.env = env
 
@@ -263,7 +263,7 @@ def _check_unseen(work: _Work) -> None:
 def _archive(work: _Work) -> None:
     from offload_tool.operations.archive import create_archive
 
-    create_archive([(node.name, str(node)) for node in work.sources], work.output)
+    create_archive([(os.path.basename(path), path) for path in work.inputs], work.output)
 
 
 def _bundle(work: _Work) -> None:

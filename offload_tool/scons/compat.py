@@ -40,8 +40,7 @@ T = TypeVar("T")
 _NEEDED = (
     (SCons.Node.Node, "_children_reset", "del_binfo", "children", "get_stored_info"),
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
-    (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig"),
-    (SCons.Node.FS.File, "RDirs"),
+    (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig", "RDirs"),
     (SCons.PathList, "PathList"),
     (SCons.Scanner.Prog, "scan"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),

@@ -100,10 +100,11 @@ def cached_call(env: Environment, overrides: dict[str, Any], context: Any, read:
     """
     calls = compat.of_build(env, _no_calls)
     known = calls.get(id(env))
-    if known is None or not known.are_equal(env, context):
+    if known is None or not known.is_equal(env, context):
         calls.pop(id(env), None)
         known = calls[id(env)] = _Variables(env, context)
-        _evict_oldest(calls)
+        if len(calls) > _CAPACITY:
+            del calls[next(iter(calls))]
     return known.call(overrides, read)
 
 
@@ -114,27 +115,21 @@ class _Variables:
         self._env = env  # keeps id() unique
         self._variables = _Copy(env.Dictionary())
         self._context = context
-        self._calls: dict[int, tuple[_Copy, Call]] = {}
+        self._calls: deque[tuple[_Copy, Call]] = deque(maxlen=_CAPACITY)
 
-    def are_equal(self, env: Environment, context: Any) -> bool:
+    def is_equal(self, env: Environment, context: Any) -> bool:
         return self._context == context and self._variables.is_equal(env.Dictionary())
 
     def call(self, overrides: dict[str, Any], read: Read) -> Call:
-        for before, call in self._calls.values():
+        for before, call in self._calls:
             if before.is_equal(overrides):
                 return call
         env = self._env.Override(overrides) if overrides else self._env
         found = read(env)
         made = Call(env.Override(found) if found else env)
         if made.is_plain:
-            self._calls[id(made)] = (_Copy(overrides), made)
-            _evict_oldest(self._calls)
+            self._calls.append((_Copy(overrides), made))
         return made
-
-
-def _evict_oldest(known: dict[int, Any]) -> None:
-    if len(known) > _CAPACITY:
-        del known[next(iter(known))]
 
 
 class _Copy:

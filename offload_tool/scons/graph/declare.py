@@ -79,7 +79,7 @@ class NodeBuilder:
 def first_free(
     choices: Iterable[T], declare: Callable[[T], Made], node: Node | None = None
 ) -> Made:
-    """Return what `declare` makes of the first choice that no other declaration has taken.
+    """Return the result of `declare` for the first choice that no other declaration has taken.
 
     If the first is taken, a choice of an equal earlier declaration is reused. Digests in an
     attribute of `node`, by default the first choice, preselect these, so that a thousand variants
