@@ -16,6 +16,7 @@ Source: GNU ld 2.40 and lld 22 link and run with the script; gold reads no INSER
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkabl
 from offload_tool.scons.languages.kpack import attach_archives, codes_of, tools_marker
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.types import Environment, Node
-from offload_tool.util.frozen import replaced
 
 _LIBRARY_SUFFIXES = (".a", ".o")
 
@@ -77,7 +77,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
         )
     stem = units.output_stem(env, target, first)
     owner = units.Owner.of(stem, "shared" if shared else "program")
-    stem = replaced(stem, owner=owner)
+    stem = replace(stem, owner=owner)
     libraries = [*filter(_is_device_archive, sources), *_given_libraries(env)]
     given = OffloadInputs(libraries=list(dict.fromkeys(libraries)))
     objects: list[Node] = []

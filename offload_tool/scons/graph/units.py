@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -30,13 +31,12 @@ from offload_tool.scons import readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.types import Environment, Folder, Node
-from offload_tool.util.frozen import frozen, replaced
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
 _NOT_IN_DEPFILES = re.compile(r"[\x00-\x1f]")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The user-named output for which intermediate nodes are made."""
 
@@ -58,7 +58,7 @@ class Owner:
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Stem:
     """The folder and the common prefix of outputs' names; a folder may have that name, too."""
 
@@ -95,10 +95,10 @@ class Stem:
         """Yield the node of `file`, then those of its alternative names."""
         yield self.file(env, suffix)
         for name in self.other_names():
-            yield replaced(self, name=name).file(env, suffix)
+            yield replace(self, name=name).file(env, suffix)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One offload source, and the properties that all its nodes share."""
 
@@ -121,7 +121,7 @@ class Unit:
 
     def owned_by(self, owner: Owner) -> Unit:
         """Return the unit with an owner of its intermediate outputs."""
-        return replaced(self, stem=replaced(self.stem, owner=owner))
+        return replace(self, stem=replace(self.stem, owner=owner))
 
     def renamed(self, env: Environment, name: str) -> Unit:
         """Return the unit with another prefix, for when another host object has its name.
@@ -130,9 +130,9 @@ class Unit:
         """
         if name == self.stem.name:
             return self
-        stem = replaced(self.stem, name=name)
+        stem = replace(self.stem, name=name)
         derived = derive_cuid(self.source.get_internal_path(), stem.get_internal_path())
-        return replaced(self, stem=stem, cuid=env.subst("$OFFLOAD_CUID") or derived)
+        return replace(self, stem=stem, cuid=env.subst("$OFFLOAD_CUID") or derived)
 
     @property
     def language_flags(self) -> str:

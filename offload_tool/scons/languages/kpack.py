@@ -28,6 +28,7 @@ import os
 import posixpath
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,6 @@ from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.device_link import DeviceLink, link_node
 from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.scons.types import Environment, Folder, Node
-from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from offload_tool.scons.languages.images import HostLink, OffloadInputs
@@ -56,7 +56,7 @@ WRAP_SOURCE = str(Path(passes.__file__).with_name("runtime") / "kpack_wrap.c")
 WRAP_FLAG = "-Wl,--wrap=__hipRegisterFatBinary"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Packing:
     """The values of ``OFFLOAD_KPACK`` and related variables."""
 
@@ -68,7 +68,7 @@ class Packing:
     """Whether keys contain a digest of the kernels' interface."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PackedCode:
     """A code object that goes into an archive."""
 
@@ -125,7 +125,7 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
     plain = {f"{stem.name}.{code.attributes.offload_device.filename}" for code in codes}
     if any(SCons.Util.splitext(code.name)[0] not in plain for code in codes):
         *_, unique = stem.other_names()
-        stem = replaced(stem, name=unique)
+        stem = replace(stem, name=unique)
     return stem.get_internal_path()
 
 
@@ -286,7 +286,7 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     It contains the paths of archives, and depends on no code object.
     """
     paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
-    packing = replaced(codes[0].packing, paths=paths, interface=False)
+    packing = replace(codes[0].packing, paths=paths, interface=False)
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
     spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
