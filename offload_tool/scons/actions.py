@@ -1,8 +1,8 @@
 """The actions of the tool's nodes, and the builder of nodes with each action.
 
 SCons puts the bytecode of an action function into the signatures of all its targets.
-The functions in the first part are therefore one line each and stay as they are; what
-matters to the result is in the spec (``_OFFLOAD_SPEC``), and the work is done below.
+The functions in the first part are therefore one line each and must not change. The spec
+(``_OFFLOAD_SPEC``) has the options that affect the result; the second part does the work.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
     known_kinds = kinds or {readers.given_kind(env)}
     if not known_kinds.isdisjoint({"openmp", "cuda"}):
         archive.attributes.offload_library_kind = next(iter(known_kinds))
-    _keep_source_fatbins(archive, members)
+    _record_source_fatbins(archive, members)
     return [archive]
 
 
@@ -196,11 +196,11 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
         )
     if kinds == {"cuda"}:
         archive.attributes.offload_library_kind = "cuda"
-    _keep_source_fatbins(archive, members)
+    _record_source_fatbins(archive, members)
     return [archive]
 
 
-def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
+def _record_source_fatbins(library: Node, members: list[Node]) -> None:
     """Record the PTX of a library's CUDA sources, if all members have some, for later links.
 
     It is for devices without a linked image.

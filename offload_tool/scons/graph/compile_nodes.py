@@ -77,7 +77,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     if job.compiles_source:
         _compile(env, unit, job, node)
     else:
-        _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
+        _add_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
         variables = spawn.toolchain_variables(env)
         variables["SPAWN"] = spawn.spawn_of(spawn.runner_of(env, job))
         actions.HOST_FROM_IR(
@@ -137,7 +137,7 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
         request_summary(env)
         run = timed(run, declared)
     variables["SPAWN"] = spawn.spawn_of(run, (node.get_internal_path(), depfile_of(node)))
-    _keep_records(env, node, unit, job, command)
+    _add_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
         name = "CCACHE_EXTRAFILES"  # inputs that ccache misses
@@ -199,7 +199,7 @@ def _dependency_flags(
     return [Literal(arg) for arg in dependency_flags(depfile_of(target[0]))]
 
 
-def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
+def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
     args = (*options_of(readers.toolchain(env).clang), *_flag_args(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):

@@ -28,7 +28,7 @@ COMMAND = "its command"
 
 
 class Input(File):  # type: ignore[misc]
-    """A dependency of an output, whoever makes it; its modification time is not sufficient.
+    """A dependency of an output, built here or not; its modification time is not sufficient.
 
     SCons trusts its stored signature while the time, in whole seconds, is unchanged; but archives
     may unpack all releases with one time. This class also compares the stat(), whose ctime users

@@ -236,7 +236,7 @@ class PassRecords:
             read = compiler_queries.preprocess(self._node, self.command)
             surer = self._confirmed(record, read, judgement)
             if surer is not None:
-                self._keep(surer)
+                self._save_record(surer)
                 return True
         self.reason = judgement.reason
         return judgement.state is State.CURRENT
@@ -298,7 +298,7 @@ class PassRecords:
         made = record._replace(beside=self._side_files(), output=digest, why=self.reason)
         if self._stages is not None and digest and not (assembler_reads or made.beside):
             made = made._replace(bitcode=self._stages.bitcode())
-        self._keep(made)
+        self._save_record(made)
 
     def _side_files(self) -> dict[str, str]:
         if not self._writes_more:
@@ -333,7 +333,7 @@ class PassRecords:
             else ()
         )
 
-    def _keep(self, record: PassRecord) -> None:
+    def _save_record(self, record: PassRecord) -> None:
         self._record = record
         if compat.does_execute():
             self.is_known_current = True
@@ -397,7 +397,7 @@ class PassRecords:
                 Path(file).unlink(missing_ok=True)
             self._record = None
             return False
-        self._keep(record._replace(why=f"{self.reason}; a CacheDir had the result"))
+        self._save_record(record._replace(why=f"{self.reason}; a CacheDir had the result"))
         compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
         return True
 
