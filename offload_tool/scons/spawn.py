@@ -138,17 +138,11 @@ class DirectRunner:
         return self._passes.run_quietly(command, environment, self._stages)
 
 
-def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]) -> Runner:
+def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
     """Return the runner of a device pass that stops if its bitcode is unchanged.
 
-    `accelerated` makes a runner faster. The output stays until the bitcode changes.
+    `run` runs the pass in `stages`. The output stays until the bitcode changes.
     """
-    from offload_tool.run.cut_off import Stages
-
-    if not isinstance(run, DirectRunner):
-        return accelerated(run)
-    stages = Stages()
-    whole = accelerated(run.in_stages(stages))
     node.set_precious()
 
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
@@ -156,7 +150,7 @@ def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]
         records_of(node).begin_stages(stages)
         if not stages.known:
             output.unlink(missing_ok=True)
-        return whole(command, environment)
+        return run(command, environment)
 
     return run_in_stages
 

@@ -121,18 +121,7 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     declared = declared_passes(env).add(node, unit.source, command, target)
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
-
-    def accelerated(run: spawn.Runner) -> spawn.Runner:
-        if not env["OFFLOAD_PCH"]:
-            return run
-        from offload_tool.scons.pch import PchRunner  # few builds need it
-
-        return PchRunner(env, node, job, f"{like} {target} {unit.is_shared}", run)
-
-    if env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc:
-        run = spawn.with_cut_off(run, node, accelerated)
-    else:
-        run = accelerated(run)
+    run = _pass_runner(env, node, job, f"{like} {target} {unit.is_shared}", run)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
         run = timed(run, declared)
@@ -150,6 +139,24 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     node.add_dependency(libraries)
     add_identity(env, node)
     return node
+
+
+def _pass_runner(
+    env: Environment, node: Node, job: CompilePass, like: str, run: spawn.Runner
+) -> spawn.Runner:
+    """Return the runner of one pass: with a PCH, or in stages, as variables specify."""
+    stages = None
+    cuts_off = env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc
+    if cuts_off and isinstance(run, spawn.DirectRunner):
+        from offload_tool.run.cut_off import Stages
+
+        stages = Stages()
+        run = run.in_stages(stages)
+    if env["OFFLOAD_PCH"]:
+        from offload_tool.scons.pch import PchRunner  # few builds need it
+
+        run = PchRunner(env, node, job, like, run)
+    return run if stages is None else spawn.with_cut_off(run, node, stages)
 
 
 def _common_to_passes(
