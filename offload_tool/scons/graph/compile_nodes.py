@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import SCons.Script
 from SCons.Subst import Literal
@@ -36,7 +36,6 @@ from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
 
-T = TypeVar("T")
 _NO_CUID = "-cuid=0"
 
 
@@ -251,13 +250,15 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
     job = unit.job("host")
-    return _query_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
+    command, environment = _driver_command(env, unit, job, last_flags(env, job))
+    with compat.at_top(env):
+        return hip.uses_new_driver(command, environment)
 
 
-def _query_driver(
-    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str], query: Callable[..., T]
-) -> T:
-    """Query the driver about the command of a pass, with `more` flags at its end."""
+def _driver_command(
+    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return a pass's command and environment for queries, with `more` flags at its end."""
     toolchain = readers.toolchain(env)
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
@@ -267,8 +268,7 @@ def _query_driver(
     flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]
     local = [arg for arg in job.local_flags(toolchain, unit.source.name) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
-    with compat.at_top(env):
-        return query([*toolchain.clang, *local, *flags], environment)
+    return [*toolchain.clang, *local, *flags], environment
 
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
@@ -299,8 +299,8 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
 
     def find() -> list[Any]:
         more = map(str, readers.arch_flags(env, device))
-        names = _query_driver(env, unit, job, more, device_libraries)
+        command, environment = _driver_command(env, unit, job, more)
         with compat.at_top(env):
-            return [env.File(name) for name in names]
+            return [env.File(name) for name in device_libraries(command, environment)]
 
     return cached(env, like, find)
