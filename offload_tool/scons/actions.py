@@ -1,18 +1,19 @@
 """The actions of the tool's nodes, and the builder of nodes with each action.
 
 SCons puts the bytecode of an action function into the signatures of all its targets.
-The functions in the first part are therefore one line each and stay as they are; what
-matters to the result is in the spec (``_OFFLOAD_SPEC``), and the work is done below.
+The functions in the first part are therefore one line each and must not change. The spec
+(``_OFFLOAD_SPEC``) has the options that affect the result; the second part does the work.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Action
 import SCons.Errors
@@ -31,9 +32,7 @@ from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput, records_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def offload_begin(target: list[Node], source: list[Node], env: Environment) -> int:
@@ -184,12 +183,11 @@ WRAP = _function(offload_wrap, "WRAP")
 
 
 class _Work:
-    """What an action does: it writes a node's file from those of its sources."""
+    """The inputs and the output of an action."""
 
     def __init__(self, node: Node, sources: list[Node], env: Environment) -> None:
         self.node = node
         self.output = str(node)
-        self.sources = sources
         self.inputs = [str(source) for source in sources]
         self.env = env
 
@@ -204,14 +202,14 @@ class _Work:
         return [*self.env["_OFFLOAD_CLANG"], *self.env["_OFFLOAD_LOCAL_FLAGS"]]
 
     def warn(self, text: str) -> None:
-        """Print an operation's warning: the command writes it in the same words."""
+        """Print an operation's warning, as the command line does."""
         sys.stderr.write(f"offload: warning: [{self.output}] {text}\n")
 
 
 def _run(
     do: Callable[[_Work], None], target: list[Node], source: list[Node], env: Environment
 ) -> int:
-    """Do the work; turn an error into SCons's, and leave no output that is not right."""
+    """Run an action; convert its error to SCons's, and remove the output of a failed one."""
     try:
         do(_Work(target[0], source, env))
     except OffloadError as error:
@@ -251,7 +249,7 @@ def _finish_cubin(work: _Work) -> None:
 
 
 def _check_unseen(work: _Work) -> None:
-    """Refuse files whose device code the link would leave out, which were not there to be read."""
+    """Reject files whose device code the link omits: the SConscript could not read them yet."""
     from offload_tool.containers.find import has_relocatable_code
 
     for node in work.node.attributes.offload_unseen:
@@ -265,7 +263,7 @@ def _check_unseen(work: _Work) -> None:
 def _archive(work: _Work) -> None:
     from offload_tool.operations.archive import create_archive
 
-    create_archive([(node.name, str(node)) for node in work.sources], work.output)
+    create_archive([(os.path.basename(path), path) for path in work.inputs], work.output)
 
 
 def _bundle(work: _Work) -> None:
@@ -324,7 +322,7 @@ def _embed(work: _Work) -> None:
     if spec.get("for_tools", False):
         embed_tools_marker(work.inputs[0], work.output, host_triple=spec["host_triple"])
         return
-    # What knows nothing of host objects leaves it to the linker whether one asks for the bundle.
+    # Without host objects, the linker decides whether one refers to the bundle.
     embed_bundle(
         work.inputs[0],
         work.output,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons
 import SCons.Action
@@ -33,17 +33,14 @@ import SCons.Util
 
 from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import file_stat_from
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, FileSystem, Folder, Node
+from offload_tool.scons.types import Environment, FileSystem, Folder, Node
 
 T = TypeVar("T")
 
 _NEEDED = (
     (SCons.Node.Node, "_children_reset", "del_binfo", "children", "get_stored_info"),
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
-    (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig"),
-    (SCons.Node.FS.File, "RDirs"),
+    (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig", "RDirs"),
     (SCons.PathList, "PathList"),
     (SCons.Scanner.Prog, "scan"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
@@ -87,22 +84,22 @@ def adopt_input(node: Any, node_class: type) -> None:
         del known.csig
     if hasattr(known, "size"):
         node.get_csig()
-        note_look(node)
+        store_stat(node)
 
 
-def _look(node: Any) -> tuple[int, ...]:
+def _file_stat(node: Any) -> tuple[int, ...]:
     found = node.rfile().stat()  # cached: SCons needs it anyway
     return () if found is None else tuple(file_stat_from(found))
 
 
-def note_look(node: Any) -> None:
+def store_stat(node: Any) -> None:
     """Make SCons store a file's stat() in the unused field for its size."""
-    node.get_ninfo().size = _look(node)
+    node.get_ninfo().size = _file_stat(node)
 
 
-def has_stored_look(node: Any) -> bool:
+def has_stored_stat(node: Any) -> bool:
     """Return True if a file's stat() equals the one that SCons has stored."""
-    return bool(getattr(node.get_stored_info().ninfo, "size", None) == _look(node))
+    return bool(getattr(node.get_stored_info().ninfo, "size", None) == _file_stat(node))
 
 
 def has_other_content(node: Any, before: Any) -> bool:
@@ -111,7 +108,7 @@ def has_other_content(node: Any, before: Any) -> bool:
     Also store the content's digest in its node.
     """
     then = getattr(before, "csig", None)
-    if then and getattr(before, "size", None) == _look(node):
+    if then and getattr(before, "size", None) == _file_stat(node):
         known = node.get_ninfo()
         known.csig = getattr(known, "csig", then)
     return node.get_csig() != then and then is not None
@@ -262,15 +259,15 @@ def folder_node(fs: FileSystem, name: str, *, create: bool = True) -> Folder | N
         return None
 
 
-_CLASH = re.compile(
-    r"Tried to lookup (?P<asked>Dir|File) '(.*)' as a (?:File|Dir)\."
-    r"|(?P<found>Directory|File) (.*) found where (?:file|directory) expected\.",
-    re.DOTALL,
+_NAME_CLASHES = (
+    re.compile(r"Tried to lookup (Dir|File) '(.*)' as a (?:File|Dir)\.", re.DOTALL),
+    re.compile(r"(Directory|File) (.*) found where (?:file|directory) expected\.", re.DOTALL),
 )
+"""SCons's messages: the type of the existing node, and its path."""
 
 
 @contextmanager
-def refusing_folders_for_files() -> Iterator[None]:
+def reporting_name_clashes() -> Iterator[None]:
     """Convert SCons's errors on clashes of file and folder names to errors of the user's.
 
     :raises UsageError: a folder has the name of a needed file, or a file that of a folder.
@@ -278,13 +275,12 @@ def refusing_folders_for_files() -> Iterator[None]:
     try:
         yield
     except TypeError as error:
-        clash = _CLASH.fullmatch(str(error))
+        clash = next(filter(None, (each.fullmatch(str(error)) for each in _NAME_CLASHES)), None)
         if clash is None:
             raise
-        path, is_folder = clash[2] or clash[4], "File" not in (clash["asked"], clash["found"])
-        is_a, wanted = ("folder", "file") if is_folder else ("file", "folder")
+        is_a, wanted = ("file", "folder") if clash[1] == "File" else ("folder", "file")
         raise UsageError(
-            f"'{path}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
+            f"'{clash[2]}' is a {is_a}, where a {wanted} is needed; rename it, or give the "
             "target another name"
         ) from None
 
@@ -364,7 +360,7 @@ class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]
         return csig
 
 
-def look_up_also(lookup: Callable[..., Any]) -> None:
+def add_lookup(lookup: Callable[..., Any]) -> None:
     """Make SCons try `lookup` for names on its command line that nothing else resolves."""
     lookups = SCons.Node.arg2nodes_lookups  # environments and SCons's main use this list
     if lookup not in lookups:
@@ -376,8 +372,8 @@ def blame_caller(function: Any) -> None:
 
     SCons blames the deepest line outside of its own files. This counts the function as SCons's.
     """
-    place = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
-    function.__code__ = function.__code__.replace(co_filename=place)
+    path = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
+    function.__code__ = function.__code__.replace(co_filename=path)
 
 
 _declared: list[Node] = []
@@ -401,6 +397,7 @@ def check_builder_of_nodes(node: Node) -> None:
         )
 
 
+@functools.cache
 def refuse_ninja_tool() -> None:
     """Reject SCons's tool ``ninja`` even if it is loaded after nodes of ours were declared.
 
@@ -410,8 +407,6 @@ def refuse_ninja_tool() -> None:
     ``SCons/Tool/ninja_tool``, read and run.
     """
     load = SCons.Tool.Tool.__call__
-    if hasattr(load, "offload_refuses_ninja"):  # already done for another environment
-        return
 
     @functools.wraps(load)
     def load_and_check(self: Any, env: Environment, *arguments: Any, **keywords: Any) -> None:
@@ -422,30 +417,27 @@ def refuse_ninja_tool() -> None:
         except UsageError as error:
             raise SCons.Errors.UserError(str(error)) from None
 
-    load_and_check.offload_refuses_ninja = True  # type: ignore[attr-defined]
     blame_caller(load_and_check)
     SCons.Tool.Tool.__call__ = load_and_check
 
 
-def tell_failures_from_cycles() -> None:
+@functools.cache
+def suppress_false_cycles() -> None:
     """Stop SCons from reporting a dependency cycle after a failure if there is no cycle.
 
     With ``-k``, SCons may visit a node twice before it finds that a child failed; such a node stays
     among those that it later reports as a cycle. Source: SCons 4.11.1, observed, with five nodes of
     ``Command``.
     """
-    look_for_cycles = SCons.Taskmaster.Taskmaster.cleanup
-    if hasattr(look_for_cycles, "offload_knows_failures"):
-        return
+    report_cycles = SCons.Taskmaster.Taskmaster.cleanup
 
-    @functools.wraps(look_for_cycles)
+    @functools.wraps(report_cycles)
     def cleanup(self: Any) -> None:
         if SCons.Script.GetBuildFailures():
             found = (n for n in self.pending_children if SCons.Taskmaster.find_cycle([n], set()))
             self.pending_children = set(found)
-        look_for_cycles(self)
+        report_cycles(self)
 
-    cleanup.offload_knows_failures = True  # type: ignore[attr-defined]
     SCons.Taskmaster.Taskmaster.cleanup = cleanup
 
 
@@ -468,14 +460,14 @@ def at_top(env: Environment) -> Iterator[None]:
     SCons also spells nodes in variables as in commands: elsewhere `str(node)` is relative to the
     SConscript. Convert names to nodes before entering.
     """
-    fs, place = env.fs, os.getcwd()
+    fs, before = env.fs, os.getcwd()
     top, folder = fs.Top, fs.getcwd()
     fs.chdir(top)
     os.chdir(top.get_abspath())
     try:
         yield
     finally:
-        os.chdir(place)
+        os.chdir(before)
         fs.chdir(folder)
 
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import atexit
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.scons import builders, compat, readers
 from offload_tool.scons.graph.aliases import look_up
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment
+from offload_tool.scons.types import Environment
 
 # Skip Python's final garbage collection of all nodes: a tenth of a small build, to no effect.
 atexit.register(gc.freeze)
@@ -28,9 +26,9 @@ def generate(env: Environment, **overrides: Any) -> None:
     readers.set_defaults(env, overrides)
     builders.add_builders(env)
     builders.extend_builders(env)
-    compat.look_up_also(look_up)
+    compat.add_lookup(look_up)
     compat.refuse_ninja_tool()
-    compat.tell_failures_from_cycles()
+    compat.suppress_false_cycles()
 
 
 def exists(env: Environment) -> bool:

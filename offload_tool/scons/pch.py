@@ -30,7 +30,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import SCons.Errors
 import SCons.Node
@@ -46,15 +46,12 @@ from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
 from offload_tool.scons import compat, readers
-from offload_tool.scons.graph.call_cache import once
+from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import prints_now
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
+from offload_tool.scons.types import Environment, Node
 
 FEWEST_USERS = 3
 """With fewer users, making a PCH takes longer than it saves."""
@@ -88,12 +85,16 @@ class PchStatistics:
         )
 
 
+Wanted = tuple[str, ...] | bool
+"""``OFFLOAD_PCH``: the headers of one PCH; True for those that save most."""
+
+
 class Key(NamedTuple):
     """Identifies passes that may share PCHs: their commands and the requested headers."""
 
     target: str
     kind: str
-    wanted: tuple[str, ...] | bool
+    wanted: Wanted
     args: tuple[str, ...]
     """All arguments but source, output and depfile, and the compiler's other dependencies."""
 
@@ -101,7 +102,7 @@ class Key(NamedTuple):
 class Group:
     """Passes with one key."""
 
-    def __init__(self, wanted: tuple[str, ...] | bool) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.nodes: list[Node] = []
         self._shares: dict[str, Candidate] = {}
@@ -166,7 +167,7 @@ class Pchs:
 
 def shared_headers(
     candidates: Mapping[str, Sequence[Candidate]],
-    wanted: tuple[str, ...] | bool,
+    wanted: Wanted,
     weigh: Callable[[Headers], int],
 ) -> dict[str, Candidate]:
     """Return the PCH that each source shares with at least two others.
@@ -192,7 +193,7 @@ def shared_headers(
         shares.update(users[max(users, key=lambda each: saved.get(each, 0))])
 
 
-def _is_wanted(candidate: Candidate, wanted: tuple[str, ...] | bool) -> bool:
+def _is_wanted(candidate: Candidate, wanted: Wanted) -> bool:
     """Return True if a PCH is one that the user has requested, by names of headers."""
     names = tuple(each[1:-1] for each in candidate.headers if each[0] == "<")
     return wanted in (True, names) or (bool(candidate.spelling) and wanted == (candidate.spelling,))
@@ -220,14 +221,14 @@ class Compile(NamedTuple):
     """A compile that may use a PCH, from its command."""
 
     source: str
-    made: tuple[str, ...]
+    args: tuple[str, ...]
     """The arguments without source, output and depfile, with which a PCH is made."""
     command: list[str]
     """The whole command, without the launcher."""
     variables: Mapping[str, str]
 
 
-def _wanted(env: Environment) -> tuple[str, ...] | bool:
+def _wanted(env: Environment) -> Wanted:
     given = env["OFFLOAD_PCH"]
     if isinstance(given, bool):
         return given
@@ -262,7 +263,7 @@ class PchRunner:
         self._run = run
         self._pchs = compat.of_build(env, Pchs)
         wanted = _wanted(env)
-        args = once(env, f"arguments of {like}", lambda: cache(self._declared_args))
+        args = cached(env, f"arguments of {like}", lambda: cache(self._declared_args))
         self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, args()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
         if SCons.Script.GetOption("clean"):
@@ -306,18 +307,18 @@ class PchRunner:
 
     def _refuses(self, compiled: Compile) -> str:
         """Return why the flags rule out a PCH; "" if they do not."""
-        args = general_args(compiled.made, ())
+        args = general_args(compiled.args, ())
         return reason_of_flags(self._job.kind, args, compiled.variables)
 
-    def _decides(self, made: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    def _key_args(self, args: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
-        heeded = (f"{name}={variables[name]}" for name in RESULT_VARIABLES if name in variables)
-        return (*pch.args_without_source(made), self._toolchain.identity, *heeded)
+        named = (f"{name}={variables[name]}" for name in RESULT_VARIABLES if name in variables)
+        return (*pch.args_without_source(args), self._toolchain.identity, *named)
 
     def _declared_args(self) -> tuple[str, ...]:
-        """Return the result of `_decides` before the command runs."""
+        """Return the result of `_key_args` before the command runs."""
         args = args_of(self._node, records_of(self._node).command)
-        return self._decides(args[:-3], variables_of(self._node))
+        return self._key_args(args[:-3], variables_of(self._node))
 
     def _find(self, compiled: Compile) -> pch.UsablePch:
         """Return the PCH for a compile, made if necessary.
@@ -327,10 +328,10 @@ class PchRunner:
         source = compiled.source
         group, any_flags = self._pchs.groups_of(self._node)
         path = self._recipe(compiled, (), group.wanted).search_path
-        of = group.shares(path).get(source)
-        if of is None:
+        candidate = group.shares(path).get(source)
+        if candidate is None:
             raise _WithoutPchError(self._refuses(compiled) or _why_none(source, any_flags, path))
-        recipe = self._recipe(compiled, of.headers, group.wanted)
+        recipe = self._recipe(compiled, candidate.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
             making = self._pchs.locks[recipe.file]
@@ -340,25 +341,23 @@ class PchRunner:
             if refused := self._refuses(compiled):
                 raise _WithoutPchError(refused)
             with making:
-                found = self._made(recipe, group, of, source)
+                found = self._make(recipe, group, candidate, source)
         if isinstance(found, str):
             raise _WithoutPchError(found)
         return found
 
-    def _recipe(
-        self, compiled: Compile, headers: Headers, wanted: tuple[str, ...] | bool
-    ) -> pch.PchRecipe:
+    def _recipe(self, compiled: Compile, headers: Headers, wanted: Wanted) -> pch.PchRecipe:
         """Return the recipe for a PCH of `headers`."""
         from offload_tool.toolchain.driver_cache import cached_front_end
 
-        args = general_args(compiled.made, ())
-        decides = (*self._decides(compiled.made, compiled.variables), str(wanted is True))
-        text = "\0".join(["\n".join(headers), *decides])
+        args = general_args(compiled.args, ())
+        args_of_key = (*self._key_args(compiled.args, compiled.variables), str(wanted is True))
+        text = "\0".join(["\n".join(headers), *args_of_key])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
             f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",
             self._job.stage,
-            pch.args_without_source(compiled.made),
+            pch.args_without_source(compiled.args),
             len(self._toolchain.clang),
             compiled.variables,
             self._toolchain.identity,
@@ -366,20 +365,21 @@ class PchRunner:
             prints=prints_now,
         )
 
-    def _made(
-        self, recipe: pch.PchRecipe, group: Group, of: Candidate, source: str
+    def _make(
+        self, recipe: pch.PchRecipe, group: Group, candidate: Candidate, source: str
     ) -> pch.UsablePch | str:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.inputs_if_current(recipe) is not None:
             return found
-        small = (self._job.kind, of.headers)
+        small = (self._job.kind, candidate.headers)
         if small in self._pchs.small:
             return pch.SMALL
-        if recipe.file not in self._pchs.failed and group.users_of(of.headers) < FEWEST_USERS:
+        has_failed = recipe.file in self._pchs.failed
+        if not has_failed and group.users_of(candidate.headers) < FEWEST_USERS:
             return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
         os.makedirs(PCH_FOLDER, exist_ok=True)
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
-        if recipe.file in self._pchs.failed or pch.make_pch(recipe, of, least=least):
+        if has_failed or pch.make_pch(recipe, candidate, least=least):
             self._pchs.failed.add(recipe.file)
             return "headers that do not compile by themselves: mend what they do not include"
         self._make_room(recipe.file, recipe.search_path)
@@ -388,13 +388,13 @@ class PchRunner:
             self._pchs.small.add(small)
         return found
 
-    def _make_room(self, made: str, path: SearchPath) -> None:
+    def _make_room(self, new: str, path: SearchPath) -> None:
         """Remove the oldest PCHs of this target that no pass of this build has used."""
-        begin = made.rpartition(".pch")[0].rpartition(".")[0]
+        begin = new.rpartition(".pch")[0].rpartition(".")[0]
         with self._pchs.lock:
             used = {*self._pchs.used}
         files = [Path(name) for name in glob.glob(f"{glob.escape(begin)}.*.pch")]
-        for file in sorted(files, key=_made_at)[: -self._pchs.most_files(self._node, path)]:
+        for file in sorted(files, key=_modified)[: -self._pchs.most_files(self._node, path)]:
             if str(file) not in used:
                 for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
                     old.unlink(missing_ok=True)
@@ -421,9 +421,9 @@ class PchRunner:
         )
 
 
-def _made_at(file: Path) -> int:
-    look = file_stat(str(file))
-    return look.modified if look is not None else 0
+def _modified(file: Path) -> int:
+    found = file_stat(str(file))
+    return found.modified if found is not None else 0
 
 
 def _why_none(source: str, any_flags: Group, path: SearchPath) -> str:

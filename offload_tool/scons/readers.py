@@ -37,7 +37,8 @@ from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
-from offload_tool.scons.graph.call_cache import KINDS, Call, answers_of, call_of, once
+from offload_tool.scons.graph.call_cache import KINDS, Call, cached, cached_call, results_of
+from offload_tool.scons.types import Environment, Node
 from offload_tool.scons.variables import (
     OTHERS_VARIABLES,
     REMOVED_VARIABLES,
@@ -58,7 +59,6 @@ from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.types import Environment, Node
 
 # Part of every in-process action's signature. Increment it only if the bytes that we write for the
 # same inputs change: it rebuilds every user's bundles.
@@ -197,8 +197,7 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     if NATIVE in given:
         here = native_targets(toolchain(env), kind)
         given = [name for item in given for name in (here if item == NATIVE else [item])]
-    if not {*given}.isdisjoint(cuda.ALL):
-        given = [name for item in given for name in _all_processors(env, kind, item)]
+    given = [name for item in given for name in _all_processors(env, kind, item)]
     if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
         found = parse_targets(given, kind, allow_unknown=True)
     else:
@@ -278,14 +277,14 @@ def machine_flags(env: Environment) -> list[str]:
 
 def host_triple(env: Environment) -> str:
     """Return the triple of host code, queried from the driver with the flags of host passes."""
-    found, asked = toolchain(env), machine_flags(env)
-    if not asked:
+    found, flags = toolchain(env), machine_flags(env)
+    if not flags:
         return found.host_triple
     from offload_tool.toolchain.driver_cache import cached_triple
 
     environment = {**env["ENV"], **dict(found.environment)}
     with compat.at_top(env):
-        return cached_triple([*found.clang, *asked], environment) or found.host_triple
+        return cached_triple([*found.clang, *flags], environment) or found.host_triple
 
 
 def link_flags(env: Environment) -> list[str]:
@@ -310,11 +309,6 @@ def host_link_flags(env: Environment) -> list[str]:
     return substituted(env, "$LINKFLAGS $SHLINKFLAGS")
 
 
-def device_link_flags(env: Environment) -> list[str]:
-    """Return ``OFFLOAD_LINK_FLAGS``: the user's flags for links of device code."""
-    return substituted(env, "$OFFLOAD_LINK_FLAGS")
-
-
 def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
     """Return the flags of ``OFFLOAD_ARCH_FLAGS`` for a device: its processor's, then its own."""
 
@@ -322,7 +316,7 @@ def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
         flags = _flags_by_name(env)
         return [flag for name in names_of(device) for flag in flags.get(name, ())]
 
-    return once(env, f"flags of {device.name}", find)
+    return cached(env, f"flags of {device.name}", find)
 
 
 def names_of(device: CompileTarget) -> tuple[str, ...]:
@@ -340,11 +334,10 @@ def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dic
     :raises TargetIDError: a key is not a target ID.
     """
     given = env["OFFLOAD_ARCH_FLAGS"] or {}
-    any_processor = built is None or env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]
     flags: dict[str, list[Any]] = {}
     for key, value in given.items():
         name = parse_target(str(key), allow_unknown=True).name
-        if not any_processor and built is not None and name not in built:
+        if built is not None and name not in built and not env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
             parse_target(str(key))
         flags.setdefault(name, []).extend(env.Split(value))
     return flags
@@ -417,7 +410,7 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
     return (method, level) if version == 3 else (method, level, version)
 
 
-class _Question(NamedTuple):
+class _SearchKey(NamedTuple):
     """The cache key of the search for a compiler, without names relative to a SConscript."""
 
     clang: str
@@ -428,7 +421,7 @@ class _Question(NamedTuple):
 
 
 def _is_new(text: str) -> bool:
-    """Return True if a text was not printed on this machine since the package changed."""
+    """Return True if a text has not been printed on this machine since the package changed."""
     from offload_tool.toolchain.disk_cache import cached_result
 
     found: list[str] = []
@@ -440,27 +433,26 @@ class _Toolchains:
     """The compilers that a build has found and printed."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[_Question, bool], Toolchain] = {}
+        self._found: dict[tuple[_SearchKey, bool], Toolchain] = {}
         self._announced: set[str] = set()
 
     def find(
-        self, question: _Question, given: Callable[[], tuple[str, ...]], *, lenient: bool
+        self, key: _SearchKey, given: Callable[[], tuple[str, ...]], *, lenient: bool
     ) -> Toolchain:
-        """Return the compiler for `question`, and print it once.
+        """Return the compiler for `key`, and print it once.
 
         `given` returns all flags of device passes, which may compensate for a compiler's defects.
         With `lenient`, a named compiler is used even if it still lacks something.
         """
-        asked = (question, lenient)
-        found = self._found.get(asked)
+        found = self._found.get((key, lenient))
         if found is None:
             try:
-                found = _search(question)
+                found = _search(key)
             except CompilerError:
-                jobs = tuple(replaced(job, all_flags=given()) for job in question.jobs)
-                asked = (question._replace(jobs=jobs), lenient)
-                found = self._found.get(asked) or _search(asked[0], lenient=lenient)
-            self._found[asked] = found
+                jobs = tuple(replaced(job, all_flags=given()) for job in key.jobs)
+                key = key._replace(jobs=jobs)
+                found = self._found.get((key, lenient)) or _search(key, lenient=lenient)
+            self._found[key, lenient] = found
             self.announce(f"offload: using {found.used}")
             if found.passed_over and _is_new(str(found)):
                 self.announce(
@@ -485,8 +477,8 @@ def call(env: Environment, overrides: dict[str, Any]) -> Call:
     """
     check_overrides(env, overrides)
     # Names of files are relative to the SConscript's folder.
-    around = (env.fs.getcwd(), _shell(env))
-    return call_of(env, overrides, around, _read)
+    context = (env.fs.getcwd(), _shell(env))
+    return cached_call(env, overrides, context, _read)
 
 
 def _read(env: Environment) -> dict[str, Any]:
@@ -500,16 +492,16 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
 
     :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
     """
-    answers = answers_of(env)
-    if answers is not None and answers.compiler is not None:
-        return answers.compiler
-    places = {name: path for name in OWN_INSTALLATIONS if (path := place(env, name))}
+    results = results_of(env)
+    if results is not None and results.compiler is not None:
+        return results.compiler
+    installations = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
     with compat.at_top(env):
         found = compat.of_build(env, _Toolchains).find(
-            _question(env, places), lambda: _device_args(env), lenient=lenient
+            _search_key(env, installations), lambda: _device_args(env), lenient=lenient
         )
-    if answers is not None:
-        answers.compiler = found
+    if results is not None:
+        results.compiler = found
     return found
 
 
@@ -528,29 +520,27 @@ def _shell(env: Environment) -> dict[str, str]:
     }
 
 
-def _question(env: Environment, places: Mapping[str, str]) -> _Question:
+def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKey:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
     args = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
     flags = relevant_flags(args)
-    return _Question(
+    return _SearchKey(
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
         tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds or _likely_kinds(env)),
         not kinds,  # e.g. a link: prefers the compiler of the sources
-        tuple({**_shell(env), **places}.items()),
+        tuple({**_shell(env), **installations}.items()),
     )
 
 
-def _search(question: _Question, *, lenient: bool = False) -> Toolchain:
-    environ = {**os.environ, **dict(question.shell)}
-    is_optional = lenient and question.is_optional
+def _search(key: _SearchKey, *, lenient: bool = False) -> Toolchain:
+    environ = {**os.environ, **dict(key.shell)}
+    is_optional = lenient and key.is_optional
     try:
-        return find_toolchain(
-            environ, question.clang, question.jobs, lenient=lenient and not is_optional
-        )
+        return find_toolchain(environ, key.clang, key.jobs, lenient=lenient and not is_optional)
     except CompilerError:
         if not is_optional:
             raise
-    return find_toolchain(environ, question.clang)
+    return find_toolchain(environ, key.clang)
 
 
 def _device_args(env: Environment) -> tuple[str, ...]:
@@ -575,7 +565,7 @@ def launcher(env: Environment, folder: str = "") -> list[str]:
         return launcher_args(env.subst("$OFFLOAD_LAUNCHER"), folder)
 
 
-def place(env: Environment, name: str) -> str:
+def folder_path(env: Environment, name: str) -> str:
     """Return the absolute path of the folder in variable `name`; empty if it is not set.
 
     A relative name is relative to the SConscript being read, ``#`` is the top folder. With a
@@ -632,9 +622,9 @@ def nvlink(env: Environment) -> NvLinker:
     from offload_tool.nvidia.nvlink import find_nvlink
 
     assembler = ptxas(env)
-    beside = assembler.command[0] if assembler is not None else ""
+    sibling = assembler.command[0] if assembler is not None else ""
     with compat.at_top(env):
-        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, beside)
+        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, sibling)
 
 
 def result_variables(env: Environment) -> dict[str, str]:
@@ -644,7 +634,7 @@ def result_variables(env: Environment) -> dict[str, str]:
 
 def add_environment(env: Environment, node: Node) -> None:
     """Make a compile depend on the variables in ``env['ENV']`` that affect its output."""
-    found = once(env, "variables that are heeded", lambda: result_variables(env))
+    found = cached(env, "environment variables", lambda: result_variables(env))
     if found:
         env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))
 

@@ -32,12 +32,12 @@ from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
-    from offload_tool.scons.types import Environment
 
 Runner = Callable[[list[str], dict[str, str]], int]
 """Runs a command in an environment; returns the exit status."""
@@ -89,9 +89,9 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     if folder and job.is_distributed:
         from offload_tool.sccache_dist.config import load_distribution
 
-        place = readers.place(env, "OFFLOAD_DIST")
-        load_distribution(place).check_compiler(toolchain)
-        return _distributed(place)
+        path = readers.folder_path(env, "OFFLOAD_DIST")
+        load_distribution(path).check_compiler(toolchain)
+        return _distributed(path)
     if launcher:
         return _with_launcher(launcher, toolchain, is_device=is_device)
     clang = toolchain.clang
@@ -138,17 +138,11 @@ class DirectRunner:
         return self._passes.run_quietly(command, environment, self._stages)
 
 
-def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]) -> Runner:
+def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
     """Return the runner of a device pass that stops if its bitcode is unchanged.
 
-    `accelerated` makes a runner faster. The output stays until the bitcode changes.
+    `run` runs the pass in `stages`. The output stays until the bitcode changes.
     """
-    from offload_tool.run.cut_off import Stages
-
-    if not isinstance(run, DirectRunner):
-        return accelerated(run)
-    stages = Stages()
-    whole = accelerated(run.in_stages(stages))
     node.set_precious()
 
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
@@ -156,7 +150,7 @@ def with_cut_off(run: Runner, node: Any, accelerated: Callable[[Runner], Runner]
         records_of(node).begin_stages(stages)
         if not stages.known_digest:
             output.unlink(missing_ok=True)
-        return whole(command, environment)
+        return run(command, environment)
 
     return run_in_stages
 
@@ -201,9 +195,9 @@ def _distributed(folder: str) -> Runner:
         try:
             with beginning:  # with the first compile, if there is any
                 if not has_begun:
-                    _say(session.begin())
+                    _print_lines(session.begin())
                     has_begun = True
-                    atexit.register(lambda: _say(session.summary()))
+                    atexit.register(lambda: _print_lines(session.summary()))
             return _finish(*session.run(command, environment))
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
@@ -218,18 +212,18 @@ def _finish(finished: Finished, message: str) -> int:
             sys.stderr.buffer.write(finished.output)
             sys.stderr.flush()
     if message:
-        _say([message])
+        _print_lines([message])
     return finished.status
 
 
-def _say(lines: list[str]) -> None:
+def _print_lines(lines: list[str]) -> None:
     with _printing:
         for line in lines:
-            print(line)  # noqa: T201 - as SCons says what it does
+            print(line)  # noqa: T201 - as SCons reports its steps
         sys.stdout.flush()
 
 
-_LONGEST_WORD = 120_000
+_LONGEST_ARG = 120_000
 """Bytes; Linux rejects arguments of 128 KiB or more (``MAX_ARG_STRLEN``)."""
 _LONGEST_COMMAND = 1_000_000
 """Bytes; Linux allows 2 MiB of arguments and variables with the usual stack limit."""
@@ -244,10 +238,10 @@ def command_spawn(program: Sequence[str]) -> Callable[..., int]:
     return spawn_of(partial(run_args, program=len(program)))
 
 
-def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
+def spawn_of(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..., int]:
     """Return the SPAWN function that uses no shell: no file name can become a command.
 
-    It removes the files `leftovers` if it refuses the command, or the command fails.
+    It removes the files `removed_on_failure` if it refuses the command, or the command fails.
     """
 
     def spawn(
@@ -258,7 +252,7 @@ def spawn_of(run: Runner, leftovers: Sequence[str] = ()) -> Callable[..., int]:
             status = run(split_args(parts), environment)
         finally:
             if status:
-                for name in leftovers:
+                for name in removed_on_failure:
                     Path(name).unlink(missing_ok=True)
         return status
 
@@ -310,7 +304,7 @@ def split_args(parts: list[str]) -> list[str]:
 def shortened(command: list[str], program: int) -> Iterator[list[str]]:
     """Yield a command that the system can run: with a response file if it is too long."""
     sizes = [len(os.fsencode(arg)) + 1 for arg in command]
-    if max(sizes) < _LONGEST_WORD and sum(sizes) < _LONGEST_COMMAND:
+    if max(sizes) < _LONGEST_ARG and sum(sizes) < _LONGEST_COMMAND:
         yield command
         return
     with tempfile.NamedTemporaryFile(

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import SCons.Node
 import SCons.Util
 from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
 
 from offload_tool.errors import UsageError
+from offload_tool.scons.types import Environment
 
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment
-
-    Reader = Callable[[Environment, Any], Any]
-
+Reader = Callable[[Environment, Any], Any]
 _WRONG = object()
 """A reader's result for a value of the wrong type."""
 
@@ -62,11 +59,11 @@ def _texts(env: Environment, given: Any) -> Any:
     return _text(env, given)
 
 
-def _words(env: Environment, given: Any) -> Any:
+def _flags(env: Environment, given: Any) -> Any:
     """Read flags, which SCons also takes as a function, and numbers in a list of them."""
     if SCons.Util.is_Sequence(given):
         items = SCons.Util.flatten([given])
-        return given if all(map(_is_word, items)) else _WRONG
+        return given if all(map(_is_flag, items)) else _WRONG
     return given if callable(given) else _text(env, given)
 
 
@@ -77,7 +74,7 @@ def _mapping(env: Environment, given: Any) -> Any:
 def _flags_of_targets(env: Environment, given: Any) -> Any:
     found = _mapping(env, given)
     is_right = found in (None, _WRONG) or all(
-        value is not None and _words(env, value) is not _WRONG for value in found.values()
+        value is not None and _flags(env, value) is not _WRONG for value in found.values()
     )
     return found if is_right else _WRONG
 
@@ -87,7 +84,7 @@ def _is_item(value: Any) -> bool:
     return is_node or bool(SCons.Util.is_String(value))
 
 
-def _is_word(value: Any) -> bool:
+def _is_flag(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number or _is_item(value) or callable(value)
 
@@ -135,9 +132,9 @@ def _boolean(default: bool) -> Variable:
 
 _TEXT = Variable("", "a text", _text)
 _LIST = Variable([], "a text, a node, or a list of them", _texts)
-_FLAGS = Variable([], "flags: a text or a list", _words)
+_FLAGS = Variable([], "flags: a text or a list", _flags)
 _PATH = Variable("", "a path: a text or a node", _text)
-_COMMAND = Variable("", "a command: a text, a node, or a list of them", _words)
+_COMMAND = Variable("", "a command: a text, a node, or a list of them", _flags)
 
 VARIABLES: dict[str, Variable] = {
     "OFFLOAD_ARCH": _LIST,
@@ -227,8 +224,8 @@ def read_variables(env: Environment) -> dict[str, Any]:
         given = env[name]
         found = variable.read(env, given)
         if found is _WRONG:
-            told = env.subst(given) if isinstance(given, str) else given
-            raise UsageError(f"{name}: expected {variable.expected}, found {told!r}")
+            shown = env.subst(given) if isinstance(given, str) else given
+            raise UsageError(f"{name}: expected {variable.expected}, found {shown!r}")
         if type(found) is not type(given) or found != given:
             read[name] = found
     return read

@@ -1,7 +1,7 @@
-"""The door to the tool for this repository and for projects that copy ``site_scons/``.
+"""The tool for this repository and for projects that copy ``site_scons/``.
 
 SCons finds it without a toolpath: ``Environment(tools=["default", "offload"])``. The
-package is the installed one, or else the folder ``offload_tool`` beside ``site_scons``.
+package is the installed one, or else the folder ``offload_tool`` next to ``site_scons``.
 """
 
 import importlib.util

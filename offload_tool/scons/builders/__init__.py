@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Node
@@ -19,67 +19,44 @@ from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.passes import openmp
 from offload_tool.scons import compat, readers
-from offload_tool.scons.builders.containers import (
-    offload_bundle,
-    offload_extract,
-    offload_package,
-    offload_repack,
-    offload_unbundle,
-    offload_wrapper,
-)
-from offload_tool.scons.builders.objects import (
-    offload_archive,
-    offload_device_archive,
-    offload_device_object,
-    offload_host_object,
-    offload_object,
-    offload_shared_object,
-    offload_static_library,
-)
-from offload_tool.scons.builders.programs import (
-    offload_loadable_module,
-    offload_program,
-    offload_shared_library,
-)
+from offload_tool.scons.builders import containers, objects, programs
 from offload_tool.scons.builders.standard import accept_offload_sources
 from offload_tool.scons.extras.compile_commands import offload_compilation_database
 from offload_tool.scons.extras.report import offload_report
 from offload_tool.scons.extras.summary import offload_progress
 from offload_tool.scons.graph.call_cache import KINDS
 from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def add_builders(env: Environment) -> None:
     """Add the builders to a construction environment, as methods."""
     for name, method in (
-        ("OffloadDeviceObject", offload_device_object),
-        ("OffloadHostObject", offload_host_object),
-        ("OffloadBundle", offload_bundle),
-        ("OffloadUnbundle", offload_unbundle),
-        ("OffloadArchive", offload_archive),
-        ("OffloadDeviceArchive", offload_device_archive),
-        ("OffloadPackage", offload_package),
-        ("OffloadExtract", offload_extract),
-        ("OffloadRepack", offload_repack),
-        ("OffloadWrapper", offload_wrapper),
-        ("OffloadObject", offload_object),
-        ("OffloadStaticLibrary", offload_static_library),
-        ("OffloadSharedLibrary", offload_shared_library),
-        ("OffloadProgram", offload_program),
+        ("OffloadDeviceObject", objects.offload_device_object),
+        ("OffloadHostObject", objects.offload_host_object),
+        ("OffloadBundle", containers.offload_bundle),
+        ("OffloadUnbundle", containers.offload_unbundle),
+        ("OffloadArchive", objects.offload_archive),
+        ("OffloadDeviceArchive", objects.offload_device_archive),
+        ("OffloadPackage", containers.offload_package),
+        ("OffloadExtract", containers.offload_extract),
+        ("OffloadRepack", containers.offload_repack),
+        ("OffloadWrapper", containers.offload_wrapper),
+        ("OffloadObject", objects.offload_object),
+        ("OffloadStaticLibrary", objects.offload_static_library),
+        ("OffloadSharedLibrary", programs.offload_shared_library),
+        ("OffloadProgram", programs.offload_program),
         ("OffloadKpack", offload_kpack),
         ("OffloadReport", offload_report),
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(name, method), name)
-    for name, question in (
+    for name, query in (
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),
         ("OffloadCudaToolkit", offload_cuda_toolkit),
     ):
-        env.AddMethod(_as_question(question), name)
+        env.AddMethod(_as_query(query), name)
     env.AddMethod(offload_progress, "OffloadProgress")
 
 
@@ -88,14 +65,14 @@ def extend_builders(env: Environment) -> None:
     accept_offload_sources(
         env,
         {
-            "Object": _as_builder("OffloadObject", offload_object),
-            "StaticObject": _as_builder("OffloadObject", offload_object),
-            "SharedObject": _as_builder("SharedObject", offload_shared_object),
-            "StaticLibrary": _as_builder("OffloadStaticLibrary", offload_static_library),
-            "Library": _as_builder("OffloadStaticLibrary", offload_static_library),
-            "SharedLibrary": _as_builder("OffloadSharedLibrary", offload_shared_library),
-            "LoadableModule": _as_builder("LoadableModule", offload_loadable_module),
-            "Program": _as_builder("OffloadProgram", offload_program),
+            "Object": _as_builder("OffloadObject", objects.offload_object),
+            "StaticObject": _as_builder("OffloadObject", objects.offload_object),
+            "SharedObject": _as_builder("SharedObject", objects.offload_shared_object),
+            "StaticLibrary": _as_builder("OffloadStaticLibrary", objects.offload_static_library),
+            "Library": _as_builder("OffloadStaticLibrary", objects.offload_static_library),
+            "SharedLibrary": _as_builder("OffloadSharedLibrary", programs.offload_shared_library),
+            "LoadableModule": _as_builder("LoadableModule", programs.offload_loadable_module),
+            "Program": _as_builder("OffloadProgram", programs.offload_program),
         },
     )
 
@@ -135,26 +112,26 @@ def _as_builder(name: str, method: Any) -> Any:
         return SCons.Node.NodeList(method(call.for_kinds(kinds), target, nodes))
 
     builder.__doc__ = method.__doc__
-    return _as_users_see_it(builder)
+    return _with_scons_errors(builder)
 
 
-def _as_question(method: Any) -> Any:
+def _as_query(method: Any) -> Any:
     """Return the method of an environment that calls `method` with its variables read."""
 
     @functools.wraps(method)
-    def question(env: Environment, *arguments: Any) -> Any:
+    def query(env: Environment, *arguments: Any) -> Any:
         return method(readers.call(env, {}).env, *arguments)
 
-    return _as_users_see_it(question)
+    return _with_scons_errors(query)
 
 
-def _as_users_see_it(method: Any) -> Any:
+def _with_scons_errors(method: Any) -> Any:
     """Convert errors to SCons's, which show the line of the SConscript."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **overrides: Any) -> Any:
         try:
-            with compat.refusing_folders_for_files():
+            with compat.reporting_name_clashes():
                 return method(*arguments, **overrides)
         except (OffloadError, SCons.Errors.UserError) as error:
             raise SCons.Errors.UserError(str(error)) from None

@@ -5,41 +5,15 @@ Also builders that extract from them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.scons import actions, readers
 from offload_tool.scons.builders.objects import offload_device_archive
+from offload_tool.scons.graph import containers, units
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
-from offload_tool.scons.graph.containers import (
-    bundle_kind,
-    bundle_node,
-    device_of,
-    entry_names,
-    label_entry,
-    package_node,
-    wrap_node,
-)
-from offload_tool.scons.graph.units import (
-    Owner,
-    Stem,
-    given_ids,
-    kind_of,
-    kind_outside_bundles,
-    named,
-    only_source,
-    output_stem,
-    packaged_ids,
-    path_from_top,
-    source_nodes,
-    target_texts,
-    unit_of,
-    units,
-)
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 _ARCHIVE_SUFFIX = ".a"
 _CURRENT_WRAPPER = 22
@@ -55,7 +29,7 @@ def offload_bundle(env: Environment, target: str | None, sources: list[Node]) ->
     if file_type == "a":
         raise UsageError("OFFLOAD_BUNDLE_TYPE: archives are not bundled; use OffloadArchive")
     suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADBUNDLESUFFIX"
-    compiled = [node for node in sources if kind_of(env, node)]
+    compiled = [node for node in sources if units.kind_of(env, node)]
     if len(compiled) > 1:
         names = ", ".join(map(str, compiled))
         raise UsageError(
@@ -68,10 +42,10 @@ def offload_bundle(env: Environment, target: str | None, sources: list[Node]) ->
                 "OffloadBundle of nodes or files needs a target name; "
                 "write OffloadBundle('name', sources)"
             )
-        return [bundle_node(env, [named(env, target, suffix)], sources, file_type)]
-    (unit,) = units(env, target, compiled)
-    bundle = named(env, target, suffix) if target else unit.stem.file(env, suffix)
-    unit = unit.owned_by(Owner.of(bundle, "bundle"))
+        return [containers.bundle_node(env, [units.named(env, target, suffix)], sources, file_type)]
+    (unit,) = units.source_units(env, target, compiled)
+    bundle = units.named(env, target, suffix) if target else unit.stem.file(env, suffix)
+    unit = unit.owned_by(units.Owner.of(bundle, "bundle"))
     if unit.kind not in OffloadKind.ALL:
         raise UsageError(f"'{unit.source}': bundles hold HIP and OpenMP code; use OffloadPackage")
     hosts = []
@@ -80,7 +54,7 @@ def offload_bundle(env: Environment, target: str | None, sources: list[Node]) ->
         hosts.append(host)
     code = [*hosts, *device_nodes(env, unit)]
     parts = [part for node in sources for part in (code if node in compiled else [node])]
-    return [bundle_node(env, [bundle], parts, file_type)]
+    return [containers.bundle_node(env, [bundle], parts, file_type)]
 
 
 def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -94,23 +68,25 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
     file_type = readers.bundle_type(env, "o")
     if file_type == "a":
         return offload_device_archive(env, target, sources)
-    bundle = only_source(sources, "OffloadUnbundle takes one bundle")
-    ids = given_ids(env)
+    bundle = units.only_source(sources, "OffloadUnbundle takes one bundle")
+    ids = units.given_ids(env)
     if not ids:
-        kind = bundle_kind(env)
+        kind = containers.bundle_kind(env)
         ids = [device.entry_id(kind) for device in readers.devices(env, kind)]
-    stem = output_stem(env, target, bundle)
+    stem = units.output_stem(env, target, bundle)
     suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADDEVICESUFFIX"
     options: dict[str, Any] = {**readers.unbundling(env)}
     if env["OFFLOAD_BUNDLE_TYPE"]:
         options["file_type"] = file_type
     nodes = []
-    names = entry_names(ids, [entry.target_id.replace(":", "_") or entry.kind for entry in ids])
+    names = containers.entry_names(
+        ids, [entry.target_id.replace(":", "_") or entry.kind for entry in ids]
+    )
     for entry, name in zip(ids, names, strict=True):
         file = stem.file(env, f".{name}{suffix}")
         spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
         nodes.append(actions.UNBUNDLE(env, file, [bundle], _OFFLOAD_SPEC=spec))
-        label_entry(file, entry)
+        containers.label_entry(file, entry)
     return nodes
 
 
@@ -121,24 +97,30 @@ def offload_package(env: Environment, target: str | None, sources: list[Node]) -
     ``OFFLOAD_TARGETS`` lists a bundle entry ID for each. ``OFFLOAD_PACKAGE_KEYS`` adds keys to
     images. The images are appended to ``OFFLOAD_PACKAGE_BASE``.
     """
-    name = target or path_from_top(Stem.of(sources[0]))
-    package = named(env, name, "$OFFLOADPACKAGESUFFIX")
-    owner = Owner.of(package, "package")
+    name = target or units.path_from_top(units.Stem.of(sources[0]))
+    package = units.named(env, name, "$OFFLOADPACKAGESUFFIX")
+    owner = units.Owner.of(package, "package")
     images: list[Node] = []
     for node in sources:
-        if kind_of(env, node):
-            images += device_nodes(env, unit_of(env, node, Stem.of(node, owner)))
+        if units.kind_of(env, node):
+            images += device_nodes(env, units.unit_of(env, node, units.Stem.of(node, owner)))
         else:
             images.append(node)
-    given = _given_entries(
-        env, [node for node in images if not hasattr(node.attributes, "offload_device")]
-    )
+    plain = [node for node in images if not hasattr(node.attributes, "offload_device")]
+    ids = units.packaged_ids(env)
+    if len(plain) != len(ids):
+        raise UsageError(
+            f"OFFLOAD_TARGETS gives {len(ids)} bundle entry IDs for {len(plain)} files that "
+            f"carry no target ID ({', '.join(map(str, plain)) or 'no file'}); "
+            "expected one for each, in order"
+        )
+    given = dict(zip(plain, ids, strict=True))
     keys = _package_keys(env, images)
     base = None
     if env["OFFLOAD_PACKAGE_BASE"]:
-        bases = source_nodes(env, env["OFFLOAD_PACKAGE_BASE"])
-        base = only_source(bases, "OFFLOAD_PACKAGE_BASE names one file")
-    return [package_node(env, [package], images, given, keys, base)]
+        bases = units.source_nodes(env, env["OFFLOAD_PACKAGE_BASE"])
+        base = units.only_source(bases, "OFFLOAD_PACKAGE_BASE names one file")
+    return [containers.package_node(env, [package], images, given, keys, base)]
 
 
 def offload_extract(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -148,24 +130,24 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     ``<name>.<target ID>.co``. With ``OFFLOAD_EXTRACT_ARCHIVE``, or a target name that ends in
     ``.a``, each is an archive of all images for its target ID.
     """
-    package = only_source(sources, "OffloadExtract takes one file")
-    entries = list(dict.fromkeys(packaged_ids(env)))
+    package = units.only_source(sources, "OffloadExtract takes one file")
+    entries = list(dict.fromkeys(units.packaged_ids(env)))
     if not entries:
         kind = readers.given_kind(env) or "hip"
         entries = [device.entry_id(kind) for device in readers.devices(env, kind)]
-    stem = output_stem(env, target, package)
+    stem = units.output_stem(env, target, package)
     is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
     suffix = _ARCHIVE_SUFFIX if is_archive else "$OFFLOADDEVICESUFFIX"
     options = {"archive": True} if is_archive else {}
-    devices = [device_of(entry) for entry in entries]
-    names = entry_names(entries, [device.filename for device in devices])
+    devices = [containers.device_of(entry) for entry in entries]
+    names = containers.entry_names(entries, [device.filename for device in devices])
     nodes = []
     for entry, device, name in zip(entries, devices, names, strict=True):
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
-        spec = readers.spec(kind=kind_outside_bundles(entry), strings=strings, **options)
+        spec = readers.spec(kind=units.kind_outside_bundles(entry), strings=strings, **options)
         file = stem.file(env, f".{name}{suffix}")
         nodes.append(actions.EXTRACT(env, file, [package], _OFFLOAD_SPEC=spec))
-        label_entry(file, entry)
+        containers.label_entry(file, entry)
     return nodes
 
 
@@ -175,12 +157,12 @@ def offload_repack(env: Environment, target: str | None, sources: list[Node]) ->
     Its targets need not be known. ``OFFLOAD_COMPRESS`` and its like, and ``OFFLOAD_BUNDLE_ALIGN``,
     work as for OffloadBundle.
     """
-    bundle = only_source(sources, "OffloadRepack takes one file")
+    bundle = units.only_source(sources, "OffloadRepack takes one file")
     if target is None:
         raise UsageError("OffloadRepack needs a target name; write OffloadRepack('name', bundle)")
     compression = readers.compression(env)
     spec = readers.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
-    name = named(env, target, "$OFFLOADBUNDLESUFFIX")
+    name = units.named(env, target, "$OFFLOADBUNDLESUFFIX")
     return [actions.REPACK(env, name, [bundle], _OFFLOAD_SPEC=spec)]
 
 
@@ -201,10 +183,11 @@ def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -
     kind = readers.given_kind(env) or "hip"
     options: dict[str, Any] = {}
     if env["OFFLOAD_TARGETS"]:
-        options["target_ids"] = [_registered_id(env, text) for text in target_texts(env)]
+        options["target_ids"] = [_registered_id(env, text) for text in units.target_texts(env)]
     if env["OFFLOAD_WRAPPER_LLVM"] not in (None, _CURRENT_WRAPPER):
         options["generation"] = env["OFFLOAD_WRAPPER_LLVM"]
-    return [wrap_node(env, [named(env, target, "$OBJSUFFIX")], sources, kind, **options)]
+    name = units.named(env, target, "$OBJSUFFIX")
+    return [containers.wrap_node(env, [name], sources, kind, **options)]
 
 
 def _registered_id(env: Environment, text: str) -> str:
@@ -254,15 +237,3 @@ def _pair(env: Environment, key: Any, value: Any) -> dict[str, str]:
             f"{value!r}"
         )
     return {key: env.subst(value)}
-
-
-def _given_entries(env: Environment, nodes: list[Node]) -> dict[Node, BundleEntryID]:
-    """Return the entry IDs of plain files, from ``OFFLOAD_TARGETS``."""
-    given = packaged_ids(env)
-    if len(nodes) != len(given):
-        raise UsageError(
-            f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for {len(nodes)} files that "
-            f"carry no target ID ({', '.join(map(str, nodes)) or 'no file'}); "
-            "expected one for each, in order"
-        )
-    return dict(zip(nodes, given, strict=True))

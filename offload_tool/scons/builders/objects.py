@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import itertools
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 
 from offload_tool.errors import UsageError
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.passes.source_kind import C_SUFFIXES
-from offload_tool.scons import readers
+from offload_tool.scons import readers, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
+from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
 from offload_tool.scons.graph.containers import archive_node, device_archive_nodes
-from offload_tool.scons.graph.units import (
-    Owner,
-    Stem,
-    given_ids,
-    identified,
-    is_plain_source,
-    kind_of,
-    named,
-    only_source,
-    output_stem,
-    placed,
-    unit_of,
-    units,
-)
 from offload_tool.scons.languages.images import member_node, object_node
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
-from offload_tool.scons.spawn import toolchain_variables
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def offload_device_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return one node per source and target ID: that target's code object, bitcode or PTX."""
-    return [node for unit in units(env, target, sources) for node in device_nodes(env, unit)]
+    found = units.source_units(env, target, sources)
+    return [node for unit in found for node in device_nodes(env, unit)]
 
 
 def offload_host_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the host object of each source; it does not depend on any device image."""
     name = env.fs.File(target) if target and PurePath(target).suffix else None
-    return [host_node(env, unit, name) for unit in units(env, target, sources)]
+    return [host_node(env, unit, name) for unit in units.source_units(env, target, sources)]
 
 
 def offload_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -56,13 +41,12 @@ def offload_object(env: Environment, target: str | None, sources: list[Node]) ->
     With ``OFFLOAD_RDC``, and for OpenMP sources, it holds unlinked device code: pass it to
     OffloadProgram, or to clang.
     """
-    return _objects(env, target, sources, "$OBJSUFFIX")
+    return _objects(env, target, sources, shared=False)
 
 
 def offload_shared_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return the objects of OffloadObject for shared libraries."""
-    suffix = readers.shared_suffix(env)
-    return for_shared_library(_objects(env, target, sources, suffix, shared=True))
+    return for_shared_library(_objects(env, target, sources, shared=True))
 
 
 def for_shared_library(nodes: list[Node]) -> list[Node]:
@@ -73,54 +57,59 @@ def for_shared_library(nodes: list[Node]) -> list[Node]:
 
 
 def _objects(
-    env: Environment, target: str | None, sources: list[Node], suffix: str, *, shared: bool = False
+    env: Environment, target: str | None, sources: list[Node], *, shared: bool
 ) -> list[Any]:
+    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
     nodes = []
-    for unit in units(env, target, sources, own_cuid=True):
-        node = named(env, target, suffix) if target else unit.stem.file(env, suffix)
-        owner = Owner.of(node, "shared" if shared else "object")
+    for unit in units.source_units(env, target, sources, own_cuid=True):
+        node = units.named(env, target, suffix) if target else unit.stem.file(env, suffix)
+        owner = units.Owner.of(node, "shared" if shared else "object")
         owned = unit.owned_by(owner)
-        made = object_node(env, owned, [node], shared=shared, group=owner.name)
+        made = object_node(env, owned, [node], group=owner.name)
         attach_archives(env, made, codes_of([made]))
         nodes.append(made)
     return nodes
 
 
-def plain_objects(env: Environment, node: Node, owner: Owner, *, shared: bool) -> list[Any]:
+def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]:
     """Return the objects of a C or C++ source; return anything else unchanged, for the linker."""
-    if not is_plain_source(node):
+    if not units.is_plain_source(node):
         return [node]
     found = readers.toolchain(env)
-    commands: dict[str, Any] = {"CC": placed(found.cc), "CXX": placed(found.cxx)}
-    if shared:
+    commands: dict[str, Any] = {
+        "CC": units.unsigned_program(found.cc),
+        "CXX": units.unsigned_program(found.cxx),
+    }
+    if owner.is_shared:
         commands = {f"SH{name}": command for name, command in commands.items()}
         commands["SHOBJSUFFIX"] = readers.shared_suffix(env)
     language = "CC" if node.get_suffix() in C_SUFFIXES else "CXX"
-    command = f"${'SH' if shared else ''}{language}COM"
+    command = f"${'SH' if owner.is_shared else ''}{language}COM"
     # Several programs may share a source; SCons warns of objects that are declared twice.
     known = getattr(node.attributes, "offload_objects", {})
     key = env.Override(commands).subst(command, target=[], source=[node])
     if key not in known:
-        variables = {**commands, **toolchain_variables(env)}
+        variables = {**commands, **spawn.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
-        made = _plain_object(env, node, owner, variables, shared=shared)
+        made = _plain_object(env, node, owner, variables)
         adopt_plain(made)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
-        node.attributes.offload_objects = known | {key: identified(env, made)}
+            units.add_identity(env, item)
+        node.attributes.offload_objects = known | {key: made}
     return list(node.attributes.offload_objects[key])
 
 
 def _plain_object(
-    env: Environment, node: Node, owner: Owner, variables: dict[str, Any], *, shared: bool
+    env: Environment, node: Node, owner: units.Owner, variables: dict[str, Any]
 ) -> Any:
     """Declare the object of a C or C++ source, named after `owner` if the plain name is taken."""
-    builder = builder_of_scons(env, "SharedObject" if shared else "StaticObject")
+    builder = builder_of_scons(env, "SharedObject" if owner.is_shared else "StaticObject")
     try:
         return builder(env, None, node, **variables)
     except SCons.Errors.UserError:
-        suffix = env.Override(variables).subst("$SHOBJSUFFIX" if shared else "$OBJSUFFIX")
-        for name in itertools.islice(Stem.of(node, owner).files(env, suffix), 1, None):
+        suffix = env.Override(variables).subst("$SHOBJSUFFIX" if owner.is_shared else "$OBJSUFFIX")
+        for name in itertools.islice(units.Stem.of(node, owner).files(env, suffix), 1, None):
             try:
                 return builder(env, name, node, **variables)
             except SCons.Errors.UserError:
@@ -134,18 +123,14 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
     Each member is an object bundle: a host object, and relocatable device code of each target ID. A
     host linker takes the archive as any static library.
     """
-    if target is None:
-        raise UsageError(
-            "OffloadArchive needs a target name; write OffloadArchive('name', sources)"
-        )
-    library = _library_file(env, target)
-    owner = Owner.of(library, "library")
+    library = _library_file(env, target, "OffloadArchive")
+    owner = units.Owner.of(library, "library")
     members = []
     kinds = set()
     relocatable = env.Override({"OFFLOAD_RDC": True})
     for node in sources:
-        if kind_of(env, node):
-            unit = unit_of(relocatable, node, Stem.of(node, owner))
+        if units.kind_of(env, node):
+            unit = units.unit_of(relocatable, node, units.Stem.of(node, owner))
             kinds.add(unit.kind)
             members.append(member_node(relocatable, unit, unit.stem.files(env, "$OBJSUFFIX")))
         else:
@@ -156,10 +141,10 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
-    told = kinds or {readers.given_kind(env)}
-    if not told.isdisjoint({"openmp", "cuda"}):
-        archive.attributes.offload_library_kind = next(iter(told))
-    _keep_source_fatbins(archive, members)
+    known_kinds = kinds or {readers.given_kind(env)}
+    if not known_kinds.isdisjoint({"openmp", "cuda"}):
+        archive.attributes.offload_library_kind = next(iter(known_kinds))
+    _record_source_fatbins(archive, members)
     return [archive]
 
 
@@ -169,8 +154,9 @@ def offload_device_archive(env: Environment, target: str | None, sources: list[N
     The IDs are those of ``OFFLOAD_TARGETS``, or of ``OFFLOAD_ARCH`` for the archive's kind. The
     files are called ``<name>.<target ID>.a``, with the kind if names would clash.
     """
-    library = only_source(sources, "OffloadDeviceArchive takes one archive")
-    return device_archive_nodes(env, library, output_stem(env, target, library), given_ids(env))
+    library = units.only_source(sources, "OffloadDeviceArchive takes one archive")
+    stem = units.output_stem(env, target, library)
+    return device_archive_nodes(env, library, stem, units.given_ids(env))
 
 
 def offload_static_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -179,21 +165,17 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. Programs that use
     the library link its OpenMP regions into their images.
     """
-    if target is None:
-        raise UsageError(
-            "OffloadStaticLibrary needs a target name; write OffloadStaticLibrary('name', sources)"
-        )
-    library = _library_file(env, target)
-    owner = Owner.of(library, "library")
+    library = _library_file(env, target, "OffloadStaticLibrary")
+    owner = units.Owner.of(library, "library")
     members = []
     for node in sources:
-        if kind_of(env, node):
-            unit = unit_of(env, node, Stem.of(node, owner))
+        if units.kind_of(env, node):
+            unit = units.unit_of(env, node, units.Stem.of(node, owner))
             group = owner.name.removeprefix(env.subst("$LIBPREFIX"))
             names = unit.stem.files(env, "$OBJSUFFIX")
             members.append(object_node(env, unit, names, group=group))
         else:
-            members += plain_objects(env, node, owner, shared=False)
+            members += plain_objects(env, node, owner)
     archive = archive_node(env, library, members)
     archive.attributes.offload_kpack = codes_of(members)
     attach_archives(env, archive, archive.attributes.offload_kpack)
@@ -214,11 +196,11 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
         )
     if kinds == {"cuda"}:
         archive.attributes.offload_library_kind = "cuda"
-    _keep_source_fatbins(archive, members)
+    _record_source_fatbins(archive, members)
     return [archive]
 
 
-def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
+def _record_source_fatbins(library: Node, members: list[Node]) -> None:
     """Record the PTX of a library's CUDA sources, if all members have some, for later links.
 
     It is for devices without a linked image.
@@ -230,8 +212,13 @@ def _keep_source_fatbins(library: Node, members: list[Node]) -> None:
         library.attributes.offload_source_fatbins = [node for nodes in found for node in nodes]
 
 
-def _library_file(env: Environment, target: str) -> Any:
-    """Return the node of a library: ``geometry`` is called ``libgeometry.a``."""
+def _library_file(env: Environment, target: str | None, builder: str) -> Any:
+    """Return the node of a library: ``geometry`` is called ``libgeometry.a``.
+
+    :raises UsageError: there is no target name.
+    """
+    if target is None:
+        raise UsageError(f"{builder} needs a target name; write {builder}('name', sources)")
     path = PurePath(target)
     suffix = env.subst("$LIBSUFFIX")
     name = path.name if path.suffix == suffix else path.name + suffix

@@ -16,8 +16,10 @@ Source: GNU ld 2.40 and lld 22 link and run with the script; gold reads no INSER
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Util
@@ -26,30 +28,14 @@ from offload_tool import passes
 from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
-from offload_tool.scons import actions, compat, readers
+from offload_tool.scons import actions, compat, readers, spawn
 from offload_tool.scons.builders.objects import for_shared_library, plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
-from offload_tool.scons.graph.units import (
-    Owner,
-    Stem,
-    identified,
-    is_plain_source,
-    kind_of,
-    output_stem,
-    path_from_top,
-    placed,
-    source_nodes,
-    unit_of,
-)
-from offload_tool.scons.languages.images import GivenCode, Linked, linkable_nodes
-from offload_tool.scons.languages.kpack import WRAP_FLAG, attach_archives, codes_of, tools_marker
-from offload_tool.scons.spawn import toolchain_variables
+from offload_tool.scons.graph import units
+from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkable_nodes
+from offload_tool.scons.languages.kpack import attach_archives, codes_of, tools_marker
 from offload_tool.scons.state.node_classes import adopt_plain
-from offload_tool.util.frozen import replaced
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
+from offload_tool.scons.types import Environment, Node
 
 _LIBRARY_SUFFIXES = (".a", ".o")
 
@@ -89,16 +75,16 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
             f"Offload{builder}('{first}'): no source was given; write "
             f"Offload{builder}('{first}', ['k.hip', ...])"
         )
-    stem = output_stem(env, target, first)
-    owner = Owner.of(stem, "shared" if shared else "program")
-    stem = replaced(stem, owner=owner)
+    stem = units.output_stem(env, target, first)
+    owner = units.Owner.of(stem, "shared" if shared else "program")
+    stem = replace(stem, owner=owner)
     libraries = [*filter(_is_device_archive, sources), *_given_libraries(env)]
-    given = GivenCode(libraries=list(dict.fromkeys(libraries)))
+    given = OffloadInputs(libraries=list(dict.fromkeys(libraries)))
     objects: list[Node] = []
     unseen: list[Node] = []
     for node in sources:
-        if kind_of(env, node):
-            given.units.append(unit_of(env, node, Stem.of(node, owner)))
+        if units.kind_of(env, node):
+            given.units.append(units.unit_of(env, node, units.Stem.of(node, owner)))
         elif node in given.libraries:
             continue
         elif hasattr(node.attributes, "offload_device_nodes"):
@@ -106,9 +92,9 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
         elif hasattr(node.attributes, "offload_device"):
             given.device_code.append(_linkable(node))
         else:
-            objects += plain_objects(env, node, owner, shared=shared)
-            unseen += [] if is_plain_source(node) else [node]
-    linked = linkable_nodes(env, stem, given, shared=shared)
+            objects += plain_objects(env, node, owner)
+            unseen += [] if units.is_plain_source(node) else [node]
+    linked = linkable_nodes(env, stem, given)
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
     codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
     if codes:
@@ -116,8 +102,9 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     own = for_shared_library(linked.objects) if shared else linked.objects
     libraries = [linked.marked.get(library, library) for library in given.libraries]
     inputs = [*own, *objects, *libraries]
-    name = (target or path_from_top(stem)).replace("$", "$$")
-    made = identified(env, builder_of_scons(env, builder)(env, [name], inputs, **variables))
+    name = (target or units.path_from_top(stem)).replace("$", "$$")
+    nodes = builder_of_scons(env, builder)(env, [name], inputs, **variables)
+    made = list(map(partial(units.add_identity, env), nodes))
     adopt_plain(made)
     attach_archives(env, made[0], codes)
     if unseen:
@@ -126,18 +113,17 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     return made
 
 
-def _link_variables(env: Environment, linked: Linked, link: str) -> dict[str, Any]:
+def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, Any]:
     """Return the variables with which SCons links; `link` is the variable of the linker."""
     found = readers.toolchain(env)
-    variables = {**toolchain_variables(env), link: placed(found.cxx)}
+    variables = {**spawn.toolchain_variables(env), link: units.unsigned_program(found.cxx)}
     flags = readers.link_flags(env)
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
         own, folder = openmp.link_flags(found)
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
-    if linked.wraps:
-        flags = [*flags, WRAP_FLAG]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
+    flags += linked.flags
     variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags, "$(", "$_OFFLOAD_PLACEMENT", "$)"]
     return variables
 
@@ -183,7 +169,7 @@ def _is_given_library(node: Node) -> bool:
 
 def _given_libraries(env: Environment) -> list[Any]:
     """Return the archives of ``OFFLOAD_LIBS``, and those of this build in ``LIBS``."""
-    given = source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
+    given = units.source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
     for node in given:
         _is_device_archive(node)  # sets the offload kind of an existing file
     return given + [node for node in _built_libs(env) if _is_device_archive(node)]
@@ -219,7 +205,7 @@ def placement_flags(
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
-    args = readers.substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), "$LINKFLAGS $SHLINKFLAGS")
+    args = readers.host_link_flags(env.Override({"_OFFLOAD_PLACEMENT": ""}))
     if any(does(part, LINKER_SCRIPT) for arg in args for part in arg.split(",")):
         return []
     chosen = [arg.partition("=")[2] for arg in args if arg.startswith("-fuse-ld=")]

@@ -9,7 +9,7 @@ all calls if the user has given SCons's builders an action for such a source.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Node
@@ -17,12 +17,9 @@ import SCons.Tool
 import SCons.Util
 
 from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
+from offload_tool.scons.types import Environment, Node
 
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
-    Method = Callable[..., Any]
-
+Method = Callable[..., Any]
 _LINKS = ("Program", "SharedLibrary", "LoadableModule")
 _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
 

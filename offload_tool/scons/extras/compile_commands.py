@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Action
 import SCons.Builder
@@ -25,9 +25,7 @@ from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.compiler_queries import args_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 
 def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:

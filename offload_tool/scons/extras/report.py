@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Action
 import SCons.Builder
@@ -17,9 +17,7 @@ import SCons.Util
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_classes import adopt_plain
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 _PACKAGES = str(Path(__file__).parents[3])
 """The folder of this package: a project may contain an uninstalled copy."""
@@ -52,12 +50,12 @@ def offload_report(env: Environment, target: str | None, sources: list[Node]) ->
         _OFFLOAD_REPORT_COMPARE=compare,
     )[0]
     adopt_plain([node])
-    env.Depends(node, [*before, compat.LateValue("what makes pages", _maker)])
+    env.Depends(node, [*before, compat.LateValue("what makes pages", _generator_digest)])
     return [node]
 
 
 @functools.cache
-def _maker() -> str:
+def _generator_digest() -> str:
     """Return a digest of the page's generator: this package, which reads the images, and plotly.
 
     It is slow, and computed only when SCons decides about the page.

@@ -19,10 +19,10 @@ from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
     from offload_tool.scons.spawn import Runner
-    from offload_tool.scons.types import Environment, Node
 
 _STATES = {
     SCons.Node.up_to_date: "up to date",
@@ -64,7 +64,7 @@ def timed(run: Runner, declared: DeclaredPass) -> Runner:
     return run_timed
 
 
-def ask_for_summary(env: Environment) -> None:
+def request_summary(env: Environment) -> None:
     """Print the summary when SCons ends; write it to the file of ``OFFLOAD_SUMMARY``, if any."""
     passes = declared_passes(env)
     if env["OFFLOAD_SUMMARY"] is not True:
@@ -82,7 +82,7 @@ def _print(passes: DeclaredPasses) -> None:
     if SCons.Script.GetOption("clean") or SCons.Script.GetOption("silent"):
         return
     done = _passes_done(passes)
-    lines = [*_rows(done), *_untold(passes)] if done else []
+    lines = [*_rows(done), *_always_run(passes)] if done else []
     pchs = passes.pch_statistics
     if pchs is not None and (done or pchs):
         lines.append(f"precompiled headers: {pchs}")
@@ -144,13 +144,13 @@ def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
     return longest(chain(declared) for declared in passes if declared.seconds)
 
 
-def _untold(passes: DeclaredPasses) -> Iterator[str]:
+def _always_run(passes: DeclaredPasses) -> Iterator[str]:
     """Yield a line for each file for which passes run in each build."""
     counts: dict[str, int] = defaultdict(int)
     for declared in passes:
         records = getattr(declared.node.attributes, "offload_records", None)
         if declared.seconds is not None and records is not None:
-            counts[records.untold] += 1
+            counts[records.unknown_read] += 1
     for name in sorted(filter(None, counts)):
         yield (
             f"passes that run in each build: {counts[name]}, for '{name}' has inline "

@@ -13,7 +13,7 @@ import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Errors
 import SCons.Node.FS
@@ -21,9 +21,7 @@ import SCons.Node.FS
 from offload_tool.errors import OffloadError
 from offload_tool.formats.target.compile_target import CompileTarget, parse_target
 from offload_tool.scons import readers
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 PREFIX = "offload:"
 
@@ -47,7 +45,7 @@ def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
 
 
 def _is_alone(node: Any, device: CompileTarget) -> bool:
-    """Return True if all passes behind a node are of one target, or produce its host IR."""
+    """Return True if all passes of a node are for one target, or produce its host IR."""
     waiting = [*node.sources]
     seen = set(waiting)
     while waiting:
@@ -74,18 +72,20 @@ def look_up(name: str, curdir: str | None = None) -> Any:
         return None
     if not _is_users(name, curdir):
         if alias is None:
-            asked = name.removeprefix(PREFIX)
-            near = get_close_matches(asked, _aliases, n=1)
+            requested = name.removeprefix(PREFIX)
+            near = get_close_matches(requested, _aliases, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            _say(f"nothing is built for {asked}, but for {', '.join(sorted(_aliases))}{hint}")
+            _print_message(
+                f"nothing is built for {requested}, but for {', '.join(sorted(_aliases))}{hint}"
+            )
         return alias
     if alias is not None:
-        _say(f"'{name}' is a file or folder of the project; the device code is {alias}")
+        _print_message(f"'{name}' is a file or folder of the project; the device code is {alias}")
     return None
 
 
-def _say(text: str) -> None:
-    print(f"offload: {text}", file=sys.stderr)  # noqa: T201 - as SCons says what it does
+def _print_message(text: str) -> None:
+    print(f"offload: {text}", file=sys.stderr)  # noqa: T201 - as SCons reports its steps
 
 
 def _is_target_id(name: str) -> bool:
@@ -106,15 +106,15 @@ def _find(name: str) -> Any:
         return None
 
 
-def _is_users(name: str, folder: str) -> bool:
+def _is_users(name: str, curdir: str) -> bool:
     """Return True if a file or folder of this name exists or is to be built."""
     fs = SCons.Node.FS.get_default_fs()
-    path = os.path.relpath(Path(folder, name), fs.Top.get_abspath())
-    places = [fs.Top.get_abspath(), *(place.get_abspath() for place in fs.Top.getRepositories())]
-    if any(os.path.lexists(Path(place, path)) for place in places):
+    path = os.path.relpath(Path(curdir, name), fs.Top.get_abspath())
+    folders = [fs.Top, *fs.Top.getRepositories()]
+    if any(os.path.lexists(Path(folder.get_abspath(), path)) for folder in folders):
         return True
     try:
-        node = fs.Entry(name, directory=folder, create=False)
+        node = fs.Entry(name, directory=curdir, create=False)
     except SCons.Errors.UserError:  # no SConscript names it
         return False
     return bool(node.has_builder() or node.srcnode() is not node or node.children(scan=False))

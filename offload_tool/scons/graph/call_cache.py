@@ -11,26 +11,23 @@ from __future__ import annotations
 import re
 from collections import UserList, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons.Node
 
 from offload_tool.scons import compat
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment
-    from offload_tool.toolchain.probe import Toolchain
-
-    Read = Callable[[Environment], dict[str, Any]]
+from offload_tool.scons.types import Environment
+from offload_tool.toolchain.probe import Toolchain
 
 T = TypeVar("T")
 KINDS = "_OFFLOAD_KINDS"
 """Offload kinds of a builder call: a comma-separated text."""
-_ANSWERS = "_OFFLOAD_ANSWERS"
-_REMEMBERED = 8
+_RESULTS = "_OFFLOAD_RESULTS"
+_CAPACITY = 8
 """Number of environments, and of overrides of each, whose last call is cached."""
-_READ = (
+_DEPENDENCIES = (
     *("CFLAGS", "CXXFLAGS", "CCFLAGS", "CPPFLAGS", "CPPDEFINES", "CPPDEFPREFIX", "CPPDEFSUFFIX"),
     *("LINKFLAGS", "SHLINKFLAGS", "OBJSUFFIX", "SHOBJSUFFIX"),
 )
@@ -39,15 +36,13 @@ _CONTAINERS = (dict, list, tuple, UserList, deque)
 _NAME = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*)|[$()])")
 
 
-class Answers:
+@dataclass(slots=True)
+class Results:
     """The results for one environment."""
 
-    __slots__ = ("by_text", "compiler", "depends_on_source")
-
-    def __init__(self, *, depends_on_source: bool) -> None:
-        self.compiler: Toolchain | None = None
-        self.by_text: dict[str, Any] = {}
-        self.depends_on_source = depends_on_source
+    depends_on_source: bool
+    compiler: Toolchain | None = None
+    by_key: dict[str, Any] = field(default_factory=dict)
 
 
 class Call:
@@ -57,7 +52,7 @@ class Call:
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        texts, self.is_plain = _texts_read(env)
+        texts, self.is_plain = _dependencies(env)
         names_source = any("SOURCE" in text or "TARGET" in text for text in texts)
         self._depends_on_source = names_source or not self.is_plain
         self._of_kinds: dict[str, Environment] = {}
@@ -67,74 +62,74 @@ class Call:
         text = ",".join(sorted(set(kinds)))
         if text not in self._of_kinds:
             differs = {KINDS: text} if text and self.env.get(KINDS) != text else {}
-            answers = Answers(depends_on_source=self._depends_on_source)
-            self._of_kinds[text] = self.env.Override({**differs, _ANSWERS: answers})
+            results = Results(self._depends_on_source)
+            self._of_kinds[text] = self.env.Override({**differs, _RESULTS: results})
         return self._of_kinds[text]
 
 
-def answers_of(env: Environment) -> Answers | None:
+def results_of(env: Environment) -> Results | None:
     """Return the results for an environment of `for_kinds`; None for others."""
-    found: Answers | None = env.get(_ANSWERS)
+    found: Results | None = env.get(_RESULTS)
     return found
 
 
-def once(env: Environment, text: str, find: Callable[[], T]) -> T:
-    """Return the result of `find`, called once if it is equal for all nodes of a call."""
-    answers = answers_of(env)
-    if answers is None or answers.depends_on_source:
-        return find()
-    if text not in answers.by_text:
-        answers.by_text[text] = find()
-    found: T = answers.by_text[text]
+def cached(env: Environment, key: str, compute: Callable[[], T]) -> T:
+    """Return the result of `compute`, called once if it is equal for all nodes of a call."""
+    results = results_of(env)
+    if results is None or results.depends_on_source:
+        return compute()
+    if key not in results.by_key:
+        results.by_key[key] = compute()
+    found: T = results.by_key[key]
     return found
 
 
-class _Calls(dict[int, "_Variables"]):
-    """The last calls of each environment, by its ``id()``."""
+def _no_calls() -> dict[int, _Variables]:
+    """Return the last calls of a build, none yet, by the ``id()`` of their environment."""
+    return {}
 
 
-def call_of(env: Environment, overrides: dict[str, Any], around: Any, read: Read) -> Call:
+Read = Callable[[Environment], dict[str, Any]]
+"""Returns the parsed variables of an environment."""
+
+
+def cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
     """Return the cached equal call, or a new one with the result of `read`.
 
-    `around` is the rest of the cache key: any comparable value.
+    `context` is the rest of the cache key: any comparable value.
     """
-    calls = compat.of_build(env, _Calls)
+    calls = compat.of_build(env, _no_calls)
     known = calls.get(id(env))
-    if known is None or not known.are_those_of(env, around):
+    if known is None or not known.is_equal(env, context):
         calls.pop(id(env), None)
-        known = calls[id(env)] = _Variables(env, around)
-        _forget_oldest(calls)
+        known = calls[id(env)] = _Variables(env, context)
+        if len(calls) > _CAPACITY:
+            del calls[next(iter(calls))]
     return known.call(overrides, read)
 
 
 class _Variables:
     """A copy of an environment's variables, and the calls with them."""
 
-    def __init__(self, env: Environment, around: Any) -> None:
+    def __init__(self, env: Environment, context: Any) -> None:
         self._env = env  # keeps id() unique
         self._variables = _Copy(env.Dictionary())
-        self._around = around
-        self._calls: dict[int, tuple[_Copy, Call]] = {}
+        self._context = context
+        self._calls: deque[tuple[_Copy, Call]] = deque(maxlen=_CAPACITY)
 
-    def are_those_of(self, env: Environment, around: Any) -> bool:
-        return self._around == around and self._variables.is_equal(env.Dictionary())
+    def is_equal(self, env: Environment, context: Any) -> bool:
+        return self._context == context and self._variables.is_equal(env.Dictionary())
 
     def call(self, overrides: dict[str, Any], read: Read) -> Call:
-        for before, call in self._calls.values():
+        for before, call in self._calls:
             if before.is_equal(overrides):
                 return call
         env = self._env.Override(overrides) if overrides else self._env
         found = read(env)
         made = Call(env.Override(found) if found else env)
         if made.is_plain:
-            self._calls[id(made)] = (_Copy(overrides), made)
-            _forget_oldest(self._calls)
+            self._calls.append((_Copy(overrides), made))
         return made
-
-
-def _forget_oldest(known: dict[int, Any]) -> None:
-    if len(known) > _REMEMBERED:
-        del known[next(iter(known))]
 
 
 class _Copy:
@@ -177,7 +172,7 @@ def _is_equal(before: Any, now: Any) -> bool:
     return type(before) is type(now) and isinstance(now, (str, int, float)) and before == now
 
 
-def _texts_read(env: Environment) -> tuple[set[str], bool]:
+def _dependencies(env: Environment) -> tuple[set[str], bool]:
     """Return the texts of all variables that results depend on.
 
     The second value is whether these are complete: nothing but plain variables is evaluated.
@@ -186,7 +181,7 @@ def _texts_read(env: Environment) -> tuple[set[str], bool]:
     ours = [name for name in variables if name.startswith("OFFLOAD")]
     # SCons reads command lines and their messages, in the build.
     names = [name for name in ours if not name.endswith(("COM", "COMSTR"))]
-    pending, seen = [*names, *_READ], set()
+    pending, seen = [*names, *_DEPENDENCIES], set()
     texts, is_plain = set(), all(map(_is_plain, _leaves(variables.get("ENV"))))
     while pending:
         name = pending.pop()

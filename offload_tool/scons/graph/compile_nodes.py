@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import SCons.Script
 from SCons.Subst import Literal
@@ -24,28 +24,18 @@ from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
-from offload_tool.scons import actions, compat, readers
-from offload_tool.scons.extras.summary import ask_for_summary, timed
-from offload_tool.scons.graph.call_cache import once
+from offload_tool.scons import actions, compat, readers, spawn
+from offload_tool.scons.extras.summary import request_summary, timed
+from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
-from offload_tool.scons.graph.units import Unit, identified, label
-from offload_tool.scons.spawn import (
-    Runner,
-    runner_of,
-    spawn_of,
-    toolchain_variables,
-    with_cut_off,
-)
+from offload_tool.scons.graph.units import Unit, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.state.pass_state import PassRecords
+from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
 
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
-T = TypeVar("T")
 _NO_CUID = "-cuid=0"
 
 
@@ -53,7 +43,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Return the nodes of a source's device passes, one per device."""
     made = []
     devices = partial(readers.devices, env, unit.kind)
-    for device in once(env, f"devices of {unit.kind}", devices):
+    for device in cached(env, f"devices of {unit.kind}", devices):
         job = unit.job("device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")
@@ -64,7 +54,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     return made
 
 
-def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Unit, Node]:
+def with_host(env: Environment, unit: Unit) -> tuple[Unit, Node]:
     """Return a source's host object, and the unit of all its nodes.
 
     If a host object compiled in another way has the usual name, the unit has another name and CUID.
@@ -72,35 +62,35 @@ def with_host(env: Environment, unit: Unit, *, shared: bool = False) -> tuple[Un
 
     def declare(name: str) -> tuple[Unit, Node]:
         made = unit.renamed(env, name)
-        return made, host_node(env, made, shared=shared)
+        return made, host_node(env, made)
 
     names = itertools.chain([unit.stem.name], unit.stem.other_names())
     return first_free(names, declare, unit.source)
 
 
-def host_node(
-    env: Environment, unit: Unit, name: Node | None = None, *, shared: bool = False
-) -> Node:
+def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     """Return the host object of a source; it depends on no device image."""
-    suffix = "$OFFLOADSHHOSTSUFFIX" if shared else "$OFFLOADHOSTSUFFIX"
+    suffix = "$OFFLOADSHHOSTSUFFIX" if unit.is_shared else "$OFFLOADHOSTSUFFIX"
     node = name or unit.stem.file(env, suffix)
     job = unit.job("host")
     if job.compiles_source:
-        _compile(env, unit, job, node, shared=shared)
+        _compile(env, unit, job, node)
     else:
-        _keep_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
+        _add_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
+        variables = spawn.toolchain_variables(env)
+        variables["SPAWN"] = spawn.spawn_of(spawn.runner_of(env, job))
         actions.HOST_FROM_IR(
             env,
             node,
             [_host_ir_node(env, unit)],
-            **{**toolchain_variables(env), "SPAWN": spawn_of(runner_of(env, job))},
-            _OFFLOAD_PIC_FLAGS=["-fPIC"] if shared else [],
+            **variables,
+            _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
         readers.add_environment(env, node)
-        identified(env, [node])
+        add_identity(env, node)
     triple = readers.host_triple(env)
     node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
@@ -112,9 +102,7 @@ def _host_ir_node(env: Environment, unit: Unit) -> Node:
     return _compile(env, unit, unit.job("host-ir"), node)
 
 
-def _compile(
-    env: Environment, unit: Unit, job: CompilePass, node: Node, *, shared: bool = False
-) -> Node:
+def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node:
     """Declare a node that the compiler makes from a source, with exact dependencies."""
     toolchain, device = readers.toolchain(env), job.device
     sources = [unit.source]
@@ -123,7 +111,7 @@ def _compile(
     variables: dict[str, Any]
     if device is None:
         builder, command, machine = actions.HOST, "$OFFLOADHOSTCOM", "host"
-        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if shared else []}
+        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if unit.is_shared else []}
     else:
         builder, command, machine = actions.DEVICE, "$OFFLOADDEVICECOM", device.triple
         flags = readers.arch_flags(env, device)
@@ -131,24 +119,13 @@ def _compile(
     target = device.name if device is not None else "host"
     declared = declared_passes(env).add(node, unit.source, command, target)
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
-    common, run = once(env, like, lambda: _common_to_passes(env, unit, job))
-
-    def accelerated(run: Runner) -> Runner:
-        if not env["OFFLOAD_PCH"]:
-            return run
-        from offload_tool.scons.pch import PchRunner  # few builds need it
-
-        return PchRunner(env, node, job, f"{like} {target} {shared}", run)
-
-    if env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc:
-        run = with_cut_off(run, node, accelerated)
-    else:
-        run = accelerated(run)
+    common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
+    run = _pass_runner(env, node, job, f"{like} {target} {unit.is_shared}", run)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
-        ask_for_summary(env)
+        request_summary(env)
         run = timed(run, declared)
-    variables["SPAWN"] = spawn_of(run, (node.get_internal_path(), depfile_of(node)))
-    _keep_records(env, node, unit, job, command)
+    variables["SPAWN"] = spawn.spawn_of(run, (node.get_internal_path(), depfile_of(node)))
+    _add_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
         name = "CCACHE_EXTRAFILES"  # inputs that ccache misses
@@ -159,14 +136,34 @@ def _compile(
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
     node.add_dependency(libraries)
-    identified(env, [node])
+    add_identity(env, node)
     return node
 
 
-def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[Environment, Runner]:
+def _pass_runner(
+    env: Environment, node: Node, job: CompilePass, like: str, run: spawn.Runner
+) -> spawn.Runner:
+    """Return the runner of one pass: with a PCH, or in stages, as variables specify."""
+    stages = None
+    cuts_off = env["OFFLOAD_CUTOFF"] and job.is_direct and job.stage == "device" and not job.rdc
+    if cuts_off and isinstance(run, spawn.DirectRunner):
+        from offload_tool.run.cut_off import Stages
+
+        stages = Stages()
+        run = run.in_stages(stages)
+    if env["OFFLOAD_PCH"]:
+        from offload_tool.scons.pch import PchRunner  # few builds need it
+
+        run = PchRunner(env, node, job, like, run)
+    return run if stages is None else spawn.with_cut_off(run, node, stages)
+
+
+def _common_to_passes(
+    env: Environment, unit: Unit, job: CompilePass
+) -> tuple[Environment, spawn.Runner]:
     """Return the environment and the runner that all similar passes share."""
     local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
-    variables = toolchain_variables(env)
+    variables = spawn.toolchain_variables(env)
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
@@ -181,7 +178,7 @@ def _common_to_passes(env: Environment, unit: Unit, job: CompilePass) -> tuple[E
             "_OFFLOAD_SHOWN": _shown_source,
         }
     )
-    return common, runner_of(env, job)
+    return common, spawn.runner_of(env, job)
 
 
 def _shown_source(
@@ -208,7 +205,7 @@ def _dependency_flags(
     return [Literal(arg) for arg in dependency_flags(depfile_of(target[0]))]
 
 
-def _keep_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
+def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
     args = (*options_of(readers.toolchain(env).clang), *_flag_args(env, unit, job))
     if not hasattr(node.attributes, "offload_records"):
@@ -233,7 +230,7 @@ def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...
         check_flags(found, rdc=job.rdc)
         return found
 
-    return once(env, f"{text} of {device.name if device else 'host'}", find)
+    return cached(env, f"{text} of {device.name if device else 'host'}", find)
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
@@ -253,13 +250,15 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
     job = unit.job("host")
-    return _ask_driver(env, unit, job, last_flags(env, job), hip.uses_new_driver)
+    command, environment = _driver_command(env, unit, job, last_flags(env, job))
+    with compat.at_top(env):
+        return hip.uses_new_driver(command, environment)
 
 
-def _ask_driver(
-    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str], ask: Callable[..., T]
-) -> T:
-    """Query the driver about the command of a pass, with `more` flags at its end."""
+def _driver_command(
+    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return a pass's command and environment for queries, with `more` flags at its end."""
     toolchain = readers.toolchain(env)
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
@@ -269,8 +268,7 @@ def _ask_driver(
     flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]
     local = [arg for arg in job.local_flags(toolchain, unit.source.name) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
-    with compat.at_top(env):
-        return ask([*toolchain.clang, *local, *flags], environment)
+    return [*toolchain.clang, *local, *flags], environment
 
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
@@ -301,8 +299,8 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
 
     def find() -> list[Any]:
         more = map(str, readers.arch_flags(env, device))
-        names = _ask_driver(env, unit, job, more, device_libraries)
+        command, environment = _driver_command(env, unit, job, more)
         with compat.at_top(env):
-            return [env.File(name) for name in names]
+            return [env.File(name) for name in device_libraries(command, environment)]
 
-    return once(env, like, find)
+    return cached(env, like, find)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.bundle_entry_id import (
@@ -27,23 +27,10 @@ from offload_tool.formats.target.bundle_entry_id import (
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.passes import registration
-from offload_tool.scons import actions, readers
-from offload_tool.scons.graph.compile_nodes import device_nodes
+from offload_tool.scons import actions, readers, spawn
+from offload_tool.scons.graph import units
 from offload_tool.scons.graph.declare import NodeBuilder
-from offload_tool.scons.graph.units import (
-    Stem,
-    Unit,
-    entry_id,
-    given_ids,
-    identified,
-    kind_outside_bundles,
-    label,
-)
-from offload_tool.scons.spawn import toolchain_variables
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
-
+from offload_tool.scons.types import Environment, Node
 
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
 _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
@@ -56,8 +43,8 @@ def bundle_node(
 
     It gets the first free name of `names`.
     """
-    plain = [node for node in nodes if entry_id(node) is None]
-    given = given_ids(env)
+    plain = [node for node in nodes if units.entry_id(node) is None]
+    given = units.given_ids(env)
     if len(plain) != len(given):
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
@@ -72,7 +59,7 @@ def bundle_node(
     entries: list[tuple[str, int | None]] = [(str(i), at) for at, i in enumerate(ids)]
     # A fat binary begins with an empty host entry; a list of IDs is complete.
     is_fat_binary = not given and file_type == "bc"
-    if is_fat_binary and not any(entry_id.kind == "host" for entry_id in ids):
+    if is_fat_binary and not any(entry.kind == "host" for entry in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
     spec = readers.spec(
         alignment=env["OFFLOAD_BUNDLE_ALIGN"],
@@ -86,7 +73,7 @@ def bundle_node(
 def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], host: Node) -> Node:
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_bundled_id(device, "o")), at) for at, device in enumerate(devices)]
-    entries.append((str(entry_id(host)), len(devices)))
+    entries.append((str(units.entry_id(host)), len(devices)))
     spec = readers.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
     made = actions.BUNDLE.first_free(env, names, [*devices, host], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices
@@ -98,7 +85,7 @@ def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
     own = node.attributes
     if file_type == "o" and getattr(own, "offload_relocatable", False):
         return _in_library(own.offload_kind, own.offload_device)
-    return entry_id(node)
+    return units.entry_id(node)
 
 
 def _in_library(kind: str, device: CompileTarget) -> BundleEntryID:
@@ -125,7 +112,7 @@ def package_node(
         kind, device = (
             (own.offload_kind, own.offload_device)
             if entry is None
-            else (kind_outside_bundles(entry), device_of(entry))
+            else (units.kind_outside_bundles(entry), device_of(entry))
         )
         arch = str(device.target_id or "")
         image: dict[str, Any] = {"kind": kind, "triple": device.packaged_triple, "arch": arch}
@@ -148,8 +135,8 @@ def wrap_node(
     It gets the first free name of `names`.
     """
     spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
-    variables = {**toolchain_variables(env), "_OFFLOAD_SPEC": spec}
-    return identified(env, [actions.WRAP.first_free(env, names, images, **variables)])[0]
+    variables = {**spawn.toolchain_variables(env), "_OFFLOAD_SPEC": spec}
+    return units.add_identity(env, actions.WRAP.first_free(env, names, images, **variables))
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
@@ -169,7 +156,7 @@ def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
 
 
 def device_archive_nodes(
-    env: Environment, library: Node, stem: Stem, entries: Sequence[BundleEntryID] = ()
+    env: Environment, library: Node, stem: units.Stem, entries: Sequence[BundleEntryID] = ()
 ) -> list[Node]:
     """Declare the device-specific archives of a library: one per entry, or per device.
 
@@ -198,7 +185,7 @@ def device_archive_nodes(
     for entry, name in zip(entries, names, strict=True):
         node = stem.file(env, f".{name}$LIBSUFFIX")
         spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
-        kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry)
+        kind = "" if entry.kind == OffloadKind.HOST else units.kind_outside_bundles(entry)
         _archive_for(env, actions.DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
         nodes.append(node)
     return nodes
@@ -220,7 +207,7 @@ def _archive_for(
     env.Precious(node)  # the action keeps an equal file
     node.attributes.offload_spec = (spec, library)
     if kind:
-        label(env, node, kind, device, relocatable=True)
+        units.label(env, node, kind, device, relocatable=True)
 
 
 def bundle_kind(env: Environment) -> str:
@@ -246,7 +233,7 @@ def device_of(entry: BundleEntryID) -> CompileTarget:
 def label_entry(node: Node, entry: BundleEntryID) -> None:
     """Record on a node which entry of a container it is."""
     if entry.kind != OffloadKind.HOST:
-        node.attributes.offload_kind = kind_outside_bundles(entry)
+        node.attributes.offload_kind = units.kind_outside_bundles(entry)
         node.attributes.offload_device = device_of(entry)
     if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
         node.attributes.offload_entry_id = entry
@@ -261,7 +248,7 @@ def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]
 
 
 def embedded(
-    env: Environment, stem: Stem, files: list[Node], cuid: str | None = None, **options: bool
+    env: Environment, stem: units.Stem, files: list[Node], cuid: str | None = None, **options: bool
 ) -> Node:
     """Declare the object that holds a bundle or a marker, the first of `files`.
 
@@ -278,18 +265,17 @@ def embedded(
     return actions.EMBED.first_free(env, names, files, _OFFLOAD_SPEC=spec)
 
 
-def embedded_bundle(env: Environment, unit: Unit, devices: list[Node] | None = None) -> Node:
+def embedded_bundle(env: Environment, unit: units.Unit, devices: list[Node]) -> Node:
     """Declare the archive of the object that holds one source's bundle.
 
     It is independent of the host object, and linked after it: the linker extracts the object if the
     host object refers to the bundle.
     """
-    nodes = device_nodes(env, unit) if devices is None else devices
-    bundle = bundle_node(env, unit.stem.files(env, "$OFFLOADBUNDLESUFFIX"), nodes)
+    bundle = bundle_node(env, unit.stem.files(env, "$OFFLOADBUNDLESUFFIX"), devices)
     return embedded(env, unit.stem, [bundle], unit.cuid)
 
 
-def registration_of_entries(env: Environment, stem: Stem, *, is_marker: bool = False) -> Node:
+def registration_of_entries(env: Environment, stem: units.Stem, *, is_marker: bool = False) -> Node:
     """Declare the object that registers the entries of the new offload driver's host objects.
 
     It is always linked, since the driver that makes the host objects is unknown at this point.
@@ -300,8 +286,8 @@ def registration_of_entries(env: Environment, stem: Stem, *, is_marker: bool = F
 
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
     """Declare the object merged from objects, and from members of archives that they refer to."""
-    variables = toolchain_variables(env, readers.toolchain(env).lld)
-    return identified(env, [actions.MERGE.first_free(env, names, parts, **variables)])[0]
+    variables = spawn.toolchain_variables(env, readers.toolchain(env).lld)
+    return units.add_identity(env, actions.MERGE.first_free(env, names, parts, **variables))
 
 
 def compiled_c(
@@ -313,7 +299,7 @@ def compiled_c(
         env,
         names,
         [env.File(source)],
-        **toolchain_variables(env, readers.toolchain(env).cc),
+        **spawn.toolchain_variables(env, readers.toolchain(env).cc),
         _OFFLOAD_REGISTER_FLAGS=flags,
     )
-    return identified(env, [made])[0]
+    return units.add_identity(env, made)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import SCons.Action
 import SCons.Builder
@@ -15,9 +15,7 @@ import SCons.Builder
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import Output
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 T = TypeVar("T")
 Made = TypeVar("Made")
@@ -81,7 +79,7 @@ class NodeBuilder:
 def first_free(
     choices: Iterable[T], declare: Callable[[T], Made], node: Node | None = None
 ) -> Made:
-    """Return what `declare` makes of the first choice that no other declaration has taken.
+    """Return the result of `declare` for the first choice that no other declaration has taken.
 
     If the first is taken, a choice of an equal earlier declaration is reused. Digests in an
     attribute of `node`, by default the first choice, preselect these, so that a thousand variants

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.scons import actions, compat, readers
+from offload_tool.scons import actions, compat, readers, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
-from offload_tool.scons.graph.units import Stem, identified, label
-from offload_tool.scons.spawn import toolchain_variables
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.graph.units import Stem, add_identity, label
+from offload_tool.scons.types import Environment, Node
 
 
 @dataclass
-class Parts:
+class DeviceLink:
     """The inputs of a link: host files, and the device code of each."""
 
     hosts: list[Node] = field(default_factory=list)
@@ -33,7 +30,7 @@ class Parts:
     """Device code without a host part."""
     sources: list[Node] = field(default_factory=list)
     """CUDA's fat binaries of sources whose host objects reserve no space for them."""
-    queries: list[Node] = field(default_factory=list)
+    registration_callers: list[Node] = field(default_factory=list)
     """Host files that may call a registration function of CUDA for their modules by name."""
 
     def add(self, host: Node, nodes: list[Node]) -> None:
@@ -44,12 +41,12 @@ class Parts:
             found[node.attributes.offload_device].append(node)
         self.modules.append(found)
 
-    def add_given(self, host: Node, nodes: list[Node]) -> None:
+    def add_existing(self, host: Node, nodes: list[Node]) -> None:
         """Add an object or library and its device code, possibly from another build."""
         self.add(host, nodes)
         sources = getattr(host.attributes, "offload_source_fatbins", None)
         if sources is None:
-            self.queries.append(host)
+            self.registration_callers.append(host)
         else:
             self.sources += sources
 
@@ -97,20 +94,20 @@ def link_node(
         env,
         stem.files(env, f".{device.filename}{suffix}"),
         inputs,
-        **toolchain_variables(env, device_link.linker(device, toolchain)),
+        **spawn.toolchain_variables(env, device_link.linker(device, toolchain)),
         _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
         _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
         _OFFLOAD_LINK_INPUTS=args,
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
-    flags = readers.device_link_flags(env)
+    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
     files = [compat.file_node(env.fs, name) for name in possible_files(flags)]
     given = [file for file in files if file is not None and file.rexists()]
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
     env.Depends(node, given)
     readers.add_environment(env, node)
-    identified(env, [node])
+    add_identity(env, node)
     label(env, node, kind, device)
     return node
 

@@ -7,8 +7,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Node
 import SCons.Node.FS
@@ -28,27 +29,28 @@ from offload_tool.passes.source_kind import (
 )
 from offload_tool.scons import readers
 from offload_tool.scons.graph.aliases import add_aliases
-from offload_tool.scons.graph.call_cache import once
-from offload_tool.util.frozen import frozen, replaced
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Folder, Node
-
+from offload_tool.scons.graph.call_cache import cached
+from offload_tool.scons.types import Environment, Folder, Node
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
-_UNTELLABLE = re.compile(r"[\x00-\x1f]")
+_NOT_IN_DEPFILES = re.compile(r"[\x00-\x1f]")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The user-named output for which intermediate nodes are made."""
 
     name: str
     """Its file name, without folder and suffix."""
     sort: str
-    """Distinguishes it from others of this name: ``program``, ``library``, ..."""
+    """Distinguishes it from other outputs of this name: ``program``, ``shared``, ..."""
     path: str
     """Its name relative to the top folder."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a shared library, or an object for one."""
+        return self.sort == "shared"
 
     @classmethod
     def of(cls, node: Node | Stem, sort: str) -> Owner:
@@ -56,7 +58,7 @@ class Owner:
         return cls(SCons.Util.splitext(node.name)[0], sort, node.get_internal_path())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Stem:
     """The folder and the common prefix of outputs' names; a folder may have that name, too."""
 
@@ -86,17 +88,17 @@ class Stem:
 
     def file(self, env: Environment, suffix: str) -> Node:
         """Return the node of the output with this suffix, after substitution of variables."""
-        end = once(env, f"suffix {suffix}", lambda: env.subst(suffix))
+        end = cached(env, f"suffix {suffix}", lambda: env.subst(suffix))
         return self.dir.File(f"{self.name}{end}")
 
     def files(self, env: Environment, suffix: str) -> Iterator[Node]:
         """Yield the node of `file`, then those of its alternative names."""
         yield self.file(env, suffix)
         for name in self.other_names():
-            yield replaced(self, name=name).file(env, suffix)
+            yield replace(self, name=name).file(env, suffix)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One offload source, and the properties that all its nodes share."""
 
@@ -108,13 +110,18 @@ class Unit:
     rdc: bool
     """Whether ``OFFLOAD_RDC`` applies. OpenMP's device code is always relocatable without it."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether its host code is for a shared library."""
+        return self.stem.owner is not None and self.stem.owner.is_shared
+
     def job(self, stage: Stage, device: CompileTarget | None = None) -> CompilePass:
         """Return a pass over the source."""
         return compile_pass(self.kind, stage, self.cuid, device, rdc=self.rdc)
 
     def owned_by(self, owner: Owner) -> Unit:
         """Return the unit with an owner of its intermediate outputs."""
-        return replaced(self, stem=replaced(self.stem, owner=owner))
+        return replace(self, stem=replace(self.stem, owner=owner))
 
     def renamed(self, env: Environment, name: str) -> Unit:
         """Return the unit with another prefix, for when another host object has its name.
@@ -123,9 +130,9 @@ class Unit:
         """
         if name == self.stem.name:
             return self
-        stem = replaced(self.stem, name=name)
+        stem = replace(self.stem, name=name)
         derived = derive_cuid(self.source.get_internal_path(), stem.get_internal_path())
-        return replaced(self, stem=stem, cuid=env.subst("$OFFLOAD_CUID") or derived)
+        return replace(self, stem=stem, cuid=env.subst("$OFFLOAD_CUID") or derived)
 
     @property
     def language_flags(self) -> str:
@@ -133,7 +140,7 @@ class Unit:
         return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
 
 
-def units(
+def source_units(
     env: Environment, target: str | None, sources: list[Node], *, own_cuid: bool = False
 ) -> list[Unit]:
     """Return the units of offload sources; a single one may be named after `target`.
@@ -184,13 +191,13 @@ def _check_names(source: Node, folder: Folder) -> None:
 
     :raises UsageError: such a name.
     """
-    name, place = source.get_internal_path(), folder.get_internal_path()
-    if _UNTELLABLE.search(name):
+    name, path = source.get_internal_path(), folder.get_internal_path()
+    if _NOT_IN_DEPFILES.search(name):
         raise UsageError(f"{name!r}: a depfile cannot hold this name; rename the file or folder")
     if name.startswith("-"):
         raise UsageError(f"'{name}': clang takes it for an option; rename the file or folder")
-    if "%" in place:
-        raise UsageError(f"'{place}': lld cannot write to a folder with % in its name; rename it")
+    if "%" in path:
+        raise UsageError(f"'{path}': lld cannot write to a folder with % in its name; rename it")
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
@@ -269,8 +276,8 @@ def _as_text(env: Environment, item: Any) -> Any:
 def _check_file(node: Node) -> None:
     if not isinstance(node, SCons.Node.FS.Base):
         raise UsageError(f"expected files as sources, found '{node}', which is none")
-    places = {node.get_abspath(), node.srcnode().get_abspath()}
-    if isinstance(node, SCons.Node.FS.Dir) or any(map(os.path.isdir, places)):
+    paths = {node.get_abspath(), node.srcnode().get_abspath()}
+    if isinstance(node, SCons.Node.FS.Dir) or any(map(os.path.isdir, paths)):
         raise UsageError(f"'{node}' is a folder; give the files in it, such as Glob('{node}/*')")
 
 
@@ -365,16 +372,14 @@ def kind_outside_bundles(entry: BundleEntryID) -> str:
     return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
-def identified(env: Environment, nodes: Any) -> list[Node]:
-    """Make nodes depend on the compiler's identity; return them."""
+def add_identity(env: Environment, node: Node) -> Node:
+    """Make a node depend on the compiler's identity; return it."""
     text = readers.toolchain(env).identity
-    identity = once(env, f"identity {text}", lambda: env.Value(text))
-    for node in nodes:
-        node.add_dependency([identity])
-    return list(nodes)
+    node.add_dependency([cached(env, f"identity {text}", lambda: env.Value(text))])
+    return node
 
 
-def placed(command: Iterable[str]) -> list[str]:
+def unsigned_program(command: Iterable[str]) -> list[str]:
     """Return a command whose program's path is not part of signatures; its options are."""
     program, *options = command
     return ["$(", program, "$)", *options]

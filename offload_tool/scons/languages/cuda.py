@@ -31,26 +31,23 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
-from offload_tool.scons import actions, readers
+from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.units import Stem, Unit, identified, label
-from offload_tool.scons.spawn import command_spawn, toolchain_variables
+from offload_tool.scons.graph.device_link import DeviceLink
+from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
 from offload_tool.scons.state import compiler_queries
+from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
-    from offload_tool.scons.graph.device_link import Parts
-    from offload_tool.scons.types import Environment, Node
 
 _COMPILE_ONLY = "--compile-only  "
 """The driver's options for the assembler of PTX to be linked, spelled as by nvcc."""
 
 
-def cuda_object(
-    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False
-) -> Node:
+def cuda_object(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
     """Declare the host object of a CUDA source that embeds its fat binary."""
-    unit, host = with_host(env, unit, shared=shared)
+    unit, host = with_host(env, unit)
     images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
     return complete_object(env, names, host, _fatbin(env, unit.stem.files(env, ".fatbin"), images))
 
@@ -69,14 +66,14 @@ def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **optio
     return actions.FATBIN.first_free(env, names, images, _OFFLOAD_SPEC=spec)
 
 
-def _cubin(env: Environment, unit: Unit, ptx: Node, *, rdc: bool = False) -> list[Node]:
+def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
     """Declare the cubin of a PTX module, if there is a ptxas."""
     ptxas = readers.ptxas(env)
     if ptxas is None:
         return []
     filename = ptx.attributes.offload_device.filename
-    names = unit.stem.files(env, f".{filename}{'.rdc' if rdc else ''}.cubin")
-    return [assembled(env, ptxas, names, unit.kind, ptx, rdc=rdc)]
+    names = unit.stem.files(env, f".{filename}{'.rdc' if unit.rdc else ''}.cubin")
+    return [assembled(env, ptxas, names, unit.kind, ptx, rdc=unit.rdc)]
 
 
 def assembled(
@@ -100,7 +97,7 @@ def assembled(
         names,
         [ptx],
         ESCAPE=shlex.quote,
-        SPAWN=command_spawn(ptxas.command),
+        SPAWN=spawn.command_spawn(ptxas.command),
         _OFFLOAD_PTXAS=list(ptxas.command),
         _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=rdc),
         _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
@@ -147,16 +144,16 @@ class RelocatableCuda:
         return _fatbin(env, names, images, options=_COMPILE_ONLY)
 
 
-def relocatable_code(env: Environment, unit: Unit, *, shared: bool = False) -> RelocatableCuda:
+def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
     """Declare one source's inputs of a link of several sources."""
-    unit, host = with_host(env, unit, shared=shared)
+    unit, host = with_host(env, unit)
     ptx = device_nodes(env, unit)
-    cubins = [node for each in ptx for node in _cubin(env, unit, each, rdc=True)]
+    cubins = [node for each in ptx for node in _cubin(env, unit, each)]
     return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))
 
 
 def linked_objects(
-    env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: Parts
+    env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: DeviceLink
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin  # other builds do not need it
@@ -166,15 +163,15 @@ def linked_objects(
         linker = readers.nvlink(env)
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
-    variables = toolchain_variables(env, readers.toolchain(env).cc)
+    variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)
     variables["_OFFLOAD_SPEC"] = readers.spec()
     names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
     files = [linked, *part.sources]
     embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **variables)
     names = stem.files(env, ".registration$OBJSUFFIX")
-    files = [env.File(linked_fatbin.SOURCE), *part.queries]
+    files = [env.File(linked_fatbin.SOURCE), *part.registration_callers]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
-    return identified(env, [embedded, registration])
+    return [add_identity(env, embedded), add_identity(env, registration)]
 
 
 def _link_node(
@@ -184,7 +181,7 @@ def _link_node(
     device: CompileTarget,
     inputs: list[Node],
 ) -> Node:
-    flags = readers.device_link_flags(env)
+    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
     arguments = [*linker.arguments(str(device.target_id)), *flags]
     node = actions.LINK_CUDA.first_free(
         env,

@@ -36,66 +36,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.cuda import ptxas_flags
-from offload_tool.scons import actions, readers
+from offload_tool.scons import actions, readers, spawn
+from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.containers import (
-    bundle_node,
-    compiled_c,
-    device_archive_nodes,
-    embedded,
-    embedded_bundle,
-    merged_object,
-    object_bundle,
-    package_node,
-    registration_of_entries,
-)
-from offload_tool.scons.graph.device_link import Parts, link_node, openmp_registration
-from offload_tool.scons.graph.units import Stem, Unit, identified, label
-from offload_tool.scons.languages.cuda import (
-    RelocatableCuda,
-    assembled,
-    complete_object,
-    cuda_object,
-    linked_objects,
-    relocatable_code,
-)
-from offload_tool.scons.languages.kpack import (
-    WRAP_SOURCE,
-    PackedCode,
-    marked_host,
-    packed_links,
-    packed_object,
-    packed_parts,
-    packing_of,
-    uses_lto,
-)
-from offload_tool.scons.spawn import toolchain_variables
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_registration
+from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
+from offload_tool.scons.languages import cuda, kpack
+from offload_tool.scons.types import Environment, Node
 
 
 @dataclass
-class Linked:
+class HostLink:
     """The inputs of a host link: objects, and whether they need OpenMP's runtimes."""
 
     objects: list[Node] = field(default_factory=list)
     needs_openmp: bool = False
-    codes: list[PackedCode] = field(default_factory=list)
+    codes: list[kpack.PackedCode] = field(default_factory=list)
     """Code objects in archives, separate from the link's output."""
-    wraps: bool = False
-    """Whether the link must wrap the call that registers wrappers."""
+    flags: list[str] = field(default_factory=list)
+    """The flags of the link with which it wraps the call that registers wrappers."""
     marked: dict[Node, Node] = field(default_factory=dict)
     """For each library whose wrappers must be changed, the copy of it that is linked."""
 
 
 @dataclass
-class GivenCode:
+class OffloadInputs:
     """The offload code that a user passes to one link."""
 
     libraries: list[Node]
@@ -107,92 +77,93 @@ class GivenCode:
     """Bitcode, and device-specific archives, of one target each."""
 
 
-def linkable_nodes(
-    env: Environment, stem: Stem, given: GivenCode, *, shared: bool = False
-) -> Linked:
+def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLink:
     """Declare the inputs of a program's or shared library's link from its offload code.
 
     The names of images of several sources begin with `stem`.
     """
-    linked = Linked()
-    packing = packing_of(env, stem.name, given.units)
-    parts: defaultdict[str, Parts] = defaultdict(Parts)
+    linked = HostLink()
+    packing = kpack.packing_of(env, stem.name, given.units)
+    parts: defaultdict[str, DeviceLink] = defaultdict(DeviceLink)
     for unit in given.units:
         if unit.kind == "cuda":
-            _add_cuda(env, linked, parts, unit, shared=shared)
+            _add_cuda(env, linked, parts, unit)
             continue
-        unit, host = with_host(env, unit, shared=shared)
+        unit, host = with_host(env, unit)
         if unit.kind == "openmp" or unit.rdc:
             parts[unit.kind].add(host, device_nodes(env, unit))
         elif packing is not None:
-            codes, marker = packed_parts(env, packing, unit)
+            codes, marker = kpack.packed_parts(env, packing, unit)
             linked.codes += codes
-            linked.objects += [marked_host(env, host), marker]
+            linked.objects += [kpack.marked_host(env, host), marker]
         else:
-            linked.objects += [host, embedded_bundle(env, unit)]
-    _add_given_code(env, parts, stem, given)
+            linked.objects += [host, containers.embedded_bundle(env, unit, device_nodes(env, unit))]
+    _add_linked_inputs(env, parts, stem, given)
     linked.needs_openmp = "openmp" in parts
     for kind, part in parts.items():
         if packing is not None and kind == "hip":
-            linked.objects += packed_links(env, packing, stem, part, linked, given)
+            linked.objects += kpack.packed_links(env, packing, stem, part, linked, given)
             continue
         linked.objects += [node for node in part.hosts if node not in given.libraries]
         linked.objects += _device_links(env, stem, kind, part)
-    linked.wraps = bool(linked.codes) and uses_lto(env)
-    if linked.wraps:
+    if linked.codes and kpack.uses_lto(env):
+        linked.flags.append(kpack.WRAP_FLAG)
         names = stem.files(env, ".wrapped$OBJSUFFIX")
-        linked.objects.append(compiled_c(env, names, WRAP_SOURCE))
+        linked.objects.append(containers.compiled_c(env, names, kpack.WRAP_SOURCE))
     return linked
 
 
 def _add_cuda(
-    env: Environment, linked: Linked, parts: Mapping[str, Parts], unit: Unit, *, shared: bool
+    env: Environment, linked: HostLink, parts: Mapping[str, DeviceLink], unit: Unit
 ) -> None:
     """Add a CUDA source to the host link, or to a device link if relocatable."""
-    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
+    suffix = readers.shared_suffix(env) if unit.is_shared else "$OBJSUFFIX"
     if not unit.rdc:
-        linked.objects.append(cuda_object(env, unit, unit.stem.files(env, suffix), shared=shared))
+        linked.objects.append(cuda.cuda_object(env, unit, unit.stem.files(env, suffix)))
         return
     part = parts["cuda"]
-    code = relocatable_code(env, unit, shared=shared)
+    code = cuda.relocatable_code(env, unit)
     fatbin = code.ptx_fatbin(env)
     if code.has_entries:
         part.add(code.host, code.modules)
         part.sources.append(fatbin)
         return
     names = code.unit.stem.files(env, f".rdc{suffix}")
-    whole = complete_object(env, names, code.host, fatbin, relocatable=True)
+    whole = cuda.complete_object(env, names, code.host, fatbin, relocatable=True)
     part.add(whole, code.modules)
-    part.queries.append(whole)
+    part.registration_callers.append(whole)
 
 
-def _add_given_code(
-    env: Environment, parts: Mapping[str, Parts], stem: Stem, given: GivenCode
+def _add_linked_inputs(
+    env: Environment, parts: Mapping[str, DeviceLink], stem: Stem, given: OffloadInputs
 ) -> None:
     """Add code passed as objects, libraries and device code instead of sources."""
     for node in given.objects:
         modules = node.attributes.offload_device_nodes
-        parts[modules[0].attributes.offload_kind].add_given(node, modules)
+        parts[modules[0].attributes.offload_kind].add_existing(node, modules)
     for library in given.libraries:
         nodes = _library_code(env, library, stem)
-        parts[nodes[0].attributes.offload_kind].add_given(library, nodes)
+        parts[nodes[0].attributes.offload_kind].add_existing(library, nodes)
     for node in given.device_code:
         parts[node.attributes.offload_kind].device_code[node.attributes.offload_device].append(node)
 
 
-def _device_links(env: Environment, stem: Stem, kind: str, part: Parts) -> list[Node]:
+def _device_links(env: Environment, stem: Stem, kind: str, part: DeviceLink) -> list[Node]:
     """Declare the link of each device, and the objects that embed their results."""
     devices = readers.devices(env, kind)
     if kind == "cuda":
-        return linked_objects(env, stem, devices, part)
+        return cuda.linked_objects(env, stem, devices, part)
     images = []
     for device in devices:
         link = _ptx_image if device.arch == "nvptx64" else link_node
         images.append(link(env, stem, kind, device, part.of(device)))
     if kind == "openmp":
         return [openmp_registration(env, stem, images)]
-    bundle = bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
-    return [embedded(env, stem, [bundle, *part.hosts]), registration_of_entries(env, stem)]
+    bundle = containers.bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
+    return [
+        containers.embedded(env, stem, [bundle, *part.hosts]),
+        containers.registration_of_entries(env, stem),
+    ]
 
 
 def _ptx_image(
@@ -208,9 +179,9 @@ def _ptx_image(
     if ptxas is None:
         raise CompilerError(openmp_link.no_ptxas(device.name))
     runtimes = readers.needed_runtimes(env, device)
-    flags = readers.device_link_flags(env)
+    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
     arguments = [*openmp_link.link_arguments(device.name), *flags]
-    variables = toolchain_variables(env)
+    variables = spawn.toolchain_variables(env)
     args = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
     assembling = [*ptxas_flags([*args, "-x", "ir"], env["ENV"])]
     ptx = actions.LINK_PTX.first_free(
@@ -224,10 +195,10 @@ def _ptx_image(
     )
     env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
     readers.add_environment(env, ptx)
-    identified(env, [ptx])
+    add_identity(env, ptx)
     label(env, ptx, kind, device)
     names = stem.files(env, f".{device.filename}$OFFLOADDEVICESUFFIX")
-    return assembled(env, ptxas, names, kind, ptx, flags=assembling)
+    return cuda.assembled(env, ptxas, names, kind, ptx, flags=assembling)
 
 
 def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
@@ -240,12 +211,12 @@ def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
         return modules
     outside = not library.is_under(env.fs.Top)
     own = Stem.of(library)
-    return device_archive_nodes(env, library, Stem(stem.dir, own.name) if outside else own)
+    return containers.device_archive_nodes(
+        env, library, Stem(stem.dir, own.name) if outside else own
+    )
 
 
-def object_node(
-    env: Environment, unit: Unit, names: Iterable[Node], *, shared: bool = False, group: str = ""
-) -> Node:
+def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: str = "") -> Node:
     """Declare a source's object with both host code and device code.
 
     It gets the first free name of `names`. `group` is the group for ``OFFLOAD_KPACK=True``.
@@ -254,31 +225,33 @@ def object_node(
     which a later device link takes its part: an object bundle, or one with a section
     ``.llvm.offloading``.
     """
-    packing = packing_of(env, group or unit.stem.name, [unit])
+    packing = kpack.packing_of(env, group or unit.stem.name, [unit])
     if unit.kind == "cuda":
         if unit.rdc:
-            return _relocatable_cuda_object(env, relocatable_code(env, unit, shared=shared), names)
-        return cuda_object(env, unit, names, shared=shared)
-    unit, host = with_host(env, unit, shared=shared)
+            return _relocatable_cuda_object(env, cuda.relocatable_code(env, unit), names)
+        return cuda.cuda_object(env, unit, names)
+    unit, host = with_host(env, unit)
     devices = device_nodes(env, unit)
     if unit.kind == "openmp" or (unit.rdc and uses_new_driver(env, unit)):
         return _object_with_package(env, unit, names, devices, host)
     if unit.rdc:
-        return object_bundle(env, names, devices, host)
+        return containers.object_bundle(env, names, devices, host)
     if packing is not None:
-        return packed_object(env, packing, unit, names, host)
-    return merged_object(env, names, [host, embedded_bundle(env, unit, devices)])
+        return kpack.packed_object(env, packing, unit, names, host)
+    return containers.merged_object(
+        env, names, [host, containers.embedded_bundle(env, unit, devices)]
+    )
 
 
 def _relocatable_cuda_object(
-    env: Environment, code: RelocatableCuda, names: Iterable[Node]
+    env: Environment, code: cuda.RelocatableCuda, names: Iterable[Node]
 ) -> Node:
     """Declare the object of a CUDA source with unlinked device code.
 
     It has a section ``.llvm.offloading``, or ``__nv_relfatbin``.
     """
     if not code.has_entries:
-        made = complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
+        made = cuda.complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
         made.attributes.offload_device_nodes = code.modules
         return made
     made = _object_with_package(env, code.unit, names, code.modules, code.host)
@@ -294,14 +267,14 @@ def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
     if unit.kind != "openmp":
         return object_node(env, unit, names)
     unit, host = with_host(env, unit)
-    return object_bundle(env, names, device_nodes(env, unit), host)
+    return containers.object_bundle(env, names, device_nodes(env, unit), host)
 
 
 def _object_with_package(
     env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
 ) -> Node:
     """Declare the object with relocatable code in a section, as of the new offload driver."""
-    package = package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
+    package = containers.package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     spec = readers.spec()
     made = actions.EMBED_PACKAGE.first_free(env, names, [host, package], _OFFLOAD_SPEC=spec)
     made.attributes.offload_device_nodes = devices

@@ -5,7 +5,7 @@
     a.hip --+-- a.gfx942.co ----+
             |                   +-- .kpack/GROUP_gfx942.kpack
     b.hip --+-- b.gfx942.co ----+
-            |                             one archive for each target ID, group and place
+            |                             one archive for each target ID, group and folder
             |   a.kpackref -- a.fatbin.o -+
             +-- a.host.o ---- a.kpack.o --+-- program
 
@@ -28,6 +28,7 @@ import os
 import posixpath
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,21 +40,15 @@ from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.scons import actions, compat, readers
+from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
-from offload_tool.scons.graph.containers import (
-    embedded,
-    merged_object,
-    registration_of_entries,
-)
-from offload_tool.scons.graph.device_link import Parts, link_node
+from offload_tool.scons.graph.device_link import DeviceLink, link_node
 from offload_tool.scons.graph.units import Stem, Unit
-from offload_tool.util.frozen import frozen, replaced
+from offload_tool.scons.types import Environment, Folder, Node
 
 if TYPE_CHECKING:
-    from offload_tool.scons.graph.units import Unit
-    from offload_tool.scons.languages.images import GivenCode, Linked
-    from offload_tool.scons.types import Environment, Folder, Node
+    from offload_tool.scons.languages.images import HostLink, OffloadInputs
 
 
 _DEFAULT_FOLDER = ".kpack"
@@ -61,7 +56,7 @@ WRAP_SOURCE = str(Path(passes.__file__).with_name("runtime") / "kpack_wrap.c")
 WRAP_FLAG = "-Wl,--wrap=__hipRegisterFatBinary"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Packing:
     """The values of ``OFFLOAD_KPACK`` and related variables."""
 
@@ -73,7 +68,7 @@ class Packing:
     """Whether keys contain a digest of the kernels' interface."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PackedCode:
     """A code object that goes into an archive."""
 
@@ -130,7 +125,7 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
     plain = {f"{stem.name}.{code.attributes.offload_device.filename}" for code in codes}
     if any(SCons.Util.splitext(code.name)[0] not in plain for code in codes):
         *_, unique = stem.other_names()
-        stem = replaced(stem, name=unique)
+        stem = replace(stem, name=unique)
     return stem.get_internal_path()
 
 
@@ -142,9 +137,9 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
     if uses_lto(env):
         return host
     stem, suffix = SCons.Util.splitext(host.name)
-    place = host.dir if folder is None or host.is_under(env.fs.Top) else folder
+    output_folder = host.dir if folder is None or host.is_under(env.fs.Top) else folder
     return actions.MARK(
-        env, place.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
+        env, output_folder.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
     )
 
 
@@ -234,7 +229,7 @@ def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[P
     name = kernel_name_of(unit, devices)
     codes = [PackedCode(packing, name, device) for device in devices]
     marker = marker_node(env, unit.stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
-    return codes, embedded(env, unit.stem, [marker], unit.cuid, marker=True)
+    return codes, containers.embedded(env, unit.stem, [marker], unit.cuid, marker=True)
 
 
 def packed_object(
@@ -250,13 +245,18 @@ def packed_object(
             "(OFFLOAD_KPACK); give the source to the program, or compile it without -flto"
         )
     codes, marker = packed_parts(env, packing, unit)
-    made = merged_object(env, names, [marked_host(env, host), marker])
+    made = containers.merged_object(env, names, [marked_host(env, host), marker])
     made.attributes.offload_kpack = codes
     return made
 
 
 def packed_links(
-    env: Environment, packing: Packing, stem: Stem, part: Parts, linked: Linked, given: GivenCode
+    env: Environment,
+    packing: Packing,
+    stem: Stem,
+    part: DeviceLink,
+    linked: HostLink,
+    given: OffloadInputs,
 ) -> list[Node]:
     """Declare the link of each device, and the objects through which a program finds them."""
     images = [
@@ -275,8 +275,8 @@ def packed_links(
     marker = marker_node(env, stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, images)
     return [
         *hosts,
-        embedded(env, stem, [marker, *part.hosts], marker=True),
-        registration_of_entries(env, stem, is_marker=True),
+        containers.embedded(env, stem, [marker, *part.hosts], marker=True),
+        containers.registration_of_entries(env, stem, is_marker=True),
     ]
 
 
@@ -286,7 +286,7 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     It contains the paths of archives, and depends on no code object.
     """
     paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
-    packing = replaced(codes[0].packing, paths=paths, interface=False)
+    packing = replace(codes[0].packing, paths=paths, interface=False)
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
     spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
@@ -301,28 +301,28 @@ class _Leftovers:
     """
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, str], None] = {}
+        self._patterns: dict[tuple[str, str], None] = {}
         self._made: set[str] = set()
 
     def watch(self, folder: Folder, path: str, archive: Node) -> None:
         """Add an archive; `path` is that of all targets', with a placeholder, in `folder`."""
         if not self._made:
-            atexit.register(self._tell)
-        self._places[folder.get_abspath(), path] = None
+            atexit.register(self._report)
+        self._patterns[folder.get_abspath(), path] = None
         self._made.add(archive.get_abspath())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if not compat.has_read_all():  # the list of outputs is not complete
             return
         leftovers = set()
-        for folder, path in self._places:
+        for folder, path in self._patterns:
             begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)
             for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):
                 name = file[len(begin) : len(file) - len(end)]
                 if file not in self._made and _is_target_id(name):
                     leftovers.add(file)
         for file in sorted(leftovers):
-            print(  # noqa: T201 - as SCons says what it does
+            print(  # noqa: T201 - as SCons reports its steps
                 f"offload: '{os.path.relpath(file)}' is of no target that this build makes, and "
                 "would be found by what looks for such archives; remove it",
                 file=sys.stderr,

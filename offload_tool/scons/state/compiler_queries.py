@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang import job_plan
 from offload_tool.clang.environment import Surroundings
@@ -14,12 +14,10 @@ from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
+from offload_tool.scons.types import Node
 from offload_tool.toolchain.driver_cache import cached_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
 from offload_tool.toolchain.identity import has_configuration
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Node
 
 
 def files_read(node: Node, command: str) -> list[str]:
@@ -35,17 +33,17 @@ def files_read(node: Node, command: str) -> list[str]:
     used = getattr(node.attributes, "offload_pch", None)
     if used is not None:
         read = used.files_read(job[1], read)
-    return _all_placed(node, read)
+    return _relative_to_top(node, read)
 
 
 def preprocess(node: Node, command: str) -> list[str] | None:
     """Run the preprocessor on a node's source; return the files read, or None if it fails."""
     read = inputs.preprocess(*_job(node, command))
-    return None if read is None else _all_placed(node, read)
+    return None if read is None else _relative_to_top(node, read)
 
 
 def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
-    args = _words(node, command)
+    args = _all_args(node, command)
     source = str(node.sources[0].rfile())
     return depfile_of(node), source, args, variables_of(node)
 
@@ -54,7 +52,7 @@ def front_end(node: Node, command: str) -> Surroundings:
     """Return the driver's settings for the front end of a node's compile."""
     args = inputs.general_args(args_of(node, command), _own_files(node))
     found = cached_front_end(args, variables_of(node))
-    return found._replace(folders=tuple(_all_placed(node, found.folders)))
+    return found._replace(folders=tuple(_relative_to_top(node, found.folders)))
 
 
 def variables_of(node: Node) -> dict[str, str]:
@@ -69,7 +67,7 @@ def depfile_of(node: Node) -> str:
 
 def args_of(node: Node, command: str) -> list[str]:
     """Return a compile's arguments without launcher and dependency flags."""
-    return without_dependency_flags(_words(node, command), depfile_of(node))
+    return without_dependency_flags(_all_args(node, command), depfile_of(node))
 
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
@@ -137,9 +135,9 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
         folder = compat.folder_node(fs, name)
         if folder is None or not folder.duplicate or folder.srcnode() is folder:
             continue
-        place = str(folder.srcnode().rdir())
-        for found in found_in((place,), (*lookups.names, *lookups.outside), prints):
-            file = compat.file_node(fs, name + found.removeprefix(place.rstrip("/")))
+        source_folder = str(folder.srcnode().rdir())
+        for found in found_in((source_folder,), (*lookups.names, *lookups.outside), prints):
+            file = compat.file_node(fs, name + found.removeprefix(source_folder.rstrip("/")))
             if file is not None:
                 file.exists()
 
@@ -158,7 +156,7 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
             compat.copy_again(file)
 
 
-def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
+def _relative_to_top(node: Node, names: Iterable[str]) -> list[str]:
     """Return names with this checkout's folder removed, as in every checkout.
 
     Clang makes some absolute: of files for ``#embed``, for example.
@@ -167,7 +165,7 @@ def _all_placed(node: Node, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(top) for name in names))
 
 
-def _words(node: Node, command: str) -> list[str]:
+def _all_args(node: Node, command: str) -> list[str]:
     # SCons takes longer to compute the arguments than all their uses.
     find: Any = _found_args.__wrapped__ if compat.is_interactive() else _found_args
     return [*find(node, command)]

@@ -18,17 +18,17 @@ from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
 from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.scons import compat
+from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
     from offload_tool.scons.state.pass_state import PassRecords
-    from offload_tool.scons.types import Node
 
 COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""
 
 
 class Input(File):  # type: ignore[misc]
-    """A dependency of an output, whoever makes it; its modification time proves nothing.
+    """A dependency of an output, built here or not; its modification time is not sufficient.
 
     SCons trusts its stored signature while the time, in whole seconds, is unchanged; but archives
     may unpack all releases with one time. This class also compares the stat(), whose ctime users
@@ -40,11 +40,11 @@ class Input(File):  # type: ignore[misc]
     def visited(self) -> None:
         """Store the file's signature and its stat()."""
         super().visited()
-        compat.note_look(self)
+        compat.store_stat(self)
 
     def get_max_drift_csig(self) -> str | None:
         """Return the stored digest of an old file, if it was not changed."""
-        known: str | None = super().get_max_drift_csig() if compat.has_stored_look(self) else None
+        known: str | None = super().get_max_drift_csig() if compat.has_stored_stat(self) else None
         return known or None  # SCons 4.6 compares with None
 
     def changed_timestamp_newer(
@@ -111,20 +111,20 @@ class Output(PlainOutput):
             return False
         if not compat.does_execute() or self.nocache:
             return True
-        note = _note_of(self)
-        if note is not None and content_of(str(note)) == _digest(self).encode():
+        digest_file = _digest_file(self)
+        if digest_file is not None and content_of(str(digest_file)) == _digest(self).encode():
             return True
         Path(self.get_internal_path()).unlink(missing_ok=True)
-        if note is not None and not compat.cache_is_readonly():
-            note.with_suffix("").unlink(missing_ok=True)
+        if digest_file is not None and not compat.cache_is_readonly():
+            digest_file.with_suffix("").unlink(missing_ok=True)
         return False
 
     def push_to_cache(self) -> Any:
         """Store the file in a ``CacheDir``, with its digest."""
         pushed = super().push_to_cache()
-        note = None if self.nocache or compat.cache_is_readonly() else _note_of(self)
-        if note is not None and note.parent.is_dir():
-            with suppress(OffloadError), replace_file(note) as out:  # as SCons, which warns
+        digest_file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
+        if digest_file is not None and digest_file.parent.is_dir():
+            with suppress(OffloadError), replace_file(digest_file) as out:  # as SCons, which warns
                 out.write(_digest(self).encode())
         return pushed
 
@@ -176,7 +176,7 @@ class PassOutput(Output):
             records_of(self).store(lambda: None)
 
 
-def _note_of(node: Node) -> Path | None:
+def _digest_file(node: Node) -> Path | None:
     """Return the file with the digest of a node's entry in the ``CacheDir``."""
     cache = node.get_build_env().get_CacheDir()
     return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None

@@ -54,14 +54,14 @@ from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import COMMAND
+from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
-    from offload_tool.scons.types import Node
 
 
 def _is_unwritten(folder: str) -> bool:
-    """Return True if this build writes nothing to a folder: SCons knows none of its files."""
+    """Return True if this build writes nothing to a folder: SCons has no node for it."""
     return is_system_path(folder) or not compat.builds_in(folder)
 
 
@@ -79,7 +79,7 @@ def _signed_command(node: Node) -> str:
     """Return the digest and the readable part of a command's signature.
 
     The build's folder is "." there if it is a mapped prefix: the compile replaces it, so that other
-    checkouts have the same output. Otherwise the key has the folder (`PassRecords._tells_folder`).
+    checkouts have the same output. Otherwise the key has the folder (`PassRecords._has_folder`).
     """
     top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
     contents = re.sub(_PREFIX_MAP % top, rb"\1.=", compat.contents(node))
@@ -90,9 +90,9 @@ class PassRecords:
     """The manifest of one output, and the decisions based on it."""
 
     __slots__ = (
-        *("_before", "_key_before", "_node", "_record", "_stages", "_start", "_told"),
+        *("_before", "_key_before", "_node", "_record", "_stages", "_start", "_folder_memo"),
         *("command", "folders", "is_fetched", "is_known_current", "job", "reachable"),
-        *("reason", "untold", "args"),
+        *("reason", "unknown_read", "args"),
     )
 
     _start: Start
@@ -112,18 +112,18 @@ class PassRecords:
         """The last decision: of `is_current`, or True after a compile or fetch."""
         self.reason = ""
         """Why the pass runs."""
-        self.untold = ""
+        self.unknown_read = ""
         """The file due to which the assembler may have read unknown files."""
         self._node = node
         self.args = args
         """The flags, including the user's."""
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
-        self._told: tuple[dict[str, str], bool] | None = None
+        self._folder_memo: tuple[dict[str, str], bool] | None = None
         self._key_before: Mapping[str, str] = {}
         self._stages: Stages | None = None
 
-    # -- what it is made of -------------------------------------------------------------
+    # -- dependencies --------------------------------------------------------------------
 
     def key(self) -> dict[str, str]:
         """Return the digests of all dependencies known before the compile, by description."""
@@ -152,12 +152,12 @@ class PassRecords:
         processor = processor_of(all_args(self.args))
         if processor:
             key["the processor of this machine"] = digest_of_parts(processor)
-        if self._tells_folder(key):
+        if self._has_folder(key):
             named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
             key[_FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return key
 
-    def _tells_folder(self, key: Mapping[str, str]) -> bool:
+    def _has_folder(self, key: Mapping[str, str]) -> bool:
         """Return True if the output of a pass with this `key` contains the working directory.
 
         The last pass with this key had the same front-end command.
@@ -165,13 +165,13 @@ class PassRecords:
         record = self._load()
         if record is not None:
             known = dict(record.key)
-            told = known.pop(_FOLDER, None)
+            folder = known.pop(_FOLDER, None)
             if known == key:
-                return told is not None
-        if self._told is None or self._told[0] != key:
-            told_now = compiler_queries.front_end(self._node, self.command).embeds_folder
-            self._told = (dict(key), told_now)
-        return self._told[1]
+                return folder is not None
+        if self._folder_memo is None or self._folder_memo[0] != key:
+            has_folder = compiler_queries.front_end(self._node, self.command).embeds_folder
+            self._folder_memo = (dict(key), has_folder)
+        return self._folder_memo[1]
 
     def identity(self) -> str:
         """Return a digest that changes when a file that the pass reads is replaced.
@@ -236,7 +236,7 @@ class PassRecords:
             read = compiler_queries.preprocess(self._node, self.command)
             surer = self._confirmed(record, read, judgement)
             if surer is not None:
-                self._keep(surer)
+                self._save_record(surer)
                 return True
         self.reason = judgement.reason
         return judgement.state is State.CURRENT
@@ -266,8 +266,8 @@ class PassRecords:
         expected = dict.fromkeys([*files, *self.stored_inputs(), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
         record = self._load()
-        looked = record.lookups.folders if record is not None else ()
-        folders = dict.fromkeys([*self.folders, *map(os.path.dirname, expected), *looked])
+        searched = record.lookups.folders if record is not None else ()
+        folders = dict.fromkeys([*self.folders, *map(os.path.dirname, expected), *searched])
         began = Start.now(depfile_of(node), files, list(folders))
         self._start = began._replace(digests=digests)
         self._key_before = self.key()
@@ -284,7 +284,7 @@ class PassRecords:
         assembler_reads = False
         if self.job.compiles_source:
             read = compiler_queries.files_read(node, self.command)
-            read, lookups, self.untold, assembler_reads = self._reads(read, key)
+            read, lookups, self.unknown_read, assembler_reads = self._reads(read, key)
         compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
         before = self._key_before
         for part in {*before, *key}:
@@ -294,13 +294,13 @@ class PassRecords:
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, with_identity=self._is_identified
         )
-        believed = "" if self.untold or finds_libraries(self.args) else record.output
-        made = record._replace(side_outputs=self._beside(), output=believed, why=self.reason)
-        if self._stages is not None and believed and not (assembler_reads or made.side_outputs):
+        digest = "" if self.unknown_read or finds_libraries(self.args) else record.output
+        made = record._replace(side_outputs=self._side_files(), output=digest, why=self.reason)
+        if self._stages is not None and digest and not (assembler_reads or made.side_outputs):
             made = made._replace(bitcode=self._stages.bitcode())
-        self._keep(made)
+        self._save_record(made)
 
-    def _beside(self) -> dict[str, str]:
+    def _side_files(self) -> dict[str, str]:
         if not self._writes_more:
             return {}
         found = compiler_queries.side_files(self._node, self.command)
@@ -333,7 +333,7 @@ class PassRecords:
             else ()
         )
 
-    def _keep(self, record: PassRecord) -> None:
+    def _save_record(self, record: PassRecord) -> None:
         self._record = record
         if compat.does_execute():
             self.is_known_current = True
@@ -397,20 +397,17 @@ class PassRecords:
                 Path(file).unlink(missing_ok=True)
             self._record = None
             return False
-        self._keep(record._replace(why=f"{self.reason}; a CacheDir had the result"))
+        self._save_record(record._replace(why=f"{self.reason}; a CacheDir had the result"))
         compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
         return True
 
     def store(self, push: Callable[[], Any]) -> Any:
         """Store the output by `push`, and its record, if its dependencies are certain."""
         cache, record = self._cache(), self._load()
-        if cache is None or record is None or not record.output or compat.cache_is_readonly():
+        may_write = compat.does_execute() and not compat.cache_is_readonly()
+        if cache is None or record is None or not may_write:
             return None
-        if (
-            not record.is_sure
-            or _CHANGED_MEANWHILE in record.key.values()
-            or not compat.does_execute()
-        ):
+        if not (record.output and record.is_sure) or _CHANGED_MEANWHILE in record.key.values():
             return None
         pushed = push()
         file = self._folder(cache, record.key) / f"{record.name}.json"

@@ -12,8 +12,8 @@ The manifest decides whether a pass is current (`pass_state`). SCons itself need
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import SCons.Node
 import SCons.Scanner
@@ -21,9 +21,7 @@ from SCons.Node.FS import find_file
 
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_classes import records_of
-
-if TYPE_CHECKING:
-    from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.types import Environment, Node
 
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)
 _CONTINUATION = re.compile(r"\\\r?\n")
@@ -44,7 +42,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     there = [file for file in known if file.has_builder() or file.rexists()]
     named = (compat.folder_node(env.fs, folder) for folder in records.folders)
     folders = (*path, *(folder for folder in named if folder is not None))
-    begin = [node.sources[0], *there, *_given(records.args, env, folders)]
+    begin = [node.sources[0], *there, *_files_in_args(records.args, env, folders)]
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
     records.reachable = [str(file.rfile()) for file in reachable]
@@ -54,15 +52,27 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     return there
 
 
-def _given(args: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
+def _files_in_args(args: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
     """Yield the nodes that arguments of the command may name: of ``-include``, or in macros."""
-    for arg in args:
-        names = [arg, *(a or b for a, b in _SPELLED.findall(arg))]
-        for name in names:
-            for folder in () if name.startswith("-") else (env.fs.Top, *path):
-                found = find_file(name, (folder,))
-                if found is not None:
-                    yield found
+    names = (name for arg in args for name in (arg, *_names_in(arg)))
+    yield from _files_named((n for n in names if not n.startswith("-")), (env.fs.Top, *path))
+
+
+def _names_in(text: str) -> Iterator[str]:
+    """Yield the names in quotes or angle brackets."""
+    return (quoted or bracketed for quoted, bracketed in _SPELLED.findall(text))
+
+
+def _files_named(names: Iterable[str], folders: Collection[Any]) -> Iterator[Any]:
+    """Yield the nodes of files with these names, from each of the folders that has one.
+
+    With a variant_dir, this also copies the file there.
+    """
+    for name in names:
+        for folder in folders:
+            found = find_file(name, (folder,))
+            if found is not None:
+                yield found
 
 
 def reachable_files(begin: Iterable[Any], path: tuple[Any, ...]) -> list[Any]:
@@ -96,13 +106,8 @@ def _read(file: Node, path: tuple[Any, ...]) -> Iterator[Any]:
     names: dict[str, None] = {}
     for version in (text, _COMMENT.sub(" ", text)):
         for line in _DIRECTIVE.findall(version):
-            names.update((a or b, None) for a, b in _SPELLED.findall(line))
-    # Search each folder, as any may have it; with a variant_dir, this also copies the file there.
-    for name in names:
-        for folder in dict.fromkeys((file.dir, *path)):
-            found = find_file(name.strip(), (folder,))
-            if found is not None:
-                yield found
+            names.update(dict.fromkeys(_names_in(line)))
+    yield from _files_named((name.strip() for name in names), dict.fromkeys((file.dir, *path)))
 
 
 DEPENDENCY_SCANNER = SCons.Scanner.ScannerBase(
