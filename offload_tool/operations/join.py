@@ -123,13 +123,13 @@ def join_file(
 class _Archive:
     """An archive that markers may refer to."""
 
-    def __init__(self, name: str, place: Location, *, anywhere: bool) -> None:
+    def __init__(self, name: str, location: Location, *, anywhere: bool) -> None:
         self.name = name
         """The name that markers' paths are compared with."""
         self.anywhere = anywhere
         """Whether only the last part of its name counts: it was given as a single file."""
-        self.place = place
-        self.archive: KpackArchive = read_kpack(place.source.data, path=place.label)
+        self.location = location
+        self.archive: KpackArchive = read_kpack(location.source.data, path=location.label)
         self.images = images_by_key(self.archive)
         self.requested: set[str] = set()
 
@@ -155,11 +155,11 @@ class _Joining:
         self.archives: dict[str, _Archive] = {}
         self.files = self.images = 0
 
-    def add(self, name: str, place: Location, *, anywhere: bool = False) -> None:
+    def add(self, name: str, location: Location, *, anywhere: bool = False) -> None:
         """Add an archive."""
         if name in self.archives:
             raise UsageError(f"'{name}' is there twice; give each file once")
-        self.archives[name] = _Archive(name, place, anywhere=anywhere)
+        self.archives[name] = _Archive(name, location, anywhere=anywhere)
 
     def _check_requested(self) -> None:
         """Reject archives with code that no host refers to."""
@@ -167,11 +167,11 @@ class _Joining:
             for image in found.archive.images:
                 if image.key not in found.requested:
                     message = f"has code for {image.key!r}, which no library asks for"
-                    raise UsageError(f"'{found.place.label}' {message}")
+                    raise UsageError(f"'{found.location.label}' {message}")
 
-    def plan(self, place: Location, name: str) -> FilePlan | None:
+    def plan(self, location: Location, name: str) -> FilePlan | None:
         """Plan the file called `name` with its code; None if it refers to none."""
-        if (tables := _tables_of(place)) is None:
+        if (tables := _tables_of(location)) is None:
             return None
         wrappers = LinkedWrappers(tables)
         marked = [row.is_marked for row in wrappers.rows]
@@ -179,29 +179,29 @@ class _Joining:
             return None
         if not all(marked):
             message = "cannot be joined: some of its device code is in it already"
-            raise UnsupportedError(message, path=place.label)
+            raise UnsupportedError(message, path=location.label)
         starts: dict[str, int] = {}
         parts: list[FilePlan | int] = []
         position = 0
         keys = []
         for row in wrappers.rows:
             at = wrappers.pointers.offset(row.target)
-            marker, _ = read_marker(tables.data, path=place.label, offset=at)
+            marker, _ = read_marker(tables.data, path=location.label, offset=at)
             key = kernel_key(marker.kernel_name, row.wrapper.number)
             keys.append(key)
             if key not in starts:
-                bundle = self._bundle(place, name, marker, key, tables.header.e_machine)
+                bundle = self._bundle(location, name, marker, key, tables.header.e_machine)
                 starts[key] = position
                 gap = -bundle.size % ALIGNMENT
                 parts += [bundle, gap]
                 position += bundle.size + gap
         self.files += 1
         return plan_unmarked(wrappers, FilePlan.of(parts), [starts[key] for key in keys]).bound(
-            place.source
+            location.source
         )
 
     def _bundle(
-        self, place: Location, name: str, marker: KpackMarker, key: str, machine: int
+        self, location: Location, name: str, marker: KpackMarker, key: str, machine: int
     ) -> FilePlan:
         found: dict[str, tuple[_Archive, KpackImage]] = {}
         for path in marker.search_paths:
@@ -215,7 +215,7 @@ class _Joining:
         if not found:
             paths = ", ".join(marker.search_paths)
             message = f"expected code for {key!r} in {paths}, found none; give its archives"
-            raise FormatError(message, path=place.label)
+            raise FormatError(message, path=location.label)
         host = BundleEntryID(OffloadKind.HOST, f"{_HOSTS[machine]}-unknown-linux-gnu", "")
         rows, contents = [(str(host), 0)], []
         for target_id, (archive, image) in sorted(found.items()):
@@ -223,14 +223,14 @@ class _Joining:
             rows.append((entry, image.size))
             contents.append(self._content(archive, image))
         self.images += len(found)
-        empty = InputFile.from_data(place.label, memoryview(b""))
+        empty = InputFile.from_data(location.label, memoryview(b""))
         return plan_bundle(rows, ALIGNMENT).plan([empty.range(0, 0), *contents])
 
     def _content(self, archive: _Archive, image: KpackImage) -> FileRange:
-        source = archive.place.source
+        source = archive.location.source
         if not image.is_compressed:
             return source.range(image.offset, image.size)
-        data = unpacked_kpack_image(source.data, image, path=archive.place.label)
+        data = unpacked_kpack_image(source.data, image, path=archive.location.label)
         content = self.spool.append(lambda out: out.write(data))
         source.forget()
         return content
@@ -240,9 +240,9 @@ class _Joining:
         names = set()
         for file in tree.files:
             if file.kind == "file" and file.name.endswith(SUFFIX):
-                place = self.stack.enter_context(tree.open(file))
-                if place is not None and recognise(place.source.data) is FileFormat.KPACK:
-                    self.add(tree.installed(file), place)
+                location = self.stack.enter_context(tree.open(file))
+                if location is not None and recognise(location.source.data) is FileFormat.KPACK:
+                    self.add(tree.installed(file), location)
                     names.add(file.name)
         return names
 
@@ -252,10 +252,10 @@ class _Joining:
         :raises NoContainerError: no file refers to device code.
         """
 
-        def plan(place: Location, file: TreeFile) -> FilePlan | None:
+        def plan(location: Location, file: TreeFile) -> FilePlan | None:
             if file.name in left_out:
                 return NOTHING
-            return self.plan(place, writer.tree.installed(file))
+            return self.plan(location, writer.tree.installed(file))
 
         writer.rewrite(plan)
         self._check_files()
@@ -272,20 +272,20 @@ class _Joining:
             archive = self.stack.enter_context(InputFile(part))
             self.add(os.path.realpath(part), Location.of(archive, str(part)), anywhere=True)
 
-        def plan(place: Location, _: TreeFile) -> FilePlan | None:
-            tables = _tables_of(place)
+        def plan(location: Location, _: TreeFile) -> FilePlan | None:
+            tables = _tables_of(location)
             for path in () if tables is None else neighbouring_archives(tables, name):
                 if path not in self.archives:
                     source = self.stack.enter_context(InputFile(path))
                     self.add(path, Location.of(source, path))
-            return self.plan(place, name)
+            return self.plan(location, name)
 
         writer.rewrite(plan)
         self._check_files()
         for found in self.archives.values():
             if found.anywhere and not found.requested:
                 raise UsageError(
-                    f"'{found.place.label}' has no code that '{self.host}' asks for; "
+                    f"'{found.location.label}' has no code that '{self.host}' asks for; "
                     "give the parts that one run of 'split' wrote"
                 )
 
@@ -346,9 +346,9 @@ class _Joining:
         self._rewrite(writer, names)
         self._check_requested()
         for tree, file in others:
-            with tree.open(file, always=True) as place:
-                if place is not None:
-                    content = place.source.range(0, len(place.source))
+            with tree.open(file, always=True) as location:
+                if location is not None:
+                    content = location.source.range(0, len(location.source))
                     writer.add(file.name, FilePlan.of([content]))
         if bundles:
             rows = device_headers(prefixes[bundles[0]], host.version, bundles)
@@ -356,10 +356,10 @@ class _Joining:
             writer.put(host.file, FilePlan.of([data]))
 
 
-def _tables_of(place: Location) -> ElfTables | None:
+def _tables_of(location: Location) -> ElfTables | None:
     """Return the tables of a linked ELF file with wrappers; None for other files."""
-    if recognise(place.source.data) is not FileFormat.ELF:
+    if recognise(location.source.data) is not FileFormat.ELF:
         return None
-    tables = read_elf_tables(place.source.data, path=place.label)
+    tables = read_elf_tables(location.source.data, path=location.label)
     is_host = WRAPPER_SECTION.encode() in tables.names and tables.header.e_type != ET_REL
     return tables if is_host else None

@@ -121,18 +121,18 @@ def interface_of(paths: Sequence[StrPath]) -> str:
 
 def _magics_in(path: StrPath) -> Iterator[int]:
     """Yield the offsets of wrappers' magics in a file."""
-    for place in open_file_or_members(path):
-        data = place.source.data
+    for location in open_file_or_members(path):
+        data = location.source.data
         if is_bitcode(data):
             message = "expected a host object, found bitcode (-flto), in which no wrapper can be "
-            raise UnsupportedError(message + "changed; compile it without", path=place.label)
+            raise UnsupportedError(message + "changed; compile it without", path=location.label)
         if not is_elf(data):
             continue
-        for wrapper in wrappers_of(read_elf_tables(data, path=place.label)):
-            if place.base is None:
+        for wrapper in wrappers_of(read_elf_tables(data, path=location.label)):
+            if location.base is None:
                 raise UnsupportedError(
                     "a thin archive cannot be changed; make an archive of its members ('ar rcs')",
-                    path=place.label,
+                    path=location.label,
                 )
             if wrapper.magic == EMBEDDED:
-                yield place.base + wrapper.offset
+                yield location.base + wrapper.offset

@@ -289,9 +289,9 @@ class _Merger:
 def _members(archive: Location) -> Iterator[tuple[tuple[str, int], Location]]:
     """Yield members by name and number, counted among members of that name."""
     counts: dict[str, int] = {}
-    for member, place in open_members(archive, CopyPolicy("merge the files in it")):
+    for member, location in open_members(archive, CopyPolicy("merge the files in it")):
         number = counts[member.name] = counts.get(member.name, 0) + 1
-        yield (member.name, number), place
+        yield (member.name, number), location
 
 
 def _only_bundle(item: Location) -> FoundContainer:

@@ -206,13 +206,13 @@ class _Splitting:
         self.others: set[str] = set()
         """Target IDs of non-HIP code."""
 
-    def plan(self, place: Location, name: str, root: str, archives: str) -> FilePlan | None:
+    def plan(self, location: Location, name: str, root: str, archives: str) -> FilePlan | None:
         """Plan the file called `name` without its HIP code; None if it has none.
 
         Kernel keys are relative to the folder `root`; `archives` is the archives' path from
         there, with a placeholder.
         """
-        source, label = place.source, place.label
+        source, label = location.source, location.label
         is_elf = recognise(source.data) is FileFormat.ELF
         tables = read_elf_tables(source.data, path=label) if is_elf else None
         has_code = tables is not None and any(
@@ -231,20 +231,20 @@ class _Splitting:
         if any(row.is_marked for row in wrappers.rows):
             message = "cannot be split: some of its device code is in kpack archives already"
             raise UnsupportedError(message, path=label)
-        self._collect(place, name, wrappers, kernel_name)
+        self._collect(location, name, wrappers, kernel_name)
         search = posixpath.relpath(posixpath.join(root, archives), posixpath.dirname(name) or ".")
         marker = pack_marker(KpackMarker(kernel_name, (search,)))
         self.marked.append(name)
         return plan_marked(wrappers, marker).bound(source)
 
     def _collect(
-        self, place: Location, name: str, wrappers: LinkedWrappers, kernel_name: str
+        self, location: Location, name: str, wrappers: LinkedWrappers, kernel_name: str
     ) -> None:
         """Collect the images of a file for the archives."""
-        tables, label = wrappers.tables, place.label
+        tables, label = wrappers.tables, location.label
         indexes = wrappers.indexes()
         bundles: list[Replacement] = []
-        for found in containers_in(place.source, label):
+        for found in containers_in(location.source, label):
             if found.section != SECTION:
                 self._record_left(found, name)
                 continue
@@ -342,7 +342,7 @@ def _split_tree(
     if isinstance(tree, FileTree) and recognise(tree.source.data) is FileFormat.ZIP:
         message = "is a zip file, but no wheel; unpack it, and split the folder"
         raise UsageError(f"'{run.path}' {message}")
-    writer.rewrite(lambda place, file: run.plan(place, file.name, "", archives))
+    writer.rewrite(lambda location, file: run.plan(location, file.name, "", archives))
     if not run.images:
         if run.is_file and run.left and not run.others:
             message = "cannot be split: it holds HIP code that is not linked into an ELF program "
@@ -376,11 +376,11 @@ def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -
         writer = WheelWriter(tree, run.spool)
         archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
 
-        def plan(place: Location, file: TreeFile) -> FilePlan | None:
-            planned = run.plan(place, tree.installed(file), root, archives)
+        def plan(location: Location, file: TreeFile) -> FilePlan | None:
+            planned = run.plan(location, tree.installed(file), root, archives)
             if planned is not None and installed_path(file.name) is None:
                 message = "cannot be split: it is installed outside of the folder of packages"
-                raise UnsupportedError(message, path=place.label)
+                raise UnsupportedError(message, path=location.label)
             return planned
 
         writer.rewrite(plan)

@@ -113,7 +113,7 @@ def _read(tree: WheelTree, wheel: WheelName, name: str) -> tuple[TreeFile, bytes
     wanted = f"{wheel.dist_info}/{name}".lower()
     for file in tree.files:
         if file.name.lower() == wanted:
-            with tree.open(file, always=True) as place:
-                if place is not None:
-                    return file, bytes(place.source.data)
+            with tree.open(file, always=True) as location:
+                if location is not None:
+                    return file, bytes(location.source.data)
     raise FormatError(f"expected {wheel.dist_info}/{name} in the wheel", path=tree.label)

@@ -168,13 +168,13 @@ class _Thinner:
         self.kept = 0
         self.removed = 0
 
-    def plan(self, place: Location, _: object = None) -> FilePlan | None:
+    def plan(self, location: Location, _: object = None) -> FilePlan | None:
         """Plan the new file; None if it is unchanged, an empty plan if it is to be left out.
 
         A file is left out if it consists of removed images only.
         """
-        if is_code_object(place.source.data):
-            return self._plan_sequence(place)
+        if is_code_object(location.source.data):
+            return self._plan_sequence(location)
         planners = {
             FileFormat.ARCHIVE: self._plan_archive,
             FileFormat.BUNDLE: self._plan_sequence,
@@ -187,8 +187,8 @@ class _Thinner:
             FileFormat.ZIP: self._plan_zip,
             FileFormat.BITCODE: self._keep_bitcode,
         }
-        file_format = recognise(place.source.data, anywhere=True)
-        return planners[file_format](place) if file_format in planners else None
+        file_format = recognise(location.source.data, anywhere=True)
+        return planners[file_format](location) if file_format in planners else None
 
     # -- what stays ------------------------------------------------------------------
 
@@ -277,47 +277,47 @@ class _Thinner:
     def _plan_archive(self, archive: Location) -> FilePlan | None:
         new, plans, contents = [], [], []
         policy = CopyPolicy("thin the files that are its members")
-        for member, place in open_members(archive, policy):
-            plan = self.plan(place)
+        for member, location in open_members(archive, policy):
+            plan = self.plan(location)
             plans.append(plan)
             if plan is not None and not plan.size:
                 continue
             # Thinning does not change symbols.
-            symbols = member_symbols(place.source.data, path=place.label)
+            symbols = member_symbols(location.source.data, path=location.label)
             size = member.size if plan is None else plan.size
             new.append(NewMember(member.name, size, symbols))
-            contents.append(plan or place.source.range(0, member.size))
+            contents.append(plan or location.source.range(0, member.size))
         if all(plan is None for plan in plans):
             return None
         layout = plan_archive(new)
         return layout.plan(contents)
 
-    def _plan_zip(self, place: Location) -> FilePlan | None:
+    def _plan_zip(self, location: Location) -> FilePlan | None:
         """Plan a wheel in a folder; it stays open until the next one."""
         if not self.in_tree:
             message = "is a zip file, but no wheel by its name; unpack it, and thin the folder"
-            raise UsageError(f"'{place.label}' {message}")
-        if is_wheel(place.path) and not place.names:
+            raise UsageError(f"'{location.label}' {message}")
+        if is_wheel(location.path) and not location.names:
             self.stack.close()
-            wheel = WheelWriter(self.stack.enter_context(WheelTree(place.path)), self.spool)
+            wheel = WheelWriter(self.stack.enter_context(WheelTree(location.path)), self.spool)
             wheel.rewrite(self.plan)
             wheel.finish()
             return wheel.plan() if wheel.is_changed else None
-        if any(True for _ in containers_in(place.source, place.label)):
+        if any(True for _ in containers_in(location.source, location.label)):
             message = "cannot be thinned where it is: it is a zip file; thin it by itself before"
-            raise UnsupportedError(message, path=place.label)
+            raise UnsupportedError(message, path=location.label)
         return None
 
-    def _keep_bitcode(self, place: Location) -> None:
+    def _keep_bitcode(self, location: Location) -> None:
         """Reject bitcode with images to remove."""
-        for found in containers_in(place.source, place.label):
+        for found in containers_in(location.source, location.label):
             if self._select(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
-                raise UnsupportedError(message, path=place.label)
+                raise UnsupportedError(message, path=location.label)
 
-    def _plan_kpack(self, place: Location) -> FilePlan | None:
+    def _plan_kpack(self, location: Location) -> FilePlan | None:
         """Plan an archive with the kept images of each key."""
-        source, label = place.source, place.label
+        source, label = location.source, location.label
         archive = read_kpack(source.data, path=label)
         stays: set[tuple[str, str]] = set()
         changed = False
@@ -345,13 +345,13 @@ class _Thinner:
         )
         return FilePlan.of([self.spool.append(write)])
 
-    def _plan_sequence(self, place: Location) -> FilePlan | None:
+    def _plan_sequence(self, location: Location) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
-        source = place.source
+        source = location.source
         parts: list[FilePlan | FileRange | int] = []
         position = end = 0
         changed = False
-        for found in containers_in(source, place.label):
+        for found in containers_in(source, location.label):
             if found.offset > end and found.size:
                 gap = -position % min(found.offset & -found.offset, 4096)
                 parts.append(gap)
@@ -363,12 +363,12 @@ class _Thinner:
             position += new.size if new else found.size
         plan = FilePlan.of(parts) if changed else None
         if plan is not None and not plan.size:
-            self.left_out.append(place.label)
+            self.left_out.append(location.label)
         return plan
 
-    def _plan_text(self, place: Location) -> FilePlan | None:
-        (found,) = containers_in(place.source, place.label)
-        return self._thin_whole(place.source, found)
+    def _plan_text(self, location: Location) -> FilePlan | None:
+        (found,) = containers_in(location.source, location.label)
+        return self._thin_whole(location.source, found)
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
         """Plan a text bundle or an object bundle; None if it stays."""
@@ -377,9 +377,9 @@ class _Thinner:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
-    def _plan_coff(self, place: Location) -> FilePlan | None:
+    def _plan_coff(self, location: Location) -> FilePlan | None:
         """Plan a file whose containers keep their offsets, padded with zeros."""
-        source, label = place.source, place.label
+        source, label = location.source, location.label
         plan = None
         parts: list[FilePlan | FileRange | int] = []
         end = 0
@@ -402,8 +402,8 @@ class _Thinner:
             raise _both_kinds(label)
         return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
 
-    def _plan_elf(self, place: Location) -> FilePlan | None:
-        source, label = place.source, place.label
+    def _plan_elf(self, location: Location) -> FilePlan | None:
+        source, label = location.source, location.label
         tables = read_elf_tables(source.data, path=label)
         changes: list[Replacement] = []
         binaries: dict[int, list[tuple[FoundContainer, FilePlan | None]]] = {}

@@ -272,11 +272,11 @@ class TreeWriter:
             if file.kind != "file":
                 self.keep(file)
                 continue
-            with self.tree.open(file) as place:
-                if place is None or (new := plan(place, file)) is None:
+            with self.tree.open(file) as location:
+                if location is None or (new := plan(location, file)) is None:
                     self.keep(file)
                     continue
-                self.saved += len(place.source) - new.size
+                self.saved += len(location.source) - new.size
                 if new.size:
                     self.put(file, new)
                 else:
@@ -305,8 +305,8 @@ class TreeWriter:
         for record in self.records:
             file = next(f for f in self.tree.files if f.name == record)
             mine = self.added if len(self.records) == 1 else {}
-            with self.tree.open(file, always=True) as place:
-                data = b"" if place is None else bytes(place.source.data)
+            with self.tree.open(file, always=True) as location:
+                data = b"" if location is None else bytes(location.source.data)
             new = edited_record(
                 data, record, self.changed, mine, self.removed, path=self.tree.path(record)
             )

@@ -177,7 +177,7 @@ class _Walk:
         self.hip_openmp = hip_openmp
         self.warn = warn
         self.offload_binaries = offload_binaries
-        self.place = Location.of(source, str(source.path))
+        self.location = Location.of(source, str(source.path))
         self.budget = effective_budget()
         self.uses: dict[str, EntryUse] = {}
         """By ID as stored; members of an archive share a few IDs."""
@@ -230,7 +230,7 @@ class _Walk:
 
     @contextmanager
     def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
-        with open_member(self.place, member, _POLICY) as inner:
+        with open_member(self.location, member, _POLICY) as inner:
             content = _without_padding(inner) if member.path is None else inner.source
             bundle = open_bundle(content, "o", wanted=lambda _: True)
             if self.offload_binaries and not bundle.entries and is_elf(content.data):
@@ -240,10 +240,10 @@ class _Walk:
     def _members(self, *, at_once: bool = False) -> Iterator[ArchiveMember]:
         """Yield the members; `at_once` takes similar members by the fast path instead."""
         if not is_archive(self.source.data):
-            yield ArchiveMember(posixpath.basename(self.place.path), 0, len(self.source), 0)
+            yield ArchiveMember(posixpath.basename(self.location.path), 0, len(self.source), 0)
             return
         self.forgotten = 0
-        reader = _POLICY.archive_reader(self.place)
+        reader = _POLICY.archive_reader(self.location)
         for member in reader:
             self._check_name(member)
             yield member
@@ -262,12 +262,12 @@ class _Walk:
         name = member.name
         if member.path is None and ("\0" in name or (".." in name and ".." in name.split("/"))):
             message = "expected a name without '..' and NUL; put the file in under a plain name"
-            raise _POLICY.refusal(self.place, member, message)
+            raise _POLICY.refusal(self.location, member, message)
 
     def _use_of(self, member: ArchiveMember, entry: StoredEntry) -> EntryUse:
         if not has_all_fields(entry.id):
             message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
-            raise _POLICY.refusal(self.place, member, message)
+            raise _POLICY.refusal(self.location, member, message)
         parsed = BundleEntryID.read(entry.id)
         targets = tuple(
             index
@@ -288,7 +288,7 @@ class _Walk:
         try:
             name = use.name(member.name.encode("utf-8", "surrogateescape"))
         except FormatError as error:
-            raise _POLICY.refusal(self.place, member, error.message) from error
+            raise _POLICY.refusal(self.location, member, error.message) from error
         symbols = member_symbols(
             content.data,
             path=entry.source.path,
@@ -317,13 +317,15 @@ class _UnbundlerPolicy(Policy):
 
     contains_itself = "this thin archive has itself as a member; take it out"
 
-    def refusal(self, place: Location, member: ArchiveMember, message: str) -> FormatError:
+    def refusal(self, location: Location, member: ArchiveMember, message: str) -> FormatError:
         field = f"member {member.name!r}"
-        return FormatError(message, path=place.label, offset=member.header_offset, field=field)
+        return FormatError(message, path=location.label, offset=member.header_offset, field=field)
 
-    def unreadable(self, place: Location, member: ArchiveMember, error: FileError) -> FormatError:
+    def unreadable(
+        self, location: Location, member: ArchiveMember, error: FileError
+    ) -> FormatError:
         return self.refusal(
-            place, member, f"{error}; a thin archive needs the files of its members"
+            location, member, f"{error}; a thin archive needs the files of its members"
         )
 
 
@@ -343,22 +345,22 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     return OpenedBundle(object_file, entries, [None] * len(found))
 
 
-def _without_padding(place: Location) -> InputFile:
+def _without_padding(location: Location) -> InputFile:
     """Remove the line ends that Darwin's archivers add to pad to a multiple of 8 bytes.
 
     Only a compressed bundle must have an exact size; version 1 does not store it.
     """
-    source = place.source
+    source = location.source
     content = source.data
     compressed = begins(content, COMPRESSED_BUNDLE) and len(content) >= _DARWIN_ALIGNMENT
     if not compressed or content[-1:] != _PADDING:
         return source
     from offload_tool.formats.bundle.compressed import read_compressed_header
 
-    size = read_compressed_header(content, path=place.label).total_size or len(content)
+    size = read_compressed_header(content, path=location.label).total_size or len(content)
     rest = bytes(content[size : size + _DARWIN_ALIGNMENT])
     is_padding = len(rest) < _DARWIN_ALIGNMENT and not rest.strip(_PADDING)
-    return source.part(place.label, 0, size) if is_padding else source
+    return source.part(location.label, 0, size) if is_padding else source
 
 
 _AT_ONCE = 4096

@@ -143,7 +143,7 @@ def program_identity(program: str, library_path: str = "") -> str:
 
 def program_dependencies(program: str, library_path: str = "") -> list[str]:
     """Return the files of a program, and the paths at which others may appear."""
-    return [program, *_facts(program, library_path)["places"]]
+    return [program, *_facts(program, library_path)["files"]]
 
 
 def _facts(program: str, library_path: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
         from offload_tool.toolchain.identity import file_digest, files_digest
 
         if is_script(real):
-            return {"identity": f"script {file_digest(real)}", "places": [real]}
+            return {"identity": f"script {file_digest(real)}", "files": [real]}
         libraries: list[str] = []
         candidates: list[str] = []
         try:
@@ -169,8 +169,8 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
         files = list(dict.fromkeys([real, *libraries]))
         return {
             "identity": f"program {files_digest(files)}" if os.path.isfile(real) else "",
-            "places": [*files, *candidates],
+            "files": [*files, *candidates],
         }
 
-    result: dict[str, Any] = cached_result(key, find, lambda result: result["places"])
+    result: dict[str, Any] = cached_result(key, find, lambda result: result["files"])
     return result
