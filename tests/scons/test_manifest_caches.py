@@ -65,6 +65,19 @@ def test_other_checkout(
     assert_as_clean_build(different, OUTPUTS)
 
 
+def test_links_and_copies_have_entries_of_their_own(project: Project, tmp_path: Path) -> None:
+    """A header that is a link in one checkout and a copy in another does not share its entry."""
+    prepare(project, '#include "i/a.h"\n#include "i/b.h"\n' + ONE, "")
+    project.write("i/a.h", "/* no guard */\n")
+    (project.folder / "i/b.h").symlink_to("a.h")
+    assert project.build() == ALL
+    for name, built in (("first", ALL), ("second", [])):
+        copy = checkout(project, tmp_path / "deep" / name)
+        (copy.folder / "i/b.h").unlink()
+        copy.write("i/b.h", "/* no guard */\n")
+        assert copy.build() == built, name
+
+
 def test_filled_checkout_keeps_the_promise(project: Project, tmp_path: Path) -> None:
     """In a checkout filled from the cache, one pass's header compiles that pass alone."""
     head = '#if defined(__gfx90a__)\n#include "special.h"\n#else\n#define HERE 1\n#endif\n'
