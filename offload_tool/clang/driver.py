@@ -158,19 +158,34 @@ def response_text(args: Iterable[str]) -> bytes:
     return b"".join(os.fsencode(f'"{arg}"\n') for arg in escaped)
 
 
-@memoized(256)
-def front_end_jobs(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the front-end commands of a compile without an input.
+class FrontEnd(NamedTuple):
+    """The front-end commands of a compile without an input."""
 
-    The result is empty if the driver rejects the command: the compile itself reports the error.
+    jobs: tuple[tuple[str, ...], ...] = ()
+    is_accepted: bool = False
+    """False if the driver reports an error. Source: clang 22.1.8, observed: where a device library
+    is missing, the jobs are there, but name none. So such a result must not be stored."""
+
+
+@memoized(256)
+def query_front_end(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
+    """Query the driver for the front-end commands of a compile without an input.
+
+    There are none if the driver does not run: the compile itself reports the error.
     """
     try:
         result = query_plan([*command, os.devnull], environment)
     except CompilerError:
-        return ()
-    return tuple(tuple(job) for job in jobs_of(result) if _FRONT_END in job)
+        return FrontEnd()
+    jobs = tuple(tuple(job) for job in jobs_of(result) if _FRONT_END in job)
+    return FrontEnd(jobs, result.status == 0)
+
+
+def front_end_jobs(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the commands of `query_front_end`."""
+    return query_front_end(command, environment).jobs
 
 
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:

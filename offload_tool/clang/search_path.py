@@ -34,13 +34,17 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surr
     ``-I``) and of configuration files included. Without a language, an empty file is not a source.
     C++ searches all directories of C.
     """
-    language = () if "-x" in command else ("-x", "c++")
-    jobs = front_end_jobs([*command, *language], environment)
+    jobs = front_end_jobs(with_language(command), environment)
     directory = (os.getcwd(), environment.get("PWD", ""))
     return Surroundings(
         tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),
         not jobs or any(embeds_folder(job, directory) for job in jobs),
     )
+
+
+def with_language(command: Sequence[str]) -> list[str]:
+    """Return the command that `front_end_of` queries."""
+    return [*command] if "-x" in command else [*command, "-x", "c++"]
 
 
 def searched_folders(report: str, program: str) -> list[str]:

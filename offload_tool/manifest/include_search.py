@@ -61,13 +61,13 @@ def _searched(
     """Return each directory to search, the prefix of its files, and the names that count."""
     by_folder: dict[str, set[str]] = {}
     for name in names:
-        folder, _, last = name.rpartition("/")
-        by_folder.setdefault(folder, set()).add(last)
+        parent, _, last = name.rpartition("/")
+        by_folder.setdefault(parent, set()).add(last)
     found = []
     for folder in folders:
         begin = f"{folder.rstrip('/')}/" if folder else ""
-        for folder, wanted in by_folder.items():
-            spelled = f"{begin}{folder}/" if folder else begin
+        for below, wanted in by_folder.items():
+            spelled = f"{begin}{below}/" if below else begin
             found.append((spelled.rstrip("/") or folder, spelled, frozenset(wanted)))
     return tuple(found)
 

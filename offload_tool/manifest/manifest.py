@@ -37,7 +37,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from offload_tool.clang.driver import front_end_jobs
+from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
@@ -302,7 +302,7 @@ def confirmed(
     if set(read) != set(record.inputs):
         return None
     if judgement.elsewhere:
-        front_end_jobs.cache_clear()  # the installations of GCC may have changed
+        query_front_end.cache_clear()  # the installations of GCC may have changed
         lookups = find_lookups()
         folders = same_folders(lookups.folders, prints)
         return record._replace(lookups=lookups, same_folders=folders)

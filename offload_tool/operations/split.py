@@ -25,6 +25,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -72,7 +73,6 @@ from offload_tool.operations.tree import (
     WheelWriter,
     check_outside,
 )
-from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
@@ -89,7 +89,7 @@ class SplitPart(NamedTuple):
     """Number of device images in it; after thinning, of kept images."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SplitReport:
     """Result of splitting."""
 

@@ -220,25 +220,29 @@ def surroundings_of(
     from offload_tool.toolchain.identity import has_configuration
 
     args = general_args(all_args(flags), ())
+    environment = {**environ, **parts.environment}
 
     def find() -> dict[str, Any]:
         from offload_tool.clang.search_path import front_end_of
         from offload_tool.toolchain.driver_cache import device_libraries
 
-        environment = {**environ, **parts.environment}
         libraries = [*device_libraries(args, environment)]
         return {**front_end_of(args, environment)._asdict(), "libraries": libraries}
 
-    def dependencies(result: Any) -> Iterator[str]:
-        from offload_tool.clang.search_path import origins
+    def dependencies(result: Any) -> list[str] | None:
+        from offload_tool.clang.driver import query_front_end
+        from offload_tool.clang.search_path import origins, with_language
 
-        yield from origins(tuple(result["folders"]))
+        if not query_front_end(with_language(args), environment).is_accepted:
+            return None
         named = "\0".join(args)
-        for folder in result["folders"]:  # another version of its content may appear in its parent
-            if folder not in named:
-                yield os.path.dirname(folder)
-        for library in result["libraries"]:
-            yield from (library, os.path.dirname(library))
+        # Another version of a folder's content may appear in its parent.
+        parents = (os.path.dirname(name) for name in result["folders"] if name not in named)
+        libraries = result["libraries"]
+        return [
+            *(*origins(tuple(result["folders"])), *parents, *libraries),
+            *map(os.path.dirname, libraries),
+        ]
 
     # Configuration files may change at any time.
     if has_configuration(args):
@@ -255,16 +259,22 @@ def cached_for_pass(
     args: Sequence[str],
     environ: Mapping[str, str],
     find: Callable[[], Any],
-    dependencies: Callable[[Any], Iterable[str]] = lambda _: (),
+    dependencies: Callable[[Any], Iterable[str] | None] = lambda _: (),
 ) -> Any:
     """Return a result of querying the compiler of a pass with `args`, from the cache or by `find`.
 
-    `dependencies` yields those of a result other than those of the compiler.
+    `dependencies` returns those of a result other than those of the compiler, or None for a result
+    that must not be stored.
     """
+
+    def all_dependencies(result: Any) -> list[str] | None:
+        own = dependencies(result)
+        return None if own is None else [*_dependency_paths(parts.toolchain, environ), *own]
+
     return cached_result(
         [what, *_toolchain_key(environ), os.getcwd(), *args],
         find,
-        lambda result: [*_dependency_paths(parts.toolchain, environ), *dependencies(result)],
+        all_dependencies,
         lambda _: [*_command(parts.toolchain), *args],
         environ,
     )

@@ -82,19 +82,23 @@ def cached_args(
     environment: Mapping[str, str],
     find: Callable[[], list[str]],
     *,
+    is_accepted: Callable[[], bool] = lambda: True,
     local: bool = False,
 ) -> list[str]:
     """Return a list of arguments from a command's driver, cached or from `find`.
 
-    An empty result is not stored, as it may change any time. Nor are results of scripts, or with
-    configuration or response files, which may hold anything. `local`: see `cached_query`.
+    An empty result is not stored, as it may change any time. Nor are results of commands that the
+    driver has not accepted, of scripts, or with configuration or response files, which may hold
+    anything. `local`: see `cached_query`.
     """
     program = program_of(args, environment)
     if program is None or any(does(arg, CONFIGURATION) or arg.startswith("@") for arg in args):
         return find()
-    result: list[str] = cached_query(
-        what, program, args, environment, find, lambda found: found or None, local=local
-    )
+
+    def args_in(found: list[str]) -> list[str] | None:
+        return found if found and is_accepted() else None
+
+    result: list[str] = cached_query(what, program, args, environment, find, args_in, local=local)
     return result
 
 
@@ -107,13 +111,18 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
 
 def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
     """Return the result of `search_path.front_end_of`, cached."""
-    from offload_tool.clang.search_path import front_end_of
+    from offload_tool.clang.driver import query_front_end
+    from offload_tool.clang.search_path import front_end_of, with_language
 
     def find() -> list[str]:
         found = front_end_of(args, environment)
         return [*found.folders, "yes" if found.embeds_folder else ""] if found.folders else []
 
-    *folders, embeds = cached_args("front end", args, environment, find) or [""]
+    def is_accepted() -> bool:
+        return query_front_end(with_language(args), environment).is_accepted
+
+    cached = cached_args("front end", args, environment, find, is_accepted=is_accepted)
+    *folders, embeds = cached or [""]
     if not folders:
         return front_end_of(args, environment)
     return Surroundings(tuple(folders), bool(embeds))
@@ -144,11 +153,15 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     if any(does(arg, NO_LIBRARIES) for arg in command):
         return ()
 
-    def find() -> list[str]:
-        from offload_tool.clang.driver import front_end_jobs, option_values
+    from offload_tool.clang.driver import option_values, query_front_end
 
-        jobs = front_end_jobs(command, environment)
+    def find() -> list[str]:
+        jobs = query_front_end(command, environment).jobs
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
         return list(dict.fromkeys(named))
 
-    return tuple(cached_args("device libraries", command, environment, find, local=True))
+    def is_accepted() -> bool:
+        return query_front_end(command, environment).is_accepted
+
+    what = "device libraries"
+    return tuple(cached_args(what, command, environment, find, is_accepted=is_accepted, local=True))

@@ -22,6 +22,7 @@ from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION
 from tests.conftest import Tool
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
+from tests.toolchain.installed import write_device_libraries
 
 WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
 FOLDERS = [*FLAGS, "-Ifirst", "-Isecond"]
@@ -40,7 +41,7 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
 
     def call(*words: str) -> bool:
         log.unlink(missing_ok=True)
-        for memoized in (select._find, driver.output_of, driver.front_end_jobs):
+        for memoized in (select._find, driver.output_of, driver.query_front_end):
             memoized.cache_clear()  # as in a new process
         time.sleep(SETTLED)
         assert run(*words) == 0
@@ -437,6 +438,24 @@ def test_library_of_the_compiler(
         assert compiles(*words)
         assert state("k.co") != before
         assert not compiles(*words)
+
+
+@pytest.mark.llvm
+def test_device_library_that_was_missing(
+    compiles: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Tool
+) -> None:
+    """The libraries of a failed compile are not those of a later one, which depends on them."""
+    monkeypatch.setenv("OFFLOAD_CLANG", llvm("clang"))
+    monkeypatch.delenv("OFFLOAD_LAUNCHER")
+    libraries = write_device_libraries(tmp_path / "bitcode", llvm("clang"))
+    others = [flag for flag in FOLDERS if flag != "-nogpulib"]
+    words = [*WORDS, *others, f"--rocm-device-lib-path={libraries}"]
+    (libraries / "ocml.bc").rename(tmp_path / "ocml.bc")
+    with pytest.raises(AssertionError):
+        compiles(*words)
+    (tmp_path / "ocml.bc").rename(libraries / "ocml.bc")
+    compiles(*words)
+    assert str(libraries / "ocml.bc") in Path(".k.co.manifest").read_text()
 
 
 @pytest.mark.llvm

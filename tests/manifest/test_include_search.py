@@ -16,7 +16,7 @@ from offload_tool.clang.depfile import parse_depfile
 from offload_tool.clang.environment import Surroundings
 from offload_tool.clang.search_path import front_end_of
 from offload_tool.io.file_digests import Fingerprints
-from offload_tool.manifest.include_search import Lookups, appeared, expected_lookups
+from offload_tool.manifest.include_search import Lookups, appeared, expected_lookups, found_in
 
 PLACES = (".", "quoted", "one", "one/s", "two", "s")
 NAMES = ("x.h", "y.h", "s/x.h", "s/y.h")
@@ -147,6 +147,11 @@ def test_folder_that_appears(tmp_path: Path) -> None:
     (folder / "deep/er/x.h").touch()
     found = appeared(lookups, frozenset([str(source)]), Fingerprints())
     assert found == [str(folder / "deep/er/x.h")]
+
+
+def test_root_folder() -> None:
+    """Files in the root folder are found; so are those in its folders."""
+    assert found_in(("/",), ("etc", "etc/passwd"), Fingerprints()) == {"/etc", "/etc/passwd"}
 
 
 def test_what_is_there_is_not_new(tmp_path: Path) -> None:

@@ -175,6 +175,16 @@ def test_nodes_of_a_source(regions: Project) -> None:
     regions.assert_up_to_date()
 
 
+def test_shared_library_and_program_of_a_source(regions: Project) -> None:
+    """Host IR and device code are compiled once for both; the host object differs."""
+    regions.write("main.c", MAIN)
+    regions.sconstruct("env.OffloadSharedLibrary('work', ['work.c'])\n" + PROGRAM, HEAD)
+    regions.run()
+    made = sorted(path.name for path in regions.folder.glob("work*.host.*[!d]"))
+    assert made == ["work.host.bc", "work.host.o", "work.host.pic.o"]
+    regions.assert_up_to_date()
+
+
 def test_host_machine_among_the_flags(regions: Project) -> None:
     """A host's ``-target`` in CCFLAGS leaves each device its own."""
     devices = f"env.OffloadDeviceObject('work.c', OFFLOAD_ARCH=['gfx906', 'sm_80', '{CPU}'])\n"

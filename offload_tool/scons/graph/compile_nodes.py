@@ -108,10 +108,11 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     sources = [unit.source]
     if job.needs_host_ir:
         sources.append(_host_ir_node(env, unit))
+    is_shared = unit.is_shared and job.stage == "host"
     variables: dict[str, Any]
     if device is None:
         builder, command, machine = actions.HOST, "$OFFLOADHOSTCOM", "host"
-        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if unit.is_shared else []}
+        variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if is_shared else []}
     else:
         builder, command, machine = actions.DEVICE, "$OFFLOADDEVICECOM", device.triple
         flags = readers.arch_flags(env, device)
@@ -120,7 +121,7 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     declared = declared_passes(env).add(node, unit.source, command, target)
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
-    run = _pass_runner(env, node, job, f"{like} {target} {unit.is_shared}", run)
+    run = _pass_runner(env, node, job, f"{like} {target} {is_shared}", run)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
         run = timed(run, declared)
