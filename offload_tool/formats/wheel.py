@@ -150,9 +150,10 @@ def edited_record(
             continue
         new = changed.get(name)
         if new is not None and row[1:] != [new.text, str(new.size)]:
-            row = [row[0], new.text, str(new.size)]
+            found.append([row[0], new.text, str(new.size)])
             is_changed = True
-        found.append(row)
+        else:
+            found.append(row)
     for name, new in added.items():
         is_changed = True
         at = len(found) - (1 if found and found[-1][0].endswith(f"/{RECORD}") else 0)

@@ -352,10 +352,10 @@ class _Bundler:
         args = ["llvm-objcopy"]
         host = ""
         for target, file in zip(targets, self.inputs, strict=True):
-            name = f"{_SECTION}{target}"
+            name, content = f"{_SECTION}{target}", file
             if target.kind == OffloadKind.HOST:
-                host, file = file, _temporary()
-            args.append(f"--add-section={name}={file}")
+                host, content = file, _temporary()
+            args.append(f"--add-section={name}={content}")
             args.append(f"--set-section-flags={name}=readonly,exclude")
         args += ["--", host, self.outputs[0]]
         print_lines([" ".join(f'"{arg}"' for arg in args)])

@@ -127,11 +127,11 @@ def _patch_coff(
         sections[index + 1] = size, new_name
         alignment = 1 << max((row.characteristics >> _COFF_ALIGN_SHIFT & 15) - 1, 0)
         offsets[image] = end = end + -end % alignment
-        row = row._replace(name=b"/%d" % new_name, raw_size=size, raw_at=end if size else 0)
+        new_row = row._replace(name=b"/%d" % new_name, raw_size=size, raw_at=end if size else 0)
         end += size
         if end > _COFF_MAX:
             raise UnsupportedError(f"images of {end} bytes are too large for a COFF object")
-        SECTION.pack_into(patched, coff.section_at(index), *row)
+        SECTION.pack_into(patched, coff.section_at(index), *new_row)
     _patch_coff_symbols(patched, coff, sections)
     return offsets, end
 
@@ -248,6 +248,6 @@ def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> 
     for symbol in tables.symbols(number):
         index, size = symbol.st_shndx, symbol.st_size
         if index in sizes and symbol.type == STT_OBJECT and size == tables.sections[index].sh_size:
-            symbol = symbol._replace(st_size=sizes[index])
-        packed += tables.elf_class.pack_symbol(symbol)
+            size = sizes[index]
+        packed += tables.elf_class.pack_symbol(symbol._replace(st_size=size))
     return bytes(packed)

@@ -85,11 +85,11 @@ def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLi
     linked = HostLink()
     packing = kpack.packing_of(env, stem.name, given.units)
     parts: defaultdict[str, DeviceLink] = defaultdict(DeviceLink)
-    for unit in given.units:
-        if unit.kind == "cuda":
-            _add_cuda(env, linked, parts, unit)
+    for given_unit in given.units:
+        if given_unit.kind == "cuda":
+            _add_cuda(env, linked, parts, given_unit)
             continue
-        unit, host = with_host(env, unit)
+        unit, host = with_host(env, given_unit)
         if unit.kind == "openmp" or unit.rdc:
             parts[unit.kind].add(host, device_nodes(env, unit))
         elif packing is not None:

@@ -373,13 +373,14 @@ class _Mapped(_Rewriter):
         size = self.tables.elf_class.segment.size * len(rows)
         packed = bytearray()
         for row in rows:
+            new_row = row
             if row.p_type == PT_PHDR:
                 virtual = row.p_vaddr if address is None else address
                 physical = virtual + row.p_paddr - row.p_vaddr
-                row = SegmentHeader(
+                new_row = SegmentHeader(
                     *(PT_PHDR, row.p_flags, table_at, virtual, physical, size, size, row.p_align)
                 )
-            packed += self.tables.elf_class.pack_segment(row)
+            packed += self.tables.elf_class.pack_segment(new_row)
         self.program_headers = table_at, len(rows)
         return bytes(packed)
 
