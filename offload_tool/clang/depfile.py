@@ -54,8 +54,8 @@ def parse_depfile(text: str) -> list[str]:
     """Return the prerequisites of the first rule in `text`, unescaped, in order."""
     _, _, names = _RULE_END.split(text, maxsplit=1)[0].partition(": ")
     return [
-        _ESCAPED.sub(lambda match: match[1] or match[2], arg)
-        for arg in _PREREQUISITE.findall(names)
+        _ESCAPED.sub(lambda match: match[1] or match[2], name)
+        for name in _PREREQUISITE.findall(names)
     ]
 
 

@@ -181,13 +181,6 @@ def query_front_end(command: Sequence[str], environment: Mapping[str, str]) -> F
     return FrontEnd(jobs, result.status == 0)
 
 
-def front_end_jobs(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the commands of `query_front_end`."""
-    return query_front_end(command, environment).jobs
-
-
 def option_values(job: Sequence[str], option: str) -> Iterator[str]:
     """Return the arguments that follow an option in a job."""
     return (value for arg, value in itertools.pairwise(job) if arg == option)

@@ -8,7 +8,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
-from offload_tool.clang.driver import front_end_jobs, option_values
+from offload_tool.clang.driver import option_values, query_front_end
 from offload_tool.clang.environment import Surroundings, embeds_folder
 from offload_tool.clang.options import FOLDER, prefixes
 from offload_tool.errors import CompilerError
@@ -34,7 +34,7 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surr
     ``-I``) and of configuration files included. Without a language, an empty file is not a source.
     C++ searches all directories of C.
     """
-    jobs = front_end_jobs(with_language(command), environment)
+    jobs = query_front_end(with_language(command), environment).jobs
     directory = (os.getcwd(), environment.get("PWD", ""))
     return Surroundings(
         tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),

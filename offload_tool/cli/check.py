@@ -92,13 +92,13 @@ def _rules(options: argparse.Namespace) -> list[Rule]:
     from offload_tool.operations.check import Rule
     from offload_tool.operations.match import Device
 
-    args: list[str] = []
+    target_ids: list[str] = []
     for text in options.targets:
         found = split_list(text)
         if not found:  # perhaps from an empty variable: nothing would be checked
             raise UsageError(f"--targets: expected target IDs with commas, found {text!r}")
-        args += found
-    targets = tuple(map(Device.parse, args))
+        target_ids += found
+    targets = tuple(map(Device.parse, target_ids))
     size = None if options.max_size is None else read_size(options.max_size, "--max-size")
     given = Rule(
         targets=targets,

@@ -206,8 +206,8 @@ def judge(
         return Judgement(State.OUTDATED, "it has no manifest of an earlier compile")
     for part in sorted({*key, *record.key}):
         if key.get(part) != record.key.get(part):
-            args = _args_changed(part, record.key.get(part, ""), key.get(part, ""))
-            return Judgement(State.OUTDATED, f"{part} changed{args}")
+            detail = _args_changed(part, record.key.get(part, ""), key.get(part, ""))
+            return Judgement(State.OUTDATED, f"{part} changed{detail}")
     damage = _damage(record, prints, output) if output is not None else ""
     if damage:
         return Judgement(State.OUTDATED, damage)

@@ -66,6 +66,7 @@ class CudaPass(CompilePass):
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`; with a toolkit, clang uses its PTX and SDK version."""
+        del host_ir, source
         flags = ["-x", "cuda"]
         if self.device is None:
             flags += ["--offload-host-only"]
@@ -82,10 +83,12 @@ class CudaPass(CompilePass):
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """See `CompilePass.last_flags`; `archive_format` is one of `ARCHIVE_FORMATS`."""
+        del toolchain
         return [ARCHIVE_FORMATS[archive_format]] if archive_format and self.rdc else []
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """See `CompilePass.local_flags`; a host object gets the placeholder."""
+        del source
         flags = [*toolchain.local_flags, *toolchain.cuda_flags]
         if self.device is None:
             flags += ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
@@ -95,6 +98,7 @@ class CudaPass(CompilePass):
         """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
+        del host_ir
         if self.device is None:
             verify_output.check_cuda_host_object(output, rdc=self.rdc)
         elif self.device.target_id is not None:

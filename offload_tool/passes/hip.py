@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import front_end_jobs
+from offload_tool.clang.driver import query_front_end
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 
@@ -42,6 +42,7 @@ class HipPass(CompilePass):
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`."""
+        del toolchain, host_ir, source
         if self.device is None:
             return [*host_flags(self.cuid, rdc=self.rdc), "-c"]
         return [*device_flags(self.device.name, self.cuid, rdc=self.rdc), "-c"]
@@ -52,12 +53,14 @@ class HipPass(CompilePass):
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """See `CompilePass.local_flags`."""
+        del source
         return [*toolchain.local_flags, *toolchain.rocm_flags]
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """See `CompilePass.check`."""
         from offload_tool.passes import verify_output  # slow to import
 
+        del host_ir
         if self.device is None:
             verify_output.check_host_object(output, self.cuid, rdc=self.rdc)
         elif self.rdc:
@@ -107,4 +110,4 @@ def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> b
 
     Clang is queried (``-###``): its default and the user's flags decide.
     """
-    return any(_NEW_DRIVER in job for job in front_end_jobs(command, environment))
+    return any(_NEW_DRIVER in job for job in query_front_end(command, environment).jobs)

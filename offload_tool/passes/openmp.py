@@ -63,6 +63,7 @@ class OpenMPPass(CompilePass):
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """See `CompilePass.last_flags`: a device's target, after the host's of ``CCFLAGS``."""
+        del toolchain, archive_format
         return [] if self.device is None else [f"--target={self.device.triple.rstrip('-')}"]
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:

@@ -22,7 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from offload_tool.clang.driver import front_end_jobs
+from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.options import reason_against_pch
 from offload_tool.io.file_digests import cached_by_stat, content_of
 
@@ -82,7 +82,7 @@ def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str,
     """
     if kind not in _KINDS:
         return f"{kind} sources: only those of HIP and CUDA can use one"
-    jobs = front_end_jobs(command, environment)
+    jobs = query_front_end(command, environment).jobs
     if len(jobs) != 1:
         return _SEVERAL if jobs else "flags that the compiler refuses: see what it says of them"
     if reason := reason_against_pch(jobs[0]):

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from offload_tool.clang.driver import front_end_jobs, option_values
+from offload_tool.clang.driver import option_values, query_front_end
 from offload_tool.clang.options import (
     DEVICE_ALONE,
     ELSEWHERE,
@@ -90,7 +90,7 @@ def _query_driver(
     if "-nogpuinc" in names and "-nogpulib" in names:
         return (), ""  # a query takes as long as half a compile
     command = [clang, "-x", "hip", "--cuda-device-only", *options, "-c"]
-    jobs = front_end_jobs(command, dict(variables))
+    jobs = query_front_end(command, dict(variables)).jobs
     job = jobs[0] if jobs else []
     libraries = list(option_values(job, "-mlink-builtin-bitcode"))
     headers: list[str] = []

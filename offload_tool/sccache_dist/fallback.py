@@ -91,14 +91,19 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished
     # A file in memory instead of pipes, which would need a thread for each compile.
     descriptor = os.memfd_create("compile", os.MFD_CLOEXEC)
     try:
-        status = subprocess.run(
+        process = subprocess.Popen(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
-            check=False,
-        ).returncode
+        )
+        try:
+            status = process.wait()
+        except BaseException:  # `subprocess.run` does not wait after a KeyboardInterrupt
+            process.kill()
+            process.wait()
+            raise
         size = os.fstat(descriptor).st_size
         output = os.pread(descriptor, size, 0) if size else b""
     except OSError as error:

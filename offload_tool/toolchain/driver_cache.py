@@ -82,21 +82,24 @@ def cached_args(
     environment: Mapping[str, str],
     find: Callable[[], list[str]],
     *,
-    is_accepted: Callable[[], bool] = lambda: True,
+    front_end: Sequence[str] = (),
     local: bool = False,
 ) -> list[str]:
     """Return a list of arguments from a command's driver, cached or from `find`.
 
-    An empty result is not stored, as it may change any time. Nor are results of commands that the
-    driver has not accepted, of scripts, or with configuration or response files, which may hold
-    anything. `local`: see `cached_query`.
+    An empty result is not stored, as it may change any time. Nor are results of scripts, or with
+    configuration or response files, which may hold anything; nor the result of a query of the
+    `front_end`, if given, whose command the driver refuses. `local`: see `cached_query`.
     """
     program = program_of(args, environment)
     if program is None or any(does(arg, CONFIGURATION) or arg.startswith("@") for arg in args):
         return find()
 
     def args_in(found: list[str]) -> list[str] | None:
-        return found if found and is_accepted() else None
+        from offload_tool.clang.driver import query_front_end
+
+        is_refused = front_end and not query_front_end(front_end, environment).is_accepted
+        return None if is_refused else found or None
 
     result: list[str] = cached_query(what, program, args, environment, find, args_in, local=local)
     return result
@@ -111,17 +114,13 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
 
 def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
     """Return the result of `search_path.front_end_of`, cached."""
-    from offload_tool.clang.driver import query_front_end
     from offload_tool.clang.search_path import front_end_of, with_language
 
     def find() -> list[str]:
         found = front_end_of(args, environment)
         return [*found.folders, "yes" if found.embeds_folder else ""] if found.folders else []
 
-    def is_accepted() -> bool:
-        return query_front_end(with_language(args), environment).is_accepted
-
-    cached = cached_args("front end", args, environment, find, is_accepted=is_accepted)
+    cached = cached_args("front end", args, environment, find, front_end=with_language(args))
     *folders, embeds = cached or [""]
     if not folders:
         return front_end_of(args, environment)
@@ -153,15 +152,12 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     if any(does(arg, NO_LIBRARIES) for arg in command):
         return ()
 
-    from offload_tool.clang.driver import option_values, query_front_end
-
     def find() -> list[str]:
+        from offload_tool.clang.driver import option_values, query_front_end
+
         jobs = query_front_end(command, environment).jobs
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
         return list(dict.fromkeys(named))
 
-    def is_accepted() -> bool:
-        return query_front_end(command, environment).is_accepted
-
     what = "device libraries"
-    return tuple(cached_args(what, command, environment, find, is_accepted=is_accepted, local=True))
+    return tuple(cached_args(what, command, environment, find, front_end=command, local=True))

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offload_tool.clang.driver import front_end_jobs, output_of
+from offload_tool.clang.driver import output_of, query_front_end
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.toolchain.identity import (
@@ -185,7 +185,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
         targets = output_of(command, "-print-targets")
         lld = output_of(command, "-print-prog-name=lld").strip()
         found = shutil.which(lld, path=path)
-        jobs = front_end_jobs([*command, "-x", "c"], environment)
+        jobs = query_front_end([*command, "-x", "c"], environment).jobs
         texts = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
             re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,

@@ -11,7 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from offload_tool.clang.driver import front_end_jobs, jobs_of, option_values, query, without_removed
+from offload_tool.clang.driver import (
+    jobs_of,
+    option_values,
+    query,
+    query_front_end,
+    without_removed,
+)
 from offload_tool.errors import CompilerError
 
 COMPILE = (sys.executable, "-m", "offload_tool", "compile")
@@ -47,7 +53,7 @@ def test_words_are_as_they_were_given(text: str, llvm: Callable[[str], str]) -> 
     """Whatever is in it, a word of the command is a word of the job."""
     macro = f"TEXT={text}"
     command = [llvm("clang"), *HIP, f"-D{macro}", "-DBEHIND", "-c"]
-    (job,) = front_end_jobs(command, dict(os.environ))
+    (job,) = query_front_end(command, dict(os.environ)).jobs
     assert list(option_values(job, "-D")) == [macro, "BEHIND"]
 
 
@@ -76,7 +82,7 @@ def _no_folder(*_: object) -> NoReturn:
 def test_a_program_that_is_not_there() -> None:
     with pytest.raises(CompilerError, match=r"^/none/clang cannot be run: "):
         query(["/none/clang", "--version"])
-    assert front_end_jobs(["/none/clang"], {}) == ()
+    assert query_front_end(["/none/clang"], {}).jobs == ()
 
 
 def test_why_a_program_failed() -> None:
@@ -109,7 +115,7 @@ def test_question(
     """A question lets a report be."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "report").write_text("written")
-    assert front_end_jobs([llvm("clang"), "-c", "-x", "c", *words], dict(os.environ))
+    assert query_front_end([llvm("clang"), "-c", "-x", "c", *words], dict(os.environ)).jobs
     assert (tmp_path / "report").exists()
 
 

@@ -257,14 +257,14 @@ class _CommandLineParser:
             self.values.positionals.append(arg)
 
     def _option(self, arg: str, remaining: Iterator[str]) -> None:
-        argument = arg[2:] if arg.startswith("--") else arg[1:]
-        name, equals, text = argument.partition("=")
+        undashed = arg[2:] if arg.startswith("--") else arg[1:]
+        name, equals, text = undashed.partition("=")
         option = self.options.get(name)
         given = text if equals else None
         if option is None:
-            option, argument, given = self._group(argument)
+            option, undashed, given = self._group(undashed)
         if option is None:
-            self._unknown(arg, self._nearest(argument))
+            self._unknown(arg, self._nearest(undashed))
         elif option.option_type == "information" and given is None:
             raise ParsingEnded(self.errors, self._information(name))
         else:
