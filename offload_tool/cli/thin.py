@@ -13,15 +13,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "thin",
         help="remove the device images that the given targets do not load",
-        description="Copy a bundle, offload binary, archive, or an ELF or COFF file that embeds "
+        description="Copy a bundle, offload binary, archive, or an ELF file that embeds "
         "one of these, with only the images that the given devices would load. From "
         "each bundle, that is the image with exactly the device's ID; else the "
         "compatible image that sets the most features; else generic code for the AMD "
         "processor; else SPIR-V for HIP. For NVIDIA GPUs, it is the nearest cubin "
         "and all PTX. If an ID leaves a feature open, the images with that feature "
         "on and off stay, too. Host entries stay. A program or library keeps its "
-        "layout in memory and becomes smaller on disk. A PE file keeps its size, "
-        "with zeros in place of images, and its signature becomes invalid. In a "
+        "layout in memory and becomes smaller on disk. A PE file is refused. In a "
         "folder or wheel, all files are thinned, and RECORD is updated; a signed "
         "wheel is refused. Files and members that contain only code for other "
         "devices are left out, or are removed if OUT is the input.",

@@ -13,8 +13,7 @@ Outputs by input::
     kpack archive             its other code objects, without recompression
     CUDA fat binary           its other entries, unchanged; PTX and NVVM stay by default,
                               because later devices need them
-    COFF, PE with .hip_fat,   every bundle or fat binary keeps its offset, padded with zeros:
-    CUDA's sections           the file keeps its size
+    COFF and PE files         unchanged in a folder, wheel or archive; else rejected
     code object               nothing: in a folder, wheel or archive, the file is left out
     object with               a shorter section
     .llvm.offloading
@@ -378,29 +377,16 @@ class _Thinner:
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
     def _plan_coff(self, location: Location) -> FilePlan | None:
-        """Plan a file whose containers keep their offsets, padded with zeros."""
-        source, label = location.source, location.label
+        """Plan an object bundle; images that a COFF or PE file embeds stay."""
         plan = None
-        parts: list[FilePlan | FileRange | int] = []
-        end = 0
-        for found in containers_in(source, label):
+        for found in containers_in(location.source, location.label):
             if found.section == OBJECT_BUNDLE_SECTIONS:
-                plan = self._thin_whole(source, found)
-                continue
-            if found.container is FileFormat.OFFLOAD_BINARY:
-                self._keep_all(found, f"LLVM reads no zeros between images in {found.section}")
-                continue
-            new = self._thin(source, found, limit=found.size)
-            if new is None:
-                continue
-            if new.size > found.size:
-                message = f"expected a smaller bundle than {found.size:,} bytes, found {new.size:,}"
-                raise UnsupportedError(message, path=label, offset=found.offset)
-            parts += [source.range(end, found.offset - end), new, found.size - new.size]
-            end = found.offset + found.size
-        if plan is not None and parts:
-            raise _both_kinds(label)
-        return FilePlan.of([*parts, source.range(end, len(source) - end)]) if parts else plan
+                plan = self._thin_whole(location.source, found)
+            else:
+                self._keep_all(
+                    found, "only ELF files are changed; thin its bundles before the link"
+                )
+        return plan
 
     def _plan_elf(self, location: Location) -> FilePlan | None:
         source, label = location.source, location.label

@@ -43,8 +43,6 @@ riscv32 riscv64 s390x sparc sparc64 thumb x86_64
 ELF_HOSTS = frozenset(_ELF_ARCHES.split())
 """Architectures supported for ELF objects."""
 _ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
-_COFF_HOSTS = frozenset(("aarch64", "i386", "x86_64"))
-_COFF_ENVIRONMENTS = frozenset(("", "cygnus", "gnu", "itanium", "msvc"))
 
 
 def default_triple() -> str:
@@ -251,8 +249,5 @@ def _plan_object(registration: Registration, compile_text: CompileText) -> FileP
 
 def _is_object_host(meaning: triples.Meaning) -> bool:
     """Return whether objects can be made; for other hosts, LLVM's code generator may crash."""
-    if meaning.object_format == "coff":
-        known = meaning.system == "windows" and meaning.environment in _COFF_ENVIRONMENTS
-        return known and meaning.arch in _COFF_HOSTS
     known = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
     return known and meaning.arch in ELF_HOSTS

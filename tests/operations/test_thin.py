@@ -264,15 +264,16 @@ def test_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_coff_sections(tmp_path: Path) -> None:
-    """In COFF files, bundles keep their offsets, padded with zeros; the size stays."""
+def test_embedding_coff_file(tmp_path: Path) -> None:
+    """A PE file is refused by name; in a folder, it is copied unchanged."""
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "a.dll"
     whole = make_bundle(tmp_path / "b", IMAGES).read_bytes()
-    kept = make_bundle(tmp_path / "k", KEPT).read_bytes()
-    path = tmp_path / "a.dll"
-    path.write_bytes(make_coff({b".hip_fat": whole, b".rest": b"stays"}))
-    padded = kept + bytes(len(whole) - len(kept))
-    expected = make_coff({b".hip_fat": padded, b".rest": b"stays"})
-    assert thin(path).read_bytes() == expected
+    path.write_bytes(make_coff({b".hip_fat": whole}))
+    with pytest.raises(UnsupportedError, match=r"a\.dll.*only ELF files are changed"):
+        thin_file(path, tmp_path / "out", keep=KEEP)
+    thin_file(tmp_path / "in", tmp_path / "out", keep=KEEP)
+    assert (tmp_path / "out" / "a.dll").read_bytes() == path.read_bytes()
 
 
 def test_linked_offload_binaries(tmp_path: Path) -> None:

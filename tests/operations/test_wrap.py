@@ -195,7 +195,7 @@ REFUSED = [
     ({"as_object": True, "triple": "x86_64-unknown-linux-macho"}, r"\(macho, x86_64, linux\)"),
     ({"as_object": True, "triple": "x86_64-unknown-solaris"}, r"\(elf, x86_64, solaris\)"),
     ({"as_object": True, "triple": "x86_64-unknown-linux-coff"}, r"\(coff, x86_64, linux\)"),
-    ({"as_object": True, "triple": "x86_64-pc-windows-musl"}, r"\(coff, x86_64, windows\)"),
+    ({"as_object": True, "triple": "x86_64-pc-windows-msvc"}, r"\(coff, x86_64, windows\)"),
     ({"as_object": True, "triple": "garbage"}, "cannot make an object for 'garbage'"),
     ({"as_object": True, "triple": ""}, "cannot make an object for ''"),
 ]

@@ -19,26 +19,17 @@ the end. So all parts behind a section that grows move::
 
 Objects of another layout are rejected: with the old size, the rule must reproduce the object.
 
-Sources: the System V gABI, chapter 4; the PE Format document, "Section Table" and "Auxiliary
-Format 5: Section Definitions"; LLVM 22.1's ``ELFObjectWriter``, observed in objects of clang 21 to
-23. LLVM gives ``.llvm.offloading`` a section type of its own by its name (observed in 22.1.8).
+Sources: the System V gABI, chapter 4; LLVM 22.1's ``ELFObjectWriter``, observed in objects of
+clang 21 to 23. LLVM gives ``.llvm.offloading`` a section type of its own by its name (observed in
+22.1.8).
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Mapping, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.objects.coff import (
-    CLASS_STATIC,
-    SECTION,
-    SECTION_AUX,
-    SYMBOL,
-    Coff,
-    is_coff,
-)
 from offload_tool.formats.objects.elf.reader import (
     ET_REL,
     SHN_LORESERVE,
@@ -46,7 +37,6 @@ from offload_tool.formats.objects.elf.reader import (
     SHT_SYMTAB,
     STT_OBJECT,
     ElfTables,
-    is_elf_header,
     read_elf_tables,
 )
 from offload_tool.formats.registration_ir import SECTION_MARK
@@ -55,22 +45,17 @@ from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, co
 
 _MARKED = re.compile(rb"%s([0-9]+)(.*)" % re.escape(SECTION_MARK.encode()), re.DOTALL)
 _OFFLOADING = b".llvm.offloading"
-_COFF_ALIGN_SHIFT = 20
-_COFF_MAX = (1 << 32) - 1
 
 
 def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
     """Return a plan of the object with content N, of `sizes[N]` bytes, in marked section N.
 
-    :raises FormatError: the object is not one of LLVM's in ELF or COFF with these sections.
+    :raises FormatError: the object is not an ELF object of LLVM's with these sections.
     :raises UnsupportedError: an image is too large for its format.
     """
     data = memoryview(module)
     patched = bytearray(module)
-    if is_elf_header(data):
-        offsets, end = _patch_elf(data, patched, sizes)
-    else:
-        offsets, end = _patch_coff(data, patched, sizes)
+    offsets, end = _patch_elf(data, patched, sizes)
     if sorted(offsets) != list(range(len(sizes))):
         raise FormatError(f"expected sections for {len(sizes)} images, found {sorted(offsets)}")
     contents = [content(at, number, sizes[number]) for number, at in offsets.items()]
@@ -107,51 +92,6 @@ def _patch_elf(
         symbols = _sized_symbols(tables, index, sections)
         patched[start : start + len(symbols)] = symbols
     return offsets, end
-
-
-def _patch_coff(
-    data: memoryview, patched: bytearray, sizes: Sequence[int]
-) -> tuple[dict[int, int], int]:
-    """Change section headers, and the sections' own symbols; return positions and file size."""
-    if not is_coff(data):
-        raise FormatError("expected an ELF or COFF object")
-    coff = Coff(data, None)
-    offsets: dict[int, int] = {}
-    sections: dict[int, tuple[int, int]] = {}
-    end = len(data)
-    for index, (name, row) in enumerate(zip(coff.names, coff.sections, strict=True)):
-        if not (found := _MARKED.fullmatch(name)):
-            continue
-        image = int(found[1])
-        size, new_name = sizes[image], int(row.name[1:].rstrip(b"\0")) + found.start(2)
-        sections[index + 1] = size, new_name
-        alignment = 1 << max((row.characteristics >> _COFF_ALIGN_SHIFT & 15) - 1, 0)
-        offsets[image] = end = end + -end % alignment
-        new_row = row._replace(name=b"/%d" % new_name, raw_size=size, raw_at=end if size else 0)
-        end += size
-        if end > _COFF_MAX:
-            raise UnsupportedError(f"images of {end} bytes are too large for a COFF object")
-        SECTION.pack_into(patched, coff.section_at(index), *new_row)
-    _patch_coff_symbols(patched, coff, sections)
-    return offsets, end
-
-
-def _patch_coff_symbols(
-    patched: bytearray, coff: Coff, sections: Mapping[int, tuple[int, int]]
-) -> None:
-    """Set size and name of the symbols of `sections`: number to (size, offset of the new name)."""
-    number = 0
-    while number < coff.header.symbols:
-        at = coff.header.symbols_at + number * SYMBOL.size
-        _, _, section, _, storage, auxiliaries = SYMBOL.unpack_from(patched, at)
-        number += 1 + auxiliaries
-        if section in sections and storage == CLASS_STATIC and auxiliaries == 1:
-            size, name = sections[section]
-            struct.pack_into("<II", patched, at, 0, name)
-            fields = list(SECTION_AUX.unpack_from(patched, at + SYMBOL.size))
-            fields[0] = size
-            fields[3] = 0  # the checksum, used only for merged sections
-            SECTION_AUX.pack_into(patched, at + SYMBOL.size, *fields)
 
 
 def plan_with_content(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import re
-from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -13,7 +11,6 @@ from elftools.elf.sections import SymbolTableSection
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.bitcode.llvmlite import compile_object
-from offload_tool.formats.objects.coff import read_coff_sections
 from offload_tool.formats.objects.splice_images import plan_object_with_images
 from offload_tool.formats.registration_ir import (
     Generation,
@@ -24,7 +21,6 @@ from offload_tool.formats.registration_ir import (
     object_text,
 )
 from offload_tool.operations.wrap import ELF_HOSTS
-from tests.conftest import Tool, run_tool
 from tests.formats.registration_modules import planned
 
 IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
@@ -79,60 +75,14 @@ def test_images_of_the_older_generation() -> None:
     assert [s.data() for s in elf.iter_sections() if s.name == ".rodata"] == IMAGES
 
 
-@pytest.mark.parametrize("arch", ["x86_64", "aarch64", "i686"])
-@pytest.mark.parametrize("generation", [22, 15])
-def test_coff_hosts(arch: str, generation: Generation) -> None:
-    data, _ = build("openmp", f"{arch}-pc-windows-msvc", IMAGES, generation)
-    name = b".llvm.offloading" if generation == 22 else b".rdata"
-    sections = read_coff_sections(memoryview(data))
-    found = [data[s.offset : s.offset + s.size] for s in sections if s.name == name]
-    if generation == 15:  # the compiler's own constants are in such a section as well
-        found = [content for content in found if content in IMAGES]
-    assert found == IMAGES
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("kind", ["openmp", "hip"])
-def test_llvm_reads_the_coff_object(kind: RegisteredKind, tmp_path: Path, llvm: Tool) -> None:
-    """LLVM finds each section's new name, size and place in its header and in its symbol."""
-    images = IMAGES if kind == "openmp" else IMAGES[2:]
-    data, registration = build(kind, "x86_64-pc-windows-msvc", images)
-    (tmp_path / "x.obj").write_bytes(data)
-    done = run_tool(llvm("llvm-readobj"), "--sections", "--symbols", "x.obj", cwd=tmp_path)
-    assert "offload.image" not in done
-    name = image_section(registration)
-    sections = re.findall(
-        rf"Section {{\n +Number: (\d+)\n +Name: {re.escape(name)} .*?RawDataSize: (\d+)\n"
-        r" +PointerToRawData: 0x([0-9A-F]+).*?IMAGE_SCN_ALIGN_(\d+)BYTES",
-        done,
-        re.DOTALL,
-    )
-    assert [int(size) for _, size, _, _ in sections] == [len(image) for image in images]
-    for _, size, start, alignment in sections:
-        assert int(start, 16) % int(alignment) == 0
-        assert int(start, 16) > 0 if int(size) else start == "0"
-    for number, size, _, _ in sections:
-        own = re.search(
-            rf"Name: {re.escape(name)}\n +Value: 0\n +Section: \S+ \({number}\).*?"
-            r"Length: (\d+)\n.*?Checksum: (\w+)",
-            done,
-            re.DOTALL,
-        )
-        assert own is not None
-        assert own.groups() == (size, "0x0")
-
-
 def test_too_large_for_32_bits() -> None:
-    """Images beyond 4 GiB do not fit into a 32-bit ELF file, nor into COFF; 64-bit ELF does."""
+    """Images beyond 4 GiB do not fit into a 32-bit ELF file; 64-bit ELF does."""
     size = 1 << 32
     images = [RegisteredImage(size, ((0, size),))]
-    for triple, message in (
-        ("i386-unknown-linux-gnu", "too large for a 32-bit object"),
-        ("x86_64-pc-windows-msvc", "too large for a COFF object"),
-    ):
-        module = compile_object(object_text(Registration("hip", triple, images)), triple)
-        with pytest.raises(UnsupportedError, match=message):
-            plan_object_with_images(module, [size])
+    triple = "i386-unknown-linux-gnu"
+    module = compile_object(object_text(Registration("hip", triple, images)), triple)
+    with pytest.raises(UnsupportedError, match="too large for a 32-bit object"):
+        plan_object_with_images(module, [size])
     triple = "x86_64-unknown-linux-gnu"
     module = compile_object(object_text(Registration("hip", triple, images)), triple)
     assert plan_object_with_images(module, [size]).size > size
