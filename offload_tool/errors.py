@@ -105,9 +105,8 @@ class LimitError(OffloadError):
 
     def __init__(self, message: str, variable: str, path: str | PathLike[str] | None) -> None:
         self.path, self.variable = path, variable
-        option = "--" + variable.removeprefix("OFFLOAD_").lower().replace("_", "-")
         where = "" if path is None else f"'{path}': "
-        super().__init__(f"{where}{message}; allow more with {option} or {variable}")
+        super().__init__(f"{where}{message}; allow more with {variable}")
 
 
 class FormatError(ContentError):

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from offload_tool.cli.arguments import add_limits, with_limits
 from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.errors import OffloadError
 
@@ -22,17 +21,10 @@ if TYPE_CHECKING:
 
     _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_READING = (
+_COMMANDS = (
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
-    "embed",
+    *("embed", "repack", "target", "why", "doctor", "archive", "dist"),
 )
-"""Commands that read untrusted files."""
-_COMMANDS = (*_READING, "repack", "target", "why", "doctor", "archive", "dist")
-_REMOVED = {
-    "completion": "use shtab: shtab --shell=bash --prog=offload-tool "
-    "offload_tool.cli.parser.whole_parser (or zsh)",
-}
-"""Removed commands, with replacements."""
 _SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
     "launch": "run a compiler's command, with one pass for each target",
@@ -46,12 +38,9 @@ _SELF_READING = {
 def run_command(args: Sequence[str]) -> int:
     """Parse the arguments and run their command; return its exit status."""
     parser = _make_parser(args[0] if args else "")
-    if args and args[0] in _REMOVED:
-        parser.error(f"{args[0]}: the command is gone; {_REMOVED[args[0]]}")
     options = parser.parse_args(args)
     try:
-        with with_limits(options):
-            status: int = options.run(options)
+        status: int = options.run(options)
     except OffloadError as error:
         print_lines([f"{parser.prog}: error: {error}"])
         return 1
@@ -101,8 +90,6 @@ def _make_parser(command: str) -> argparse.ArgumentParser:
         module = importlib.import_module(f"offload_tool.cli.{name}")
         module.add(commands)
         commands.choices[name].set_defaults(run=module.run)
-        if name in _READING:
-            add_limits(commands.choices[name])
     if command not in _COMMANDS:
         _add_self_reading(commands)
     return parser

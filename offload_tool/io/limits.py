@@ -254,7 +254,7 @@ def how_to_allow(field: str) -> str | None:
     """Return None if `field` of `Limits` is set for this run, else how to allow it."""
     if getattr(effective_budget().limits, field):
         return None
-    return f"allow it with --{field.replace('_', '-')} or OFFLOAD_{field.upper()}=1"
+    return f"allow it with OFFLOAD_{field.upper()}=1"
 
 
 _running: ContextVar[Budget | None] = ContextVar("running", default=None)

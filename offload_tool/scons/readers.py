@@ -41,7 +41,6 @@ from offload_tool.scons.graph.call_cache import KINDS, Call, cached, cached_call
 from offload_tool.scons.types import Environment, Node
 from offload_tool.scons.variables import (
     OTHERS_VARIABLES,
-    REMOVED_VARIABLES,
     VARIABLES,
     read_variables,
 )
@@ -148,11 +147,9 @@ def spec(**values: Any) -> str:
 def check_names(names: Iterable[str]) -> None:
     """Reject unknown variables with our prefix.
 
-    :raises UsageError: there is one; the message suggests a similar name or the replacement.
+    :raises UsageError: there is one; the message suggests a similar name.
     """
     for name in sorted(names):
-        if name in REMOVED_VARIABLES:
-            raise UsageError(f"{name} is gone; {REMOVED_VARIABLES[name]}")
         if name.startswith("OFFLOAD") and name not in _DEFAULTS:
             begins = [known for known in VARIABLES if name.startswith(known)]
             near = sorted(begins, key=len)[-1:] or difflib.get_close_matches(name, _DEFAULTS, n=1)

@@ -191,10 +191,6 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_TARGETS": _LIST,
     "OFFLOAD_WRAPPER_LLVM": Variable(22, "15, 22 or 23", _one_of(15, 22, 23)),
 }
-REMOVED_VARIABLES = {
-    "OFFLOAD_RESIDENT": "leave it out: device passes run without the driver by default",
-}
-"""Removed variables, and their replacements."""
 OTHERS_VARIABLES = {
     **dict.fromkeys(
         (

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli import main
-from tests.conftest import ROOT, Capture, missing, run_tool
+from tests.conftest import ROOT, missing, run_tool
 
 COMPLETE = """\
 . ./script
@@ -50,10 +49,3 @@ def test_zsh(tmp_path: Path) -> None:
     if shutil.which("zsh") is None:
         missing("zsh")
     run_tool("zsh", "-n", script("zsh", tmp_path))
-
-
-def test_command_that_is_gone(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["completion", "bash"])
-    assert ended.value.code == 2
-    assert "completion: the command is gone; use shtab" in capsys.readouterr().err

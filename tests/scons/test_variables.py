@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import SCons.Util
 
 from offload_tool.errors import UsageError
 from offload_tool.scons import readers
-from offload_tool.scons.variables import REMOVED_VARIABLES, VARIABLES, read_variables
+from offload_tool.scons.variables import VARIABLES, read_variables
 from tests.scons.conftest import Project, passes
 
 NODE = SCons.Node.FS.get_default_fs().File("a.file")
@@ -92,15 +91,6 @@ def test_wrong_values(name: str) -> None:
         with pytest.raises(UsageError) as error:
             read_variables(environment(**{name: given}))
         assert str(error.value).startswith(f"{name}: expected {VARIABLES[name].expected}, found ")
-
-
-@pytest.mark.parametrize("name", REMOVED_VARIABLES)
-def test_removed_variables(name: str) -> None:
-    """A call or environment with a variable that is gone is refused; the error says what to do."""
-    expected = re.escape(f"{name} is gone; {REMOVED_VARIABLES[name]}")
-    for env, overrides in ((environment(**{name: True}), {}), (environment(), {name: True})):
-        with pytest.raises(UsageError, match=expected):
-            readers.call(env, overrides)
 
 
 def test_environments_share_no_default() -> None:

@@ -132,7 +132,9 @@ def test_an_input_that_is_no_file(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_thin_archive_of_files_elsewhere(tmp_path: Path, capsys: Capture) -> None:
+def test_a_thin_archive_of_files_elsewhere(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Members outside of the archive's folder are rejected, unless the user allows them."""
     (tmp_path / "secret").write_bytes(BUNDLE)
     folder = tmp_path / "folder"
@@ -149,11 +151,14 @@ def test_a_thin_archive_of_files_elsewhere(tmp_path: Path, capsys: Capture) -> N
     lines = captured.err.splitlines()
     assert len([line for line in lines if "names a file outside of" in line]) == 4
     assert not [path for path in (tmp_path / "out").iterdir() if "secret" in path.name]
-    assert main(["list", "--thin-outside", str(folder / "0.a")]) == 0
+    monkeypatch.setenv("OFFLOAD_THIN_OUTSIDE", "1")
+    assert main(["list", str(folder / "0.a")]) == 0
 
 
 @pytest.mark.parametrize("name", ["absolute", "above", "link", "pattern"])
-def test_a_kpack_marker_of_files_elsewhere(name: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_kpack_marker_of_files_elsewhere(
+    name: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An archive outside of its program's folder is rejected, unless the user allows it."""
     private = tmp_path / "private"
     private.mkdir()
@@ -174,13 +179,14 @@ def test_a_kpack_marker_of_files_elsewhere(name: str, tmp_path: Path, capsys: Ca
     out = tmp_path / "out"
     for words in (["list"], ["extract", "-o", str(out)], ["check"]):
         assert main([*words, str(program)]) == 1
-        assert "allow it with --kpack-outside or OFFLOAD_KPACK_OUTSIDE=1" in capsys.readouterr().err
+        assert "allow it with OFFLOAD_KPACK_OUTSIDE=1" in capsys.readouterr().err
     with pytest.raises(FormatError, match=r"names the kpack archive '/.*', which is neither"):
         list_images(program)
     with pytest.raises(FormatError, match=r"names the kpack archive '/.*', which is neither"):
         join_file(program, [], out)
     assert not out.exists()
-    assert main(["extract", "--kpack-outside", "-o", str(out), str(program)]) == 0
+    monkeypatch.setenv("OFFLOAD_KPACK_OUTSIDE", "1")
+    assert main(["extract", "-o", str(out), str(program)]) == 0
     assert [file.read_bytes() for file in out.iterdir()] == [b"secret"]
     with limited(Budget(Limits(kpack_outside=True))):
         assert len(list_images(program)) == 1
@@ -200,22 +206,24 @@ def test_kpack_archives_beside(path: str, tmp_path: Path) -> None:
     assert len(list_images(program)) == 1
 
 
-def test_depth(tmp_path: Path, capsys: Capture) -> None:
+def test_depth(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nesting of files is limited, and the limit can be changed."""
     data = BUNDLE
     for _ in range(9):
         data = archive({b"m": data})
     (tmp_path / "x").write_bytes(data)
     assert main(["list", str(tmp_path / "x")]) == 1
-    assert "allow more with --max-depth or OFFLOAD_MAX_DEPTH" in capsys.readouterr().err
-    assert main(["list", "--max-depth", "9", str(tmp_path / "x")]) == 0
+    assert "allow more with OFFLOAD_MAX_DEPTH" in capsys.readouterr().err
+    monkeypatch.setenv("OFFLOAD_MAX_DEPTH", "9")
+    assert main(["list", str(tmp_path / "x")]) == 0
 
 
-def test_members(tmp_path: Path, capsys: Capture) -> None:
+def test_members(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of members is limited, over all files of a run."""
     for name in "ab":
         (tmp_path / name).write_bytes(archive({b"%d" % n: b"x" for n in range(10)}))
-    assert main(["list", "--max-members", "15", str(tmp_path)]) == 1
+    monkeypatch.setenv("OFFLOAD_MAX_MEMBERS", "15")
+    assert main(["list", str(tmp_path)]) == 1
     assert "expected at most 15 members" in capsys.readouterr().err
 
 

@@ -96,14 +96,15 @@ def test_input_file(tmp_path: Path) -> None:
     assert "broken" in run("list", str(tmp_path / "broken"))
 
 
-def test_member_of_a_zip_file(tmp_path: Path) -> None:
+def test_member_of_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads out of a wheel, and a member that is too large, are rejected."""
     wheel = tmp_path / "a-1-py3-none-any.whl"
     wheel.write_bytes(zipped({"../out": BUNDLE}, zipfile.ZIP_DEFLATED))
     text = run("thin", str(wheel), "--keep", "gfx906", "-o", str(tmp_path / "out.whl"))
     assert "its name leads out of the wheel" in text
     wheel.write_bytes(zipped({"large": BUNDLE + bytes(1 << 20)}, zipfile.ZIP_DEFLATED))
-    assert "--max-unpacked" in run("list", "--max-unpacked", "1K", str(wheel))
+    monkeypatch.setenv("OFFLOAD_MAX_UNPACKED", "1K")
+    assert "OFFLOAD_MAX_UNPACKED" in run("list", str(wheel))
 
 
 def test_member_of_a_thin_archive(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_response_file(tmp_path: Path, capsys: Capture) -> None:
         (tmp_path / name).write_text(f"@{tmp_path / inner} " * 1000)
     (tmp_path / "c").write_text("-help " * 1000)
     assert main(["bundler", f"@{tmp_path / 'a'}"]) == 1
-    assert "--max-reread" in capsys.readouterr().err
+    assert "OFFLOAD_MAX_REREAD" in capsys.readouterr().err
 
 
 def test_output_folder(tmp_path: Path) -> None:
