@@ -20,6 +20,7 @@ from offload_tool.formats.offload_binary import (
     plan_offload_binary,
     plan_shared_offload_binary,
 )
+from offload_tool.passes.registration import compile_text
 from tests.conftest import Tool, missing, run_tool
 from tests.formats.compressed import compressed_offload_binary
 
@@ -150,3 +151,38 @@ def test_without_registration_nothing_runs(program: Program) -> None:
     done = program.run("host.o")
     assert done.returncode != 0
     assert "on device" not in done.stdout
+
+
+STAND_IN = """
+#include <stdio.h>
+struct table { int images; void *first; const char *begin, *end; };
+void __tgt_register_lib(struct table *it) { printf("%d bytes\\n", (int)(it->end - it->begin)); }
+void __tgt_unregister_lib(struct table *it) { __tgt_register_lib(it); }
+#ifdef SECTION
+__attribute__((section(SECTION), used)) static char entries[32] = {1};
+#endif
+int main(void) { return 0; }
+"""
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", [["-pie"], ["-pie", "-fuse-ld=lld"], ["-no-pie"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("section", "size"), [("omp_offloading_entries", 32), ("llvm_offload_entries", 32), ("", 0)]
+)
+def test_entries_of_each_clang(
+    tmp_path: Path, llvm: Tool, section: str, size: int, flags: list[str]
+) -> None:
+    """One module registers the entries of clang 19 and 20, and those of clang 21 and later."""
+    clang, image = llvm("clang"), tmp_path / "image"
+    image.write_bytes(b"\x7fELF")
+
+    def compiled(text: str, triple: str) -> bytes:
+        return compile_text([clang, f"--target={triple}"], os.environ, text)
+
+    module = tmp_path / "registration.o"
+    wrap_images([image], module, kind="openmp", finds_entries=True, compile_text=compiled)
+    (tmp_path / "main.c").write_text(STAND_IN)
+    define = [f'-DSECTION="{section}"'] if section else []
+    run_tool(clang, *define, *flags, "main.c", module.name, "-o", "program", cwd=tmp_path)
+    assert run_tool(tmp_path / "program", cwd=tmp_path) == f"{size} bytes\n" * 2

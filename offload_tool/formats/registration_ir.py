@@ -32,6 +32,10 @@ Two generations are in use; the struct and the deregistration differ::
     (openmp)                                (priority 1)          i64 size, i32 flags,
                                                                   i32 reserved
 
+The objects of clang 19 and 20 have generation 15's section and struct; their linker wrapper
+unregisters as 22 does. With `Registration.finds_entries` the linker decides: its symbols for the
+older section are null where no object has it.
+
 With target IDs, each image also has a string ``__offload_arch[.N]`` in section
 ``.offload_arch_list``, the list of a program's targets. A second object is
 ``.offload_image_info[.N]``, {i32 version, i32 image number, i32 number of images, ptr offload arch,
@@ -68,6 +72,7 @@ _MACHO_NAMES = {
     'section ".text.startup"': 'section "__TEXT,__StaticInit"',
 }
 """Replaces the usual names in generation 23 for Mach-O."""
+_OLD_ENTRIES = "omp_offloading_entries"
 PLACEHOLDER_SIZE = 1 << 40
 """In text for bitcode, image N is an array of this many zeros plus N."""
 SECTION_MARK = "offload.image."
@@ -97,6 +102,8 @@ class Registration:
     generation: Generation = 22
     is_relocatable: bool = False
     """Whether the images are relocatable OpenMP code (generation 23)."""
+    finds_entries: bool = False
+    """Whether an OpenMP module serves objects with either section of entries (generation 22)."""
 
 
 def image_section(registration: Registration) -> str:
@@ -251,18 +258,22 @@ class _ModuleText:
         entry = "%__tgt_offload_entry"
         self._add(f"{entry} = type {{ ptr, ptr, i64, i32, i32 }}")
         for name in ("start", "stop"):
-            self._add(f"@__{name}_omp_offloading_entries = external hidden constant {entry}")
+            self._add(f"@__{name}_{_OLD_ENTRIES} = external hidden constant {entry}")
         self._add(
             f"@__dummy.omp_offloading.entry = hidden constant [0 x {entry}] zeroinitializer, "
-            'section "omp_offloading_entries"'
+            f'section "{_OLD_ENTRIES}"'
         )
 
     def _openmp(self) -> None:
-        self._descriptor("omp_offloading_entries" if self.is_15 else "llvm_offload_entries")
+        self._descriptor(_OLD_ENTRIES if self.is_15 else "llvm_offload_entries")
         infos = self._image_infos()
         calls = [f"call void @__tgt_register_image_info(ptr {info})" for info in infos]
         descriptor = "@.omp_offloading.descriptor"
-        calls_last = [f"call void @__tgt_register_lib(ptr {descriptor})"]
+        finds, used = [], descriptor
+        if self.registration.finds_entries:
+            self._older_descriptor()
+            finds, used = [f"%used = call ptr {descriptor}_used()"], "%used"
+        calls_last = [*finds, f"call void @__tgt_register_lib(ptr {used})"]
         if self.is_15:
             self._constructor("llvm.global_ctors", 1, f"{descriptor}_reg")
             self._constructor("llvm.global_dtors", 1, f"{descriptor}_unreg")
@@ -279,10 +290,29 @@ class _ModuleText:
             self._add("declare i32 @atexit(ptr)")
         self._function(
             f"void {descriptor}_unreg()",
-            f"call void @__tgt_unregister_lib(ptr {descriptor})",
+            *finds,
+            f"call void @__tgt_unregister_lib(ptr {used})",
             "ret void",
         )
         self._add("declare void @__tgt_unregister_lib(ptr)")
+
+    def _older_descriptor(self) -> None:
+        """Write a second descriptor, and the function that returns the one to register.
+
+        The load is volatile: code that compares a weak symbol itself does not link everywhere.
+        """
+        descriptor = "@.omp_offloading.descriptor"
+        for name in ("start", "stop"):
+            self._add(f"@__{name}_{_OLD_ENTRIES} = extern_weak hidden constant [0 x i8]")
+        self._tables(_OLD_ENTRIES, ".older")
+        self._function(
+            f"ptr {descriptor}_used()",
+            f"%field = getelementptr %__tgt_bin_desc, ptr {descriptor}.older, i64 0, i32 2",
+            "%entries = load volatile ptr, ptr %field",
+            "%is_older = icmp ne ptr %entries, null",
+            f"%used = select i1 %is_older, ptr {descriptor}.older, ptr {descriptor}",
+            "ret ptr %used",
+        )
 
     def _fatbin(self) -> None:
         kind = self.registration.kind
@@ -358,27 +388,33 @@ class _ModuleText:
 
     def _descriptor(self, section: str) -> None:
         """Write the images, their array, and the descriptor."""
+        for number, image in enumerate(self.images):
+            name = self._name("@.omp_offloading.device_image", number)
+            self._add(f"{name} = internal unnamed_addr constant {image.value}{image.suffix}")
+        self._add("%__tgt_device_image = type { ptr, ptr, ptr, ptr }")
+        self._add("%__tgt_bin_desc = type { i32, ptr, ptr, ptr }")
+        self._tables(section)
+
+    def _tables(self, section: str, suffix: str = "") -> None:
+        """Write the array of images, and the descriptor, with the entries of a section."""
         begin, end = f"ptr @__start_{section}", f"ptr @__stop_{section}"
         rows = []
         for number, image in enumerate(self.images):
             name = self._name("@.omp_offloading.device_image", number)
-            self._add(f"{name} = internal unnamed_addr constant {image.value}{image.suffix}")
             for start, stop in self.registration.images[number].ranges:
                 last = image.at(name, stop)
                 if self.is_15 and image.size is not None:
                     last = image.past(name)
                 row = f"{image.at(name, start)}, {last}, {begin}, {end}"
                 rows.append(f"%__tgt_device_image {{ {row} }}")
-        count = len(rows)
-        self._add("%__tgt_device_image = type { ptr, ptr, ptr, ptr }")
-        self._add("%__tgt_bin_desc = type { i32, ptr, ptr, ptr }")
+        count, images = len(rows), f"@.omp_offloading.device_images{suffix}"
         self._add(
-            "@.omp_offloading.device_images = internal unnamed_addr constant "
+            f"{images} = internal unnamed_addr constant "
             f"[{count} x %__tgt_device_image] [{', '.join(rows)}]"
         )
         self._add(
-            "@.omp_offloading.descriptor = internal constant %__tgt_bin_desc "
-            f"{{ i32 {count}, ptr @.omp_offloading.device_images, {begin}, {end} }}"
+            f"@.omp_offloading.descriptor{suffix} = internal constant %__tgt_bin_desc "
+            f"{{ i32 {count}, ptr {images}, {begin}, {end} }}"
         )
 
     def _add(self, line: str) -> None:

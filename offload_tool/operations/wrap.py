@@ -61,6 +61,7 @@ def wrap_images(
     allow_unknown: bool = False,
     generation: Generation = 22,
     is_relocatable: bool = False,
+    finds_entries: bool = False,
     as_object: bool | None = None,
     add_notes: bool = False,
     keep_equal: bool = False,
@@ -73,8 +74,9 @@ def wrap_images(
     CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. The
     result is an object file, ready to link, or LLVM bitcode, as `as_object` says; with None, it is
     an object if `output` ends in ``.o`` or ``.obj``. `generation` selects the layout of the host
-    objects' entries: 22 for clang 20 and later, 15 for older ones (OpenMP only), 23 for LLVM 23,
-    which has 22's layout and supports relocatable images (`is_relocatable`). For OpenMP,
+    objects' entries: 22 for clang 21 and later, 15 for older ones (OpenMP only), 23 for LLVM 23,
+    which has 22's layout and supports relocatable images (`is_relocatable`). With `finds_entries`,
+    an OpenMP module of generation 22 serves objects of either layout. For OpenMP,
     `target_ids`, one for each image, are registered in canonical form with runtimes that support
     them; `allow_unknown` accepts processors that are not in our table. With `add_notes`, ELF
     images get a note section that marks them as OpenMP; `warn` is called for other images. With
@@ -119,6 +121,7 @@ def wrap_images(
             ],
             generation,
             is_relocatable,
+            finds_entries,
         )
         if as_object:
             plan = _plan_object(registration, compile_text)

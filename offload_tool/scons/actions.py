@@ -506,6 +506,7 @@ def _wrap(work: _Work) -> None:
         target_ids=spec.get("target_ids"),
         allow_unknown=True,  # they were read where the builder was called
         generation=spec.get("generation", 22),
+        finds_entries=spec.get("finds_entries", False),
         compile_text=compiled,
         warn=work.warn,
     )

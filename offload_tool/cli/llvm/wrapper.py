@@ -7,7 +7,7 @@ names it.
 
 The options select one of the two tools, else the name does (`choose_tool`). Modules of the older
 one fit objects of a current clang, too. ``--llvm=15``, or a name of the tool that ends in ``-15``,
-selects the layout of that version, which clang used up to version 19. ``--llvm=23``, or a name that
+selects the layout of that version, which clang used up to version 20. ``--llvm=23``, or a name that
 ends in ``-23``, selects LLVM 23's modules.
 """
 

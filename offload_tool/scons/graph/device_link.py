@@ -121,4 +121,5 @@ def openmp_registration(env: Environment, stem: Stem, images: list[Node]) -> Nod
     for image in images:
         names = Stem(image.dir, image.name).files(env, "$OFFLOADPACKAGESUFFIX")
         packages.append(package_node(env, names, [image]))
-    return wrap_node(env, stem.files(env, ".registration$OBJSUFFIX"), packages, "openmp")
+    names = stem.files(env, ".registration$OBJSUFFIX")
+    return wrap_node(env, names, packages, "openmp", finds_entries=True)
