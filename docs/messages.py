@@ -1,8 +1,9 @@
-"""The page of error messages, made from the code: text for MyST, which Sphinx reads."""
+"""The generated part of the page of error messages."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from offload_tool import errors
 _PACKAGE = Path(offload_tool.__file__).parent
 _SHORTEST = 9
 """Letters of a text that is a message; shorter ones are a path or a number."""
-_ID_WORDS = 9
+_ID_WORDS, _ID_DIGITS = 5, 4
 _EXPECTED = re.compile(r"\bexpected (.+?)(?:, found.*|$)")
 _OF_ARGUMENTS = ("UsageError", "NoContainerError")
 """The classes whose "expected" is about what a user gives."""
@@ -35,14 +36,13 @@ _ADVICE = {
 """What to do about each message of a class that says nothing of it."""
 
 
-def messages() -> dict[str, dict[str, set[str]]]:
-    """Return the messages of each class of errors, and the modules that raise them.
+def messages() -> dict[str, set[str]]:
+    """Return the messages of each class of errors.
 
     ``...`` stands for what is known when it is raised.
     """
-    found: dict[str, dict[str, set[str]]] = {}
+    found: dict[str, set[str]] = {}
     for path in sorted(_PACKAGE.rglob("*.py")):
-        module = ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                 name = node.func.id
@@ -51,7 +51,7 @@ def messages() -> dict[str, dict[str, set[str]]]:
                 texts = [_text(argument) for argument in node.args]
                 text = next((t for t in texts if sum(map(str.isalpha, t)) >= _SHORTEST), "")
                 if text:
-                    found.setdefault(name, {}).setdefault(text, set()).add(module)
+                    found.setdefault(name, set()).add(text)
     return found
 
 
@@ -72,23 +72,22 @@ def _text(node: ast.expr) -> str:
 
 
 def messages_page() -> str:
-    """Describe every message: an ID, its class, its cause, what to do, and where it comes from.
+    """Describe every message: an ID, its class, its cause, and what to do.
 
-    The ID is made of the message's words and its first module, so that other messages keep theirs.
+    The ID is made of the message's words, so that it stays when other messages change.
     """
     lines = []
     for name, texts in sorted(messages().items()):
         meaning = (getattr(errors, name).__doc__ or "").partition("\n\n")[0]
-        lines += [f"\n## {name}\n", _escaped(" ".join(meaning.split()))]
+        lines += [f"\n## {name}\n", escaped(" ".join(meaning.split()))]
         if name in _ADVICE:
             lines.append(f"\nWhere an entry says no more: {_ADVICE[name]}")
-        for text, modules in sorted(texts.items(), key=lambda item: item[0].strip("'. ").lower()):
-            places = ", ".join(f"`{module}`" for module in sorted(modules))
+        lines.append("")
+        for text in sorted(texts, key=lambda text: (text.strip("'. ").lower(), text)):
             cause, fix = _parts(text, name)
-            place = _id(text, min(modules))
-            places += f" [#](#{place})"
-            lines += [f"\n({place})=", _escaped(cause)]
-            lines.append(f": {_escaped(fix)}\n  {places}" if fix else f": {places}")
+            place = _id(name, text)
+            lines.append(f'- <a id="{place}" href="#{place}">#</a> {escaped(cause)}')
+            lines += [f"  <br>{escaped(fix)}"] if fix else []
     return "\n".join(lines) + "\n"
 
 
@@ -101,13 +100,14 @@ def _parts(text: str, name: str) -> tuple[str, str]:
     return cause, fix[:1].upper() + fix[1:] + "." * bool(fix and fix[-1] not in ".?")
 
 
-def _id(text: str, module: str) -> str:
-    """Return the name of an entry's anchor."""
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    return "-".join(["message", module.rpartition(".")[2].strip("_"), *words[:_ID_WORDS]])
+def _id(name: str, text: str) -> str:
+    """Return the name of an entry's anchor, for readers and unique."""
+    words = re.findall(r"[a-z0-9]+", text.lower())[:_ID_WORDS]
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return "-".join([name.removesuffix("Error").lower(), *words, digest[:_ID_DIGITS]])
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Keep what stands for itself in a message from being Markdown."""
     plain = " ".join(text.split())
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|$" else c for c in plain)

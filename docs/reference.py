@@ -1,16 +1,31 @@
-"""The parts of the reference that are made from the code: text for MyST, which Sphinx reads."""
+"""Write the generated parts of docs/: run ``python docs/reference.py`` after changes of the code.
+
+A page's text above the marker is written by hand, and what is below it comes from the code.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
+import re
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, cast
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from messages import escaped, messages_page
 
 import offload_tool
 from offload_tool.cli.parser import whole_parser
 from offload_tool.scons import builders
+from offload_tool.scons.readers import _DEFAULTS
 
+MARKER = "<!-- From here on, the code is the source: change it, and run docs/reference.py. -->"
+_WIDTH = 100
 _TOOLCHAIN = ("CLANG", "ROCM_PATH", "DEVICE_LIB_PATH", "CUDA_PATH")
 GROUPS = {
     "compiles": (
@@ -52,12 +67,34 @@ READS: dict[str, tuple[str, ...]] = {
 """Of each builder, the groups and variables that it reads; a test records what is read."""
 
 
+def pages() -> dict[Path, str]:
+    """Return the text that each page with a generated part should have."""
+    makers = {
+        "api": api_page,
+        "builders": builders_page,
+        "commands": commands_page,
+        "messages": messages_page,
+    }
+    found = {}
+    for name, make in makers.items():
+        path = Path(__file__).with_name(f"{name}.md")
+        by_hand = path.read_text(encoding="utf-8").partition(MARKER)[0].rstrip()
+        found[path] = f"{by_hand}\n\n{MARKER}\n{make()}"
+    return found
+
+
 def api_page() -> str:
-    """Describe every name of `offload_tool`, from its docstring."""
+    """Describe every name of `offload_tool`, from its source."""
     groups: dict[str, list[str]] = {"Functions": [], "Types": [], "Errors": []}
     for name in offload_tool.__all__:
         groups[_group(getattr(offload_tool, name))].append(name)
-    return "".join(_api_section(title, names) for title, names in groups.items() if names)
+    parts = []
+    for title, names in groups.items():
+        parts.append(f"\n## {title}\n")
+        for name in names:
+            source = textwrap.dedent(inspect.getsource(getattr(offload_tool, name)))
+            parts += [f"\n### {name}\n", *_described(ast.parse(source).body[0], name)]
+    return "".join(parts)
 
 
 def _group(thing: object) -> str:
@@ -66,14 +103,78 @@ def _group(thing: object) -> str:
     return "Errors" if issubclass(thing, Exception) else "Types"
 
 
-def _api_section(title: str, names: list[str]) -> str:
-    kind = {"Functions": "autofunction", "Types": "autoclass", "Errors": "autoexception"}[title]
-    rows = [f"\n## {title}\n\n```{{eval-rst}}\n.. currentmodule:: offload_tool\n"]
-    for name in names:
-        rows.append(f".. {kind}:: {name}")
-        rows += [] if title == "Functions" else ["   :members:", "   :show-inheritance:"]
-        rows.append("")
-    return "\n".join([*rows, "```\n"])
+def _described(node: ast.stmt, name: str) -> Iterator[str]:
+    """Yield the paragraphs about a function, or about a class and its public members."""
+    if isinstance(node, ast.FunctionDef):
+        yield _code(_signature(node)) + _markdown(node)
+        return
+    node = cast("ast.ClassDef", node)
+    fields = {
+        f.target.id: f
+        for f in node.body
+        if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name) and f.target.id[0] != "_"
+    }
+    bases = [text for base in node.bases if (text := ast.unparse(base))[0] != "_"]
+    first = f"class {name}({', '.join(bases)})" if bases else f"class {name}"
+    shown = [f"{first}:" if fields else first, *map(_text, fields.values())]
+    yield _code("\n    ".join(shown))
+    yield _markdown(node)
+    for field, after in zip(node.body, node.body[1:], strict=False):
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            named = [one for one, here in fields.items() if here is field]
+            yield from (f"\n`{one}`: {_linked(str(after.value.value))}\n" for one in named)
+    for method in node.body:
+        if isinstance(method, ast.FunctionDef) and method.name[0] != "_":
+            kinds = [ast.unparse(one) for one in method.decorator_list]
+            is_property = any("property" in kind for kind in kinds)
+            call = method.name if is_property else _signature(method, drop_first=True)
+            yield _code(f"{name}.{call}") + _markdown(method)
+
+
+def _code(text: str) -> str:
+    return f"\n```python\n{text}\n```\n"
+
+
+def _signature(function: ast.FunctionDef, *, drop_first: bool = False) -> str:
+    """Return a signature, one argument in a line if it is long."""
+    given = function.args
+    names = [*given.posonlyargs, *given.args]
+    unset: list[ast.expr | None] = [None] * (len(names) - len(given.defaults))
+    shown = [*map(_argument, names, [*unset, *given.defaults])][drop_first:]
+    shown += [f"*{ast.unparse(given.vararg)}"] if given.vararg else ["*"] * bool(given.kwonlyargs)
+    shown += map(_argument, given.kwonlyargs, given.kw_defaults)
+    returned = f" -> {ast.unparse(function.returns)}" if function.returns else ""
+    line = f"{function.name}({', '.join(shown)}){returned}"
+    if len(line) <= _WIDTH:
+        return line
+    rows = "".join(f"    {one},\n" for one in shown)
+    return f"{function.name}(\n{rows}){returned}"
+
+
+def _argument(name: ast.arg, default: ast.expr | None) -> str:
+    return _text(name) + (f" = {_text(default)}" if default is not None else "")
+
+
+def _text(node: ast.AST) -> str:
+    """Return code with the quotes that the source has."""
+    return ast.unparse(node).replace("'", '"')
+
+
+def _markdown(node: ast.FunctionDef | ast.ClassDef) -> str:
+    """Return a docstring as Markdown: its errors are a list, and our names are links."""
+    text = _linked(ast.get_docstring(node) or "")
+    return "\n" + re.sub(r"^:raises ([^:]+):", r"- Raises `\1`:", text, flags=re.M) + "\n"
+
+
+def _linked(text: str) -> str:
+    plain = text.replace("``", "`")
+    return re.sub(
+        r"(?<!`)`(\w+)`(?!`)",
+        lambda found: (
+            f"[{found[0]}](#{found[1].lower()})" if found[1] in offload_tool.__all__ else found[0]
+        ),
+        plain,
+    )
 
 
 def signatures() -> dict[str, tuple[str, str]]:
@@ -105,7 +206,19 @@ def builders_page() -> str:
         shared = f"the variables of {', '.join(groups)}" if groups else ""
         if reads := "; ".join(filter(None, (shared, own))):
             rows.append(f"\nReads {reads}.")
+    rows += ["\n## Messages of a build\n", "| variable | a build shows |", "|---|---|"]
+    rows += [f"| `{name}` | `{text}` |" for name, text in shown_messages().items()]
     return "\n".join(rows) + "\n"
+
+
+def shown_messages() -> dict[str, str]:
+    """Return the variables that replace messages, with the message that each has by default."""
+    words = {"_OFFLOAD_LANGUAGE": "HIP", "_OFFLOAD_TARGET_ID": "gfx942", "_OFFLOAD_SHOWN": "SOURCE"}
+    return {
+        name: re.sub(r"\$(\w+)", lambda found: words.get(found[1], found[1]), text)
+        for name, text in sorted(_DEFAULTS.items())
+        if name.endswith("COMSTR")
+    }
 
 
 def _variables(names: Iterable[str]) -> str:
@@ -131,35 +244,38 @@ def commands_page() -> str:
 
 
 def _command(words: str, parser: argparse.ArgumentParser) -> str:
-    rows = [f"\n## {words}\n", f"```{{program}} {words}\n```\n"]
-    rows += [
-        _escaped(parser.description or ""),
-        "",
-        "```text",
-        parser.format_usage().rstrip(),
-        "```",
-        "",
-    ]
-    rows += [_action(action) for action in parser._actions]
-    rows.append(_escaped(parser.epilog or "") + "\n")
-    return "\n".join(rows)
+    actions = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction)]
+    usage = parser.usage and parser.usage % {"prog": words}
+    rows = [f"\n## {words}\n", escaped(parser.description or "")]
+    rows += ["\n```text", usage or " ".join([words, *_usage(parser)]), "```\n"]
+    rows += map(_action, actions)
+    return "\n".join([*rows, *([f"\n{escaped(parser.epilog)}"] if parser.epilog else [])]) + "\n"
+
+
+def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the parts of a command line, without the options that are not required."""
+    yield "[OPTIONS]"
+    for action in parser._actions:
+        if action.option_strings and action.required:
+            yield f"{action.option_strings[0]} {action.metavar}"
+    for action in parser._actions:
+        if not action.option_strings:
+            name = str(action.metavar or action.dest.upper())
+            several = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}
+            yield several.get(str(action.nargs), name)
 
 
 def _action(action: argparse.Action) -> str:
-    if isinstance(action, argparse._SubParsersAction):
-        return ""
     text = (action.help or "") % {**vars(action), "prog": ""}
-    if action.metavar is None and action.choices is not None:
-        text = f"{text}{': ' if text else ''}{', '.join(map(str, action.choices))}"
     value = str(action.metavar or action.dest.upper()) if action.nargs != 0 else ""
     if action.metavar is None and action.choices is not None:
-        value = action.dest.upper()
-    # Of -type and --type, one: their anchors would be the same.
+        text = f"{text}{': ' if text else ''}{', '.join(map(str, action.choices))}"
+    # Of -type and --type, one.
     names = [n for n in action.option_strings if f"-{n}" not in action.option_strings] or [""]
-    signature = ", ".join(" ".join(filter(None, (name, value))) for name in names)
-    return f"````{{option}} {signature}\n{_escaped(text)}\n````\n"
+    shown = ", ".join(f"`{' '.join(filter(None, (name, value)))}`" for name in names)
+    return f"- {shown}: {escaped(text)}"
 
 
-def _escaped(text: str) -> str:
-    """Keep what stands for itself in a help text from being Markdown."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|$" else c for c in text)
+if __name__ == "__main__":
+    for page, wanted in pages().items():
+        page.write_text(wanted, encoding="utf-8")

@@ -27,7 +27,7 @@ def test_what_to_do() -> None:
     """A message of the form "cause; fix" has its fix below it, and each class an advice."""
     lines = load("messages").messages_page().splitlines()
     (number,) = (n for n, line in enumerate(lines) if "which no program is linked of" in line)
-    assert lines[number + 1].startswith(": Give the program its source")
+    assert lines[number + 1].startswith("  <br>Give the program its source")
     classes = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
     assert {*classes} - {"OffloadError"} == {*load("messages")._ADVICE}
 
@@ -35,6 +35,6 @@ def test_what_to_do() -> None:
 def test_ids() -> None:
     """Each message has an ID of its own, which another message does not change."""
     page = load("messages")
-    ids = re.findall(r"^\((.*)\)=$", page.messages_page(), re.MULTILINE)
-    assert len(ids) == sum(len(texts) for texts in page.messages().values())
+    ids = re.findall(r'^- <a id="(.*?)"', page.messages_page(), re.MULTILINE)
+    assert len(ids) == sum(map(len, page.messages().values()))
     assert [one for one in ids if ids.count(one) > 1] == []

@@ -7,6 +7,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from offload_tool.cli import main
 from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
 from offload_tool.cli.llvm.wrapper import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
+from offload_tool.scons import readers
 from tests.site.conftest import load
 
 reference = load("reference")
@@ -36,8 +38,23 @@ def help_of(words: str) -> str:
 
 def described(words: str) -> set[str]:
     """Return the names that a command's section has an entry for."""
-    lines = re.findall(r"^````\{option\} (.*)$", SECTIONS[words], re.MULTILINE)
-    return {part.split(" ")[0] for line in lines for part in line.split(", ")}
+    lines = re.findall(r"^- (`.*?`): ", SECTIONS[words], re.MULTILINE)
+    return {part.strip("`").split(" ")[0] for line in lines for part in line.split("`, `")}
+
+
+@pytest.mark.parametrize("path", reference.pages(), ids=lambda path: path.stem)
+def test_generated_parts(path: Path) -> None:
+    """The page in the repository is what the code makes of it now."""
+    is_current = path.read_text(encoding="utf-8") == reference.pages()[path]
+    assert is_current, f"{path.name} is out of date: run python docs/reference.py, and commit"
+
+
+def test_messages_of_a_build() -> None:
+    """Each variable that replaces a message is on the page, with that message."""
+    page = reference.builders_page()
+    names = [name for name in readers._DEFAULTS if name.endswith("COMSTR")]
+    assert "| `OFFLOADDEVICECOMSTR` | `HIP [gfx942] SOURCE` |" in page
+    assert [name for name in names if f"\n| `{name}` | `" not in page] == []
 
 
 def test_every_command() -> None:
@@ -89,7 +106,7 @@ def test_something_is_said(words: str) -> None:
 
 def test_every_name_has_an_entry() -> None:
     """The page of the Python interface documents `__all__`, and nothing else."""
-    entries = re.findall(r"^\.\. auto\w+:: (\w+)$", reference.api_page(), re.MULTILINE)
+    entries = re.findall(r"^### (\w+)$", reference.api_page(), re.MULTILINE)
     assert sorted(entries) == offload_tool.__all__
 
 

@@ -1,0 +1,43 @@
+"""Links of the README and of all pages, as they are read in the repository."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+FENCE = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
+WORDS = 20
+"""A page has at least so many, beside its blocks."""
+
+
+@cache
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: those of its headings, and the ones that it writes."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+    return slugs | {*re.findall(r'<a id="(.*?)"', prose(page))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links(page: Path) -> None:
+    """Each link leads to a file that is there; to a page with text, and to an anchor on it."""
+    for link in re.findall(r'\]\(([^)\s]+)\)|href="(.*?)"', prose(page)):
+        address = urlsplit("".join(link))
+        if address.scheme:
+            continue
+        target = (page.parent / address.path).resolve() if address.path else page
+        assert target.exists(), link
+        if target.suffix == ".md":
+            assert len(re.findall(r"\w{2,}", prose(target))) >= WORDS, link
+            assert not address.fragment or address.fragment in anchors(target), link
