@@ -192,9 +192,9 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> Non
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
     from offload_tool.errors import CompilerError
+    from offload_tool.passes.capability_check import Job
     from offload_tool.run.pass_command import cached_toolchain
     from offload_tool.run.run_pass import Outputs, run_device_link
-    from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.supported_processors import targets_of_compiler
 
     if options.target_id is None:

@@ -40,8 +40,8 @@ def _lines() -> Iterator[str]:
     import platform
 
     from offload_tool.clang.environment import INSTALLATIONS
+    from offload_tool.passes.capability_check import Job
     from offload_tool.passes.cuda import find_ptxas
-    from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.disk_cache import cache_folder
     from offload_tool.toolchain.select import find_toolchain
 

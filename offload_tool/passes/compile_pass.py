@@ -104,6 +104,16 @@ class CompilePass(ABC):
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """Return the flags that name paths of this machine; not for signatures."""
 
+    def command(
+        self, toolchain: Toolchain, flags: Sequence[str], source: str, host_ir: str = ""
+    ) -> list[str]:
+        """Return the command of the pass with the user's flags, without input and output."""
+        return [
+            *(*toolchain.clang, *self.local_flags(toolchain, source)),
+            *self.flags(toolchain, host_ir, source),
+            *(*flags, *self.last_flags(toolchain)),
+        ]
+
     @abstractmethod
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """Check the output of the pass; a bundle around a code object is removed.

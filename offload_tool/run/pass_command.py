@@ -20,8 +20,8 @@ from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE, cached_result, program_folders
 
 if TYPE_CHECKING:
+    from offload_tool.passes.capability_check import Job
     from offload_tool.passes.compile_pass import CompilePass, Stage
-    from offload_tool.toolchain.capability_check import Job
     from offload_tool.toolchain.probe import Toolchain
 
 _VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *INSTALLATIONS)
@@ -141,17 +141,17 @@ def pass_command(
         import shutil
 
         from offload_tool.clang.options import trial_flags
+        from offload_tool.passes.capability_check import Job
         from offload_tool.passes.compile_pass import dependency_flags
-        from offload_tool.toolchain.capability_check import Job
         from offload_tool.toolchain.programs import is_script
 
         job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
         device = job.device
         targets = (device.name,) if device is not None and device.target_id is not None else ()
-        needed = Job(job.kind, targets, deciding, trial_flags(user_flags))
+        like = f"source{suffix}"
+        needed = Job(job.kind, targets, deciding, trial_flags(user_flags), like)
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
         dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
-        like = f"source{suffix}"
         programs = (shutil.which(arg, path=environ.get("PATH")) for arg in toolchain.clang)
         local_flags = job.local_flags(toolchain, like)
         return {
@@ -309,7 +309,7 @@ def cached_toolchain(
 
     key = ["toolchain", *_toolchain_key(environ)]
     if job is not None:
-        key += [job.kind, *job.targets, "", *job.flags, *folder_key(job.flags)]
+        key += [job.kind, job.source, *job.targets, "", *job.flags, *folder_key(job.flags)]
         key += ["with", *job.all_flags, *folder_key(job.all_flags)] if job.all_flags else []
     result = cached_result(
         key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ

@@ -34,6 +34,7 @@ from offload_tool.formats.target.compile_target import CompileTarget, parse_targ
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
+from offload_tool.passes.capability_check import Job
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
@@ -44,7 +45,6 @@ from offload_tool.scons.variables import (
     VARIABLES,
     read_variables,
 )
-from offload_tool.toolchain.capability_check import Job
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.programs import LIBRARY_PATH
 from offload_tool.toolchain.select import find_toolchain
@@ -446,7 +446,9 @@ class _Toolchains:
             try:
                 found = _search(key)
             except CompilerError:
-                jobs = tuple(replaced(job, all_flags=given()) for job in key.jobs)
+                jobs = tuple(
+                    replaced(job, all_flags=given(), source="source.cpp") for job in key.jobs
+                )
                 key = key._replace(jobs=jobs)
                 found = self._found.get((key, lenient)) or _search(key, lenient=lenient)
             self._found[key, lenient] = found

@@ -7,7 +7,7 @@ The first in this order that can do the job is chosen:
 3. the newest ``clang-NN`` or ``clang`` on PATH
 4. the ``ziglang`` wheel
 
-Each is tried (`toolchain.capability_check`) with the machine's ROCm and CUDA installations
+Each is tried (`Job.find_equipment`) with the machine's ROCm and CUDA installations
 (`toolchain.installations`), unless the flags leave those out. A named compiler (1) that cannot do
 the job is an error, or its failed trials are reported as doubts. The others are rejected, and the
 reasons are reported: with the chosen compiler, or in the error if none is left.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.capability_check import Equipment, Job, find_equipment
+from offload_tool.toolchain.equipment import Job
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
@@ -124,9 +124,8 @@ def _equipped(
     :raises CompilerError: it cannot do one of them; the message names what is missing.
     """
     name = f"clang {toolchain.version} ({toolchain.origin})"
-    command = [*toolchain.clang, *toolchain.local_flags]
     variables = {**os.environ, **environ, **dict(toolchain.environment)}
-    equipment: dict[str, Equipment] = {}
+    equipped = toolchain
     descriptions, identities = [], [toolchain.identity]
     installed: list[str] = []
     for job in jobs:
@@ -136,20 +135,16 @@ def _equipped(
                 f"{job.kind.upper()} do not compile"
             )
         try:
-            found = find_equipment(command, toolchain.identity, job, variables, doubts)
+            found = job.find_equipment(toolchain, variables, doubts)
         except CompilerError as error:
             raise CompilerError(f"{name}: {error}") from None
-        equipment[job.kind] = found
+        equipped = found.given_to(equipped, job.kind)
         descriptions.append(found.description)
         installed += found.files(job.targets)
         identities.append(f"{job.kind} {found.identity}" if found.identity else "")
-    rocm, cuda = (equipment.get(kind, Equipment()) for kind in ("hip", "cuda"))
     return replaced(
-        toolchain,
+        equipped,
         doubts=tuple(f"{name}: {doubt}" for doubt in doubts or ()),
-        rocm_flags=rocm.flags,
-        cuda_flags=cuda.flags,
-        cuda="".join(cuda.used[:1]),
         installed=tuple(dict.fromkeys(installed)),
         own_identity=toolchain.identity,
         installations=", ".join(dict.fromkeys(filter(None, descriptions))),

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.clang.driver import QueryResult
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain import capability_check
-from offload_tool.toolchain.capability_check import Job
+from offload_tool.passes import capability_check
+from offload_tool.passes.capability_check import Job
+from offload_tool.run.pass_command import WantedPass, pass_command
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import program
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm
@@ -64,6 +66,46 @@ def test_nothing_is_required_that_flags_leave_out(clang: str) -> None:
     """With -nogpuinc and -nogpulib, any clang with the target will do, without ROCm."""
     found = find_toolchain(clang=clang, jobs=(Job("hip", ("gfx906",), BARE),))
     assert (found.rocm_flags, found.installations) == ((), "")
+
+
+def test_cuda_without_a_toolkit(clang: str) -> None:
+    """A clang that finds no CUDA can compile for processors that its oldest PTX does not know."""
+    flags = ("-nocudainc", "-nocudalib", "--cuda-path=/nowhere")
+    found = find_toolchain(clang=clang, jobs=(Job("cuda", ("sm_75", "sm_90"), flags),))
+    assert found.cuda == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "source"),
+    [
+        ("hip", "gfx90a:xnack+", "a.hip"),
+        ("cuda", "sm_75", "a.cu"),
+        ("openmp", "gfx90a", "a.c"),
+        ("openmp", "sm_80", "a.cpp"),
+    ],
+)
+def test_a_trial_is_the_passes_own_command(
+    kind: str, target: str, source: str, clang: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It adds only what leaves out headers and libraries, fewer warnings, and files."""
+    run: list[list[str]] = []
+
+    def query(args: list[str], _: object) -> QueryResult:
+        run.append(args)
+        return QueryResult(0, "", "")
+
+    monkeypatch.setattr(capability_check, "query", query)
+    monkeypatch.setattr(capability_check, "cached_result", lambda _, find, *others: find())
+    flags = BARE if kind != "openmp" else ("-isysroot", "/")
+    find_toolchain(clang=clang, jobs=(Job(kind, (target,), flags, source=source),))
+    *own, output, empty = run[-1]
+    wanted = WantedPass(kind, "device", "trial", target)
+    host_ir = next((arg for arg in own if arg.endswith("host.bc")), None)
+    environ = {**os.environ, "OFFLOAD_CLANG": clang}
+    command = pass_command(wanted, source, environ=environ, flags=flags, host_ir=host_ir)
+    of_trial = [*(BARE[::-1] if kind != "openmp" else ()), "-w", "-ferror-limit=1", "-o"]
+    assert own == [*command.args, *flags, *command.last, *of_trial]
+    assert (Path(output).name, empty) == ("output", os.devnull)
 
 
 def test_newest_that_can(clang: str, older: str, tmp_path: Path, installed: dict[str, str]) -> None:

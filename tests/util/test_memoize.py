@@ -9,8 +9,10 @@ import pytest
 
 from offload_tool.clang.driver import QueryResult
 from offload_tool.clang.environment import folder_key
-from offload_tool.toolchain import capability_check, disk_cache
-from offload_tool.toolchain.capability_check import Job, find_equipment
+from offload_tool.passes import capability_check
+from offload_tool.passes.capability_check import Job
+from offload_tool.toolchain import disk_cache
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.memoize import memoized
 
 
@@ -71,10 +73,12 @@ def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(capability_check, "query_plan", query)
     for name in ("a", "b"):
         (tmp_path / name / "gcc").mkdir(parents=True)
-    job = Job("openmp", ("gfx906",), ("--gcc-toolchain=gcc",))
+    job = Job("cuda", ("sm_80",), ("--gcc-toolchain=gcc", "-nogpuinc", "-nogpulib"))
+    clang = "/usr/bin/clang"
+    toolchain = Toolchain((clang,), (), (), (), (), "22.1.8", "identity", clang, "")
     counts = []
     for name in ("a", "b", "a"):
         monkeypatch.chdir(tmp_path / name)
-        find_equipment(["/usr/bin/clang"], "identity", job, {})
+        job.find_equipment(toolchain, {})
         counts.append(len(asked))
     assert counts[0] < counts[1] == counts[2]

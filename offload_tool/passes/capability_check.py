@@ -1,16 +1,18 @@
-"""Check whether a compiler can do a job, with one small trial of the needed kind.
+"""Check whether a compiler can do a job, by the job's own passes over an empty source.
 
-There are three trials; a flag (``-nogpulib``, ``-nogpuinc``) may make one unnecessary:
+A trial is the command of a pass (`CompilePass.command`), and not a similar one: it fails where the
+pass would fail, and only there. It adds flags that leave out what it is not about, and an include.
 
 =========  ============================================================================
-targets    ``-###`` for all target IDs, and one empty compile: it knows the processors
+targets    the pass of each target, without headers and libraries
 libraries  the same with each directory of device libraries, until one works: it has the
            processors' files, and no newer LLVM has written them
-headers    an empty source with each installation's headers, until they compile
+headers    the first pass with each installation's headers, until they compile, and the
+           plans of the others (``-###``)
 =========  ============================================================================
 
-``-###`` alone is not enough: clang 23 finds HIP 6.4, and cannot compile its headers; CUDA 13
-without cuRAND's headers is a toolkit, and no source compiles with it.
+Plans are not enough: clang 23 finds HIP 6.4, and cannot compile its headers; CUDA 13 without
+cuRAND's headers is a toolkit, and no source compiles with it.
 
 A trial takes seconds, so a success is cached until the compiler, the installation or the flags
 change. A failure is not cached: its possible remedies are not all known.
@@ -20,14 +22,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from offload_tool.clang.driver import QueryResult, jobs_of, query, query_plan
 from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
+from offload_tool.formats.target.compile_target import parse_targets
+from offload_tool.passes.languages import LANGUAGES
 from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.equipment import Equipment
 from offload_tool.toolchain.installations import (
     Installation,
     cuda_installations,
@@ -35,6 +40,7 @@ from offload_tool.toolchain.installations import (
     rocm_installations,
     unusable_variables,
 )
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import memoized
 
@@ -50,7 +56,11 @@ _DEPENDENCIES = (
     *("include/cuda.h", "include/crt", "nvvm/libdevice", "nvvm/libdevice/libdevice.10.bc"),
 )
 """Files of an installation that change with it."""
-_UNLISTED_FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
+_ANY_TARGET = {"hip": "gfx906", "cuda": "sm_75"}
+"""The target of a trial for a GPU that is not known yet."""
+_CUID = "trial"
+_OUTPUT, _HOST_IR = "\0output", "\0host-ir"
+"""Placeholders for temporary files."""
 
 
 @frozen
@@ -65,6 +75,8 @@ class Job:
     """The result of `options.relevant_flags`."""
     all_flags: tuple[str, ...] = ()
     """All flags of a compile, if `flags` are not enough: they may name a missing header."""
+    source: str = "source.c"
+    """A name like those of the sources: an OpenMP source's determines its language."""
 
     @property
     def needs_headers(self) -> bool:
@@ -80,34 +92,48 @@ class Job:
         kind = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}[self.kind]
         return f"{kind} code for {', '.join(self.targets)}" if self.targets else f"{kind} code"
 
+    def find_equipment(
+        self,
+        toolchain: Toolchain,
+        environ: Mapping[str, str],
+        doubts: list[str] | None = None,
+    ) -> Equipment:
+        """Find the installations with which a compiler can do this.
 
-@frozen
-class Equipment:
-    """The installations and flags with which a compiler can do a job."""
+        `environ` is the environment of its programs. If `doubts` is given, failures are appended
+        to it, and the result has the first installations.
 
-    flags: tuple[str, ...] = ()
-    """Flags that name its path on this machine."""
-    description: str = ""
-    """For messages; empty if no installation was needed."""
-    identity: str = ""
-    """Identity of the installations, without paths."""
-    used: tuple[str, ...] = ()
-    """Directories of the installations."""
+        :raises CompilerError: it cannot with any; the message names what is missing.
+        """
+        request = _Request(toolchain, self, environ, doubts)
+        find = {"hip": _find_rocm, "cuda": _find_cuda}.get(self.kind)
+        return find(request) if find is not None else _first_working(request, [])
 
-    def files(self, targets: Iterable[str]) -> list[str]:
-        """Return the used files that no depfile lists: libraries, and files with versions."""
-        numbers = (target.split(":", 1)[0].removeprefix("gfx") for target in targets)
-        names = [*_UNLISTED_FILES, *(f"oclc_isa_version_{number}.bc" for number in numbers)]
-        paths = (Path(folder, name) for folder in self.used for name in names)
-        return [str(path) for path in paths if path.is_file()]
+    def commands(self, toolchain: Toolchain) -> list[list[str]]:
+        """Return the commands of its passes over an empty source, one per target.
+
+        If a language has host IR, the pass that writes it comes first.
+        """
+        language = LANGUAGES[self.kind]
+        given = self.targets or tuple(filter(None, [_ANY_TARGET.get(self.kind)]))
+        targets = parse_targets(given, self.kind, allow_unknown=True)
+        passes = [language("device", _CUID, target) for target in targets]
+        outputs = [_OUTPUT for _ in passes]
+        if language.has_host_ir:
+            passes.insert(0, language("host-ir", _CUID))
+            outputs.insert(0, _HOST_IR)
+        flags = self.all_flags or self.flags
+        return [
+            [*each.command(toolchain, flags, self.source, _HOST_IR), "-o", output, os.devnull]
+            for each, output in zip(passes, outputs, strict=True)
+        ]
 
 
 @frozen
 class _Request:
-    """A job, and a compiler: the command prefix of its calls and its identity."""
+    """A job, and a compiler."""
 
-    command: tuple[str, ...]
-    identity: str
+    toolchain: Toolchain
     job: Job
     environ: Mapping[str, str]
     doubts: list[str] | None = None
@@ -118,26 +144,6 @@ class _Request:
         return any(
             flag.startswith(tuple(f"{name}=" for name in options)) for flag in self.job.flags
         )
-
-
-def find_equipment(
-    command: Sequence[str],
-    identity: str,
-    job: Job,
-    environ: Mapping[str, str],
-    doubts: list[str] | None = None,
-) -> Equipment:
-    """Find the installations with which a compiler can do a job.
-
-    `command` is the prefix of the compiler's calls, and `identity` its identity. `environ` is the
-    environment of its programs. If `doubts` is given, failures are appended to it, and the result
-    has the first installations.
-
-    :raises CompilerError: it cannot do the job with any; the message names what is missing.
-    """
-    request = _Request(tuple(command), identity, job, environ, doubts)
-    find = {"hip": _find_rocm, "cuda": _find_cuda}.get(job.kind)
-    return find(request) if find is not None else _first_working(request, [])
 
 
 def _find_rocm(request: _Request) -> Equipment:
@@ -230,69 +236,72 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
     :raises CompilerError: the trial fails; the message is the compiler's.
     """
     job = request.job
-    args = [
-        *request.command,
-        *found.flags,
-        *_pass_flags(job),
-        *(job.all_flags or job.flags),
-        *flags,
-    ]
+    toolchain = found.given_to(request.toolchain, job.kind)
+    trial = [*flags, "-w", "-ferror-limit=1"]
+    plans_suffice = job.needs_headers and not any(does(flag, NO_HEADERS) for flag in flags)
 
     def find() -> bool:
         variables = {name: text for name, text in request.environ.items() if name not in _HIDDEN}
-        reason = _reason(args, job.targets, variables)
+        reason = _reason(commands, variables, plans_suffice=plans_suffice)
         if reason:
             raise CompilerError(reason)
         return True
 
+    commands = tuple((*command[:-3], *trial, *command[-3:]) for command in job.commands(toolchain))
+    args = [arg for command in commands for arg in ("", *command)]
     dependencies = [f"{path}/{part}" for path in found.used for part in _DEPENDENCIES]
-    key = ["trial", request.identity, found.identity, *args, "", *job.targets, *folder_key(args)]
-    cached_result(key, find, lambda _: dependencies, lambda _: request.command, request.environ)
+    key = ["trial", toolchain.identity, found.identity, *args, *folder_key(args)]
+    compiler = [*toolchain.clang, *toolchain.local_flags]
+    cached_result(key, find, lambda _: dependencies, lambda _: compiler, request.environ)
 
 
 @memoized(256)
-def _reason(args: Sequence[str], targets: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process."""
-    devices = [f"--offload-arch={target}" for target in targets]
-    last = "-S" if "cuda" in args else "-c"  # CUDA's passes end with PTX, before ptxas
-    one = [*devices[:1], "-emit-llvm", "-c", "-w", "-ferror-limit=1", "-o", os.devnull, os.devnull]
-    try:
-        result = query_plan([*args, *devices, last, os.devnull], environ)
-        _check_result(result)
-        _check_programs(result, environ)
-        _check_result(query([*args, *one], environ))
-    except CompilerError as error:
-        return str(error) or "the compiler says nothing"
+def _reason(
+    commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, plans_suffice: bool
+) -> str:
+    """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process.
+
+    `plans_suffice` for all passes but the first.
+    """
+    from offload_tool.io.temporary_directory import temporary_folder
+
+    with temporary_folder("offload-trial-") as folder:
+        names = {_OUTPUT: str(folder / "output"), _HOST_IR: str(folder / "host.bc")}
+        for at, command in enumerate(commands):
+            args = [names.get(arg, arg) for arg in command]
+            try:
+                result = (query_plan if at and plans_suffice else query)(args, environ)
+                if result.status:
+                    return _missing_program(args, environ) or _message_of(result)
+            except CompilerError as error:
+                return str(error) or "the compiler says nothing"
     return ""
 
 
-def _pass_flags(job: Job) -> list[str]:
-    if job.kind == "openmp":
-        return ["-x", "c", "-fopenmp", "-nogpulib", "--offload-device-only"]
-    return ["-x", job.kind, "--cuda-device-only", "--no-gpu-bundle-output"]
-
-
-def _check_programs(result: QueryResult, environ: Mapping[str, str]) -> None:
+def _missing_program(args: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the message for a program that a command would run, and that is not there."""
     import shutil
 
-    for job in jobs_of(result):
-        if shutil.which(job[0], path=environ.get("PATH", os.defpath)) is None:
-            raise CompilerError(f"runs '{job[0]}', which is not there; install it")
+    path = environ.get("PATH", os.defpath)
+    programs = (job[0] for job in jobs_of(query_plan(args, environ)))
+    missing = next((name for name in programs if shutil.which(name, path=path) is None), "")
+    return f"runs '{missing}', which is not there; install it" if missing else ""
 
 
-def _check_result(result: QueryResult) -> None:
-    if result.status:
-        match = _ERROR.search(result.errors)
-        raise CompilerError(_ADVICE.sub("", match["text"]) if match else result.reason)
+def _message_of(result: QueryResult) -> str:
+    match = _ERROR.search(result.errors)
+    return _ADVICE.sub("", match["text"]) if match else result.reason
 
 
 def _resources(request: _Request) -> str:
+    command = [*request.toolchain.clang, *request.toolchain.local_flags]
+
     def find() -> str:
-        result = query([*request.command, "-print-resource-dir"], request.environ)
+        result = query([*command, "-print-resource-dir"], request.environ)
         return result.output.strip() if result.status == 0 else ""
 
-    key = ["resources", request.identity, *request.command, *folder_key(request.command)]
+    key = ["resources", request.toolchain.identity, *command, *folder_key(command)]
     folder: str = cached_result(
-        key, find, lambda folder: [folder], lambda _: request.command, request.environ
+        key, find, lambda folder: [folder], lambda _: command, request.environ
     )
     return folder
