@@ -18,6 +18,7 @@ from offload_tool.clang.options import (
     FOR_LINKER,
     FOR_OTHERS,
     LIBRARY,
+    MODULE_FOLDER,
     NO_FILE,
     PROGRAMS,
     does,
@@ -35,18 +36,33 @@ _PRECOMPILED = (".pch", ".gch")
 _PROFILE = "default.profdata"
 """``-fprofile-use`` reads it from the working directory, or from the directory that it names.
 Source: clang's user manual."""
+MODULE_SUFFIX = ".pcm"
+"""The suffix of the modules that clang finds by name in a directory. Source: clang's manual,
+"Standard C++ Modules"."""
 
 
 def possible_files(args: Iterable[str]) -> tuple[str, ...]:
     """Return the response files of a command and all parts of its arguments that may name a file.
 
-    A file given to ``-I`` is a header map.
+    A file given to ``-I`` is a header map. All compiled modules in a directory of such count: the
+    depfile names none.
 
     :raises UsageError: see `expand_command`.
     """
     found = expand_command(args)
     maps = filter(os.path.isfile, (arg[2:] for arg in found.args if arg.startswith("-I")))
-    return tuple(dict.fromkeys([*found.files, *_files_among(found.args), *maps]))
+    modules = (name for folder in module_folders(found.args) for name in _modules_in(folder))
+    return tuple(dict.fromkeys([*found.files, *_files_among(found.args), *maps, *modules]))
+
+
+def module_folders(args: Sequence[str]) -> tuple[str, ...]:
+    """Return the directories of compiled modules that flags name."""
+    return tuple(values(args, MODULE_FOLDER))
+
+
+def _modules_in(folder: str) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        yield from (f"{parent}/{name}" for name in sorted(names) if name.endswith(MODULE_SUFFIX))
 
 
 @functools.lru_cache(maxsize=256)

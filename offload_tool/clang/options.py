@@ -59,10 +59,11 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
-CONFIGURATION_FOLDER = 1 << 47
+CONFIGURATION_FOLDER, MODULE_FOLDER = 1 << 47, 1 << 48
 """What it names:
 
 - CONFIGURATION_FOLDER: a directory of configuration files
+- MODULE_FOLDER: a directory of compiled modules
 - LINKER_SCRIPT: a linker script
 - PROGRAMS: a directory of programs
 - ROOT: a directory of GCC installations
@@ -100,6 +101,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (ELSEWHERE | DRIVER | REPORTS | NEXT, "-dumpdir -gen-cdb-fragment-path"),
     (ELSEWHERE | OTHER_JOB, "-emit-pch"),
     (READS | HEADERS, "-fbuild-session -fmodule -fprebuilt-module"),
+    (READS | HEADERS | MODULE_FOLDER, "-fprebuilt-module-path="),
     (ELSEWHERE | REPORTS, "-fcrash-diagnostics-dir -fmodule-output"),
     (EMBEDS | NEXT, "-fcuda-include-gpubinary"),
     (EMBEDS, "-fembed-offload-object="),

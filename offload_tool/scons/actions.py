@@ -31,7 +31,7 @@ from offload_tool.passes.verify_output import (
 from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput, records_of
-from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER
+from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER, flags_scanner
 from offload_tool.scons.types import Environment, Node
 
 
@@ -155,9 +155,9 @@ _SOURCE_PASS = {**_PASS, "target_scanner": DEPENDENCY_SCANNER}
 DEVICE = _command("DEVICE", offload_check, offload_begin, **_SOURCE_PASS)
 HOST = _command("HOST", offload_check, offload_begin, **_SOURCE_PASS)
 HOST_FROM_IR = _command("HOSTIR", offload_check, offload_begin, **_PASS)
-LINK = _command("LINK", offload_check_link)
+LINK = _command("LINK", offload_check_link, target_scanner=flags_scanner("OFFLOAD_LINK_FLAGS"))
 MERGE = _command("MERGE")
-PTXAS = _command("PTXAS", offload_check_cubin)
+PTXAS = _command("PTXAS", offload_check_cubin, target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"))
 REGISTER = _command("REGISTER")
 CHECK_UNSEEN = SCons.Action.Action(offload_check_unseen, cmdstr=None)
 ARCHIVE = _function(offload_archive, "ARCHIVE")

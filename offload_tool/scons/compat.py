@@ -293,6 +293,13 @@ def builds_in(folder: str) -> bool:
         return False
 
 
+def built_in(fs: FileSystem, name: str, suffix: str) -> list[Node]:
+    """Return the nodes of files with a suffix that this build makes in a folder."""
+    folder: Any = folder_node(fs, name, create=False) if builds_in(name) else None
+    entries = folder.entries.items() if folder is not None else ()
+    return [node for name, node in entries if name.endswith(suffix) and node.is_derived()]
+
+
 def libs_by_name(env: Any) -> list[Any]:
     """Return the files that SCons finds for the names in ``LIBS``, in ``LIBPATH``."""
     items = SCons.Util.flatten([env.get("LIBS", [])])

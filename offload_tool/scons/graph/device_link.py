@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from offload_tool.clang.argument_files import possible_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes import device_link
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.scons import actions, compat, readers, spawn
+from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.units import Stem, add_identity, label
 from offload_tool.scons.types import Environment, Node
@@ -101,11 +100,7 @@ def link_node(
         _OFFLOAD_TARGET_ID=device.name,
         **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
     )
-    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
-    files = [compat.file_node(env.fs, name) for name in possible_files(flags)]
-    given = [file for file in files if file is not None and file.rexists()]
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
-    env.Depends(node, given)
     readers.add_environment(env, node)
     add_identity(env, node)
     label(env, node, kind, device)

@@ -4,13 +4,16 @@ The manifest decides whether a pass is current (`pass_state`). SCons itself need
 
 - the project's files that the pass read last. SCons builds the generated ones before the decision,
   and ``--tree`` and ``--debug=explain`` show them;
-- generated headers that the pass *may* read now. They are built first, and become dependencies only
-  when read. They are all derived files that a directive of the source, or of a reachable header,
-  may name; a superfluous one is only built earlier.
+- generated files that the pass *may* read now. They are built first, and become dependencies only
+  when read. They are all derived files that a flag, or a directive of the source or of a reachable
+  header, may name; a superfluous one is only built earlier.
+
+Flags of other commands, such as device links, name files as well: these are dependencies.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -19,7 +22,14 @@ import SCons.Node
 import SCons.Scanner
 from SCons.Node.FS import find_file
 
+from offload_tool.clang.argument_files import (
+    MODULE_SUFFIX,
+    all_args,
+    module_folders,
+    possible_files,
+)
 from offload_tool.scons import compat
+from offload_tool.scons.readers import substituted
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.types import Environment, Node
 
@@ -46,7 +56,8 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
     records.reachable = [str(file.rfile()) for file in reachable]
-    generated = [file for file in reachable if file.has_builder() and file not in waits_for]
+    needed = dict.fromkeys((*reachable, *_files_of_flags(records.args, env)))
+    generated = [file for file in needed if file.has_builder() and file not in waits_for]
     if generated:
         node.add_prerequisite(generated)
     return there
@@ -56,6 +67,19 @@ def _files_in_args(args: Iterable[str], env: Environment, path: tuple[Any, ...])
     """Yield the nodes that arguments of the command may name: of ``-include``, or in macros."""
     names = (name for arg in args for name in (arg, *_names_in(arg)))
     yield from _files_named((n for n in names if not n.startswith("-")), (env.fs.Top, *path))
+
+
+def _files_of_flags(args: Iterable[str], env: Environment) -> Iterator[Any]:
+    """Yield the nodes of files that options may name, built or not: ``-fprofile-use=F``, ..."""
+    files: set[str] = set()
+    for name in possible_files(args):
+        if os.path.dirname(name) not in files:  # SCons would make the file's node a folder's
+            found = find_file(name, (env.fs.Top,))
+            if found is not None:
+                files.add(name)
+                yield found
+    for name in module_folders(all_args(args)):
+        yield from compat.built_in(env.fs, name, MODULE_SUFFIX)
 
 
 def _names_in(text: str) -> Iterator[str]:
@@ -116,6 +140,18 @@ DEPENDENCY_SCANNER = SCons.Scanner.ScannerBase(
     node_class=SCons.Node.Node,
     path_function=compat.header_folders,
 )
+
+
+def flags_scanner(name: str) -> Any:
+    """Return the scanner of a command whose flags in variable `name` may name files."""
+
+    def scan(node: Node, env: Environment, path: Any) -> list[Any]:
+        with compat.at_top(env):
+            args = substituted(env, f"${name}", node.sources)
+        return list(dict.fromkeys(_files_of_flags(args, env)))
+
+    return SCons.Scanner.ScannerBase(scan, name=f"files in {name}", node_class=SCons.Node.Node)
+
 
 # For C and C++ sources, SCons's own scanner would add files that the pass does not read.
 NO_SCANNER = SCons.Scanner.ScannerBase(lambda *_: [], name="OffloadNoScanner")
