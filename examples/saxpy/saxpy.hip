@@ -1,37 +1,38 @@
 // y = a * x + y on the GPU. The program says what it did: it computes and checks where
 // there is a HIP device, and reports that there is none where there is not.
 #include <cstdio>
-#include <vector>
 
 #include "hip_declarations.h"
 
-constexpr int kBlock = 256;
+constexpr int kBlock = 256, kCount = 100000;
 
 __global__ void saxpy(int n, float a, const float* x, float* y) {
     int i = __builtin_amdgcn_workgroup_id_x() * kBlock + __builtin_amdgcn_workitem_id_x();
     if (i < n) y[i] = a * x[i] + y[i];
 }
 
-static int run_on_device(int n) {
-    std::vector<float> x(n, 3.0f), y(n, 1.0f);
-    std::size_t size = n * sizeof(float);
+static int run_on_device() {
+    static float x[kCount], y[kCount];
+    for (float& value : x) value = 3.0f;
+    for (float& value : y) value = 1.0f;
     void *device_x = nullptr, *device_y = nullptr;
-    if (hipMalloc(&device_x, size) != hipSuccess || hipMalloc(&device_y, size) != hipSuccess) {
+    if (hipMalloc(&device_x, sizeof x) != hipSuccess ||
+        hipMalloc(&device_y, sizeof y) != hipSuccess) {
         std::puts("saxpy: no device memory");
         return 1;
     }
-    hipMemcpy(device_x, x.data(), size, hipMemcpyHostToDevice);
-    hipMemcpy(device_y, y.data(), size, hipMemcpyHostToDevice);
-    saxpy<<<dim3((n + kBlock - 1) / kBlock), dim3(kBlock)>>>(
-        n, 2.0f, static_cast<const float*>(device_x), static_cast<float*>(device_y));
+    hipMemcpy(device_x, x, sizeof x, hipMemcpyHostToDevice);
+    hipMemcpy(device_y, y, sizeof y, hipMemcpyHostToDevice);
+    saxpy<<<dim3((kCount + kBlock - 1) / kBlock), dim3(kBlock)>>>(
+        kCount, 2.0f, static_cast<const float*>(device_x), static_cast<float*>(device_y));
     hipError_t error = hipDeviceSynchronize();
-    hipMemcpy(y.data(), device_y, size, hipMemcpyDeviceToHost);
+    hipMemcpy(y, device_y, sizeof y, hipMemcpyDeviceToHost);
     hipFree(device_x);
     hipFree(device_y);
 
     int wrong = 0;
     for (float value : y) wrong += value != 7.0f;
-    std::printf("saxpy: %d of %d values wrong, %s\n", wrong, n, hipGetErrorString(error));
+    std::printf("saxpy: %d of %d values wrong, %s\n", wrong, kCount, hipGetErrorString(error));
     return wrong != 0 || error != hipSuccess;
 }
 
@@ -43,5 +44,5 @@ int main() {
                     hipGetErrorString(error));
         return 0;
     }
-    return run_on_device(100000);
+    return run_on_device();
 }
