@@ -63,6 +63,7 @@ from offload_tool.formats.cuda.fatbin import (
 )
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
 from offload_tool.formats.cuda.object_section import SECTIONS as CUDA_SECTIONS
+from offload_tool.formats.cuda.wrappers import linked_fatbins
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
 from offload_tool.formats.magic import (
@@ -166,6 +167,9 @@ class FoundContainer:
     """Index among the containers of the file, from 0."""
     faults: tuple[str, ...] = ()
     """Reasons why a host program's wrapper lacks device code that its marker names."""
+    linked: tuple[FoundImage, ...] = ()
+    """For a source's relocatable CUDA code in a program: the images that are linked of it. Devices
+    that load one of them do not load this container."""
 
     @property
     def path(self) -> str:
@@ -514,16 +518,26 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
     location = region.location
     data = location.source.data[: region.end]
     forgotten = region.start
+    linked = tuple(_linked_images(location)) if region.section == RELOCATABLE_SECTION else ()
     for position in _cuda_offsets(region, data):
         fatbin = read_cuda_fatbin(data, position, path=location.label)
         images = tuple(_cuda_images(location, fatbin))
         rest = (position, fatbin.size, images, region.section)
-        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest)
+        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest, linked=linked)
         if position + fatbin.size - forgotten > FORGET_AFTER:
             forgotten = position + fatbin.size
             location.source.forget()
         if region.is_stray:
             return
+
+
+def _linked_images(location: Location) -> Iterator[FoundImage]:
+    """Yield the images of a program that are linked of its sources' relocatable code."""
+    data = location.source.data
+    if not is_elf(data):
+        return
+    for offset in linked_fatbins(read_elf_tables(data, path=location.label)):
+        yield from _cuda_images(location, read_cuda_fatbin(data, offset, path=location.label))
 
 
 def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:

@@ -10,10 +10,11 @@
 The first one::
 
     .nv_fatbin       __offload_cuda_fatbin:        the fat binary with an image per target ID
-    __nv_relfatbin   __offload_cuda_sources:       the fat binaries of sources, 16-aligned each
-                     __offload_cuda_sources_end:
+    __nv_relfatbin                                 the fat binaries of sources, 16-aligned each
+    .data.rel.ro     __offload_cuda_sources:       pointers to these, and 0
 
-The sections have nvcc's names, so that NVIDIA's tools find all code in the program.
+The sections have nvcc's names, so that NVIDIA's tools find all code in the program. Pointers lead
+to each fat binary, so that a tool may shorten one, and remove the pages behind it.
 """
 
 from __future__ import annotations
@@ -146,10 +147,12 @@ def write_linked_cuda(
 
 def _assembler_text(linked: str, sources: Sequence[str]) -> str:
     lines = [f'.section {SECTION},"a",%progbits', *_labelled("fatbin"), f'.incbin "{linked}"']
-    lines += [f'.section {RELOCATABLE_SECTION},"a",%progbits', *_labelled("sources")]
-    for name in sources:
-        lines += [f".balign {ALIGNMENT}", f'.incbin "{name}"']
-    lines += [*_labelled("sources_end"), '.section .note.GNU-stack,"",%progbits']
+    lines += [f'.section {RELOCATABLE_SECTION},"a",%progbits']
+    for number, name in enumerate(sources):
+        lines += [f".balign {ALIGNMENT}", f".Lsource{number}:", f'.incbin "{name}"']
+    lines += ['.section .data.rel.ro,"aw",%progbits', *_labelled("sources")]
+    lines += [f".quad .Lsource{number}" for number in range(len(sources))]
+    lines += [".quad 0", '.section .note.GNU-stack,"",%progbits']
     return "\n".join([*lines, ""])
 
 

@@ -27,7 +27,13 @@ from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
-from offload_tool.operations.match import Device, candidates_of, loaded
+from offload_tool.operations.match import (
+    Candidates,
+    Device,
+    candidates_of,
+    is_linked_for,
+    loaded,
+)
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -74,6 +80,8 @@ class _Container:
     name: str
     entries: list[tuple[BundleEntryID, bool]] = field(default_factory=list)
     """See `candidates_of`."""
+    linked: Candidates = ()
+    """See `FoundContainer.linked`."""
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; images that list no kernels are absent."""
     is_single_target: bool = False
@@ -85,6 +93,10 @@ class _Container:
     def targets(self) -> list[str]:
         """The targets of its device images."""
         return [_target(entry) for entry, _ in self.entries if entry.kind != OffloadKind.HOST]
+
+    def serves(self, device: Device) -> bool:
+        """Return whether a device loads an image of it, or needs none of it."""
+        return bool(loaded(tuple(self.entries), device)) or is_linked_for(self.linked, device)
 
 
 @dataclass(slots=True)
@@ -112,6 +124,7 @@ class _Library:
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
+        container.linked = candidates_of(found.linked)
         container.entries += entries
         targets = Counter(map(_loaded_as, (entry for entry, _ in entries)))
         wanted = any(rule.same_kernels or rule.no_spills for rule in self.rules)
@@ -168,7 +181,7 @@ class _Library:
             for found in self.containers.values()
             if found.targets and not found.is_single_target
         ]
-        lacking = [found for found in every if not loaded(tuple(found.entries), device)]
+        lacking = [found for found in every if not found.serves(device)]
         if (every or has_single_target) and not lacking:
             return
         text = f"no image for {device.text}"
@@ -268,7 +281,7 @@ def _check_together(label: str, files: Sequence[_Library], what: str) -> Iterato
         containers = [each for library in found for each in library.containers.values()]
         present = sorted({_target(entry) for each in containers for entry, _ in each.entries})
         for device in targets:
-            if not any(loaded(tuple(each.entries), device) for each in containers):
+            if not any(each.serves(device) for each in containers):
                 text = f"no image for {device.text} in any of {len(found):,} {what}"
                 yield Fault(label, f"{text}; there are {', '.join(present) or 'none'}")
 

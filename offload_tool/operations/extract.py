@@ -118,7 +118,7 @@ def _loads(found: FoundContainer, requested: RequestedDevices) -> dict[str, list
     if not requested.devices:
         return {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
     loads: dict[str, list[tuple[str, Load]]] = {}
-    for _, (device, load) in requested.loads(found.images):
+    for _, (device, load) in requested.loads(found):
         loads.setdefault(load.id, []).append((device, load))
     return loads
 

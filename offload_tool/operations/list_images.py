@@ -131,7 +131,7 @@ def listed_images(
     requested = RequestedDevices(devices)
     for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
         loads: dict[int, list[tuple[str, Load]]] = {}
-        for index, load in requested.loads(found.images):
+        for index, load in requested.loads(found):
             loads.setdefault(index, []).append(load)
         if strays is not None:
             for fault in found.faults:

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from offload_tool.containers.find import FoundImage, find_containers
+from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats.objects.device_elf import generic_version
 from offload_tool.formats.target import triple as triples
@@ -35,7 +35,7 @@ from offload_tool.formats.target.compatibility import (
 )
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import StrPath
-from offload_tool.util.frozen import frozen
+from offload_tool.util.frozen import frozen, replaced
 
 BEGIN_SIZE = 64
 """Bytes of an image that show its format; enough for an ELF header."""
@@ -220,8 +220,17 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
     return companions
 
 
-def explain_loads(images: Sequence[FoundImage], device: Device) -> dict[int, Load]:
+def is_linked_for(linked: Candidates, device: Device) -> bool:
+    """Return whether a device loads an image of its own from those `linked` of a source's code."""
+    fits = _best_fits(linked, device, only_sure=False).values()
+    return any(fit.rule in (EXACT, COMPATIBLE) for fit in fits)
+
+
+def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
     """Return the images that `device` would load, with readable reasons and warnings."""
+    images = found.images
+    if is_linked_for(candidates_of(found.linked), device):
+        return {}
     candidates = candidates_of(images)
     served = _best_fits(candidates, device, only_sure=False)
     is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
@@ -250,15 +259,15 @@ class RequestedDevices:
         self._served: set[Device] = set()
         self._present: dict[str, None] = {}
 
-    def loads(self, images: Sequence[FoundImage]) -> list[tuple[int, tuple[str, Load]]]:
+    def loads(self, found: FoundContainer) -> list[tuple[int, tuple[str, Load]]]:
         """Return the images that the devices load: index, device, and reason."""
-        self._present.update((i.id, None) for i in images if i.kind != OffloadKind.HOST)
-        found = []
+        self._present.update((i.id, None) for i in found.images if i.kind != OffloadKind.HOST)
+        loads = []
         for device in self.devices:
-            for index, load in explain_loads(images, device).items():
+            for index, load in explain_loads(found, device).items():
                 self._served.add(device)
-                found.append((index, (device.text, load)))
-        return found
+                loads.append((index, (device.text, load)))
+        return loads
 
     def check(self, path: StrPath) -> None:
         """Check that each device had an image in the containers so far.
@@ -274,7 +283,8 @@ def match_images(
 ) -> Iterator[Match]:
     """Yield the match of `device` for each container in the file, folder or zip at `path`.
 
-    Containers without device images are left out. `skipped` is called as for `iter_images`.
+    Containers without device images are left out, and so is a source's relocatable CUDA code if the
+    device loads what is linked of it. `skipped` is called as for `iter_images`.
 
     :raises NoContainerError: the file holds no container of device images.
     :raises FormatError: the file is broken.
@@ -283,9 +293,10 @@ def match_images(
     """
     for found in find_containers(path, skipped=skipped):
         images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
-        if not images:
+        if not images or is_linked_for(candidates_of(found.linked), device):
             continue
-        served = explain_loads(images, device)
+        found = replaced(found, images=tuple(images))
+        served = explain_loads(found, device)
         loads = tuple(load for at, load in served.items() if not _is_missing(images[at]))
         yield Match(
             file=found.path,

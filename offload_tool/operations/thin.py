@@ -66,7 +66,14 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.match import Device, Load, RequestedDevices, candidates_of, may_load
+from offload_tool.operations.match import (
+    Device,
+    Load,
+    RequestedDevices,
+    candidates_of,
+    is_linked_for,
+    may_load,
+)
 from offload_tool.operations.package import plan_images
 from offload_tool.operations.tree import (
     FileTree,
@@ -200,9 +207,10 @@ class _Thinner:
         """Count the kept images; return their indexes, or None if all are kept, as with `whole`."""
         kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
         hosts = len(kept)
-        self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found.images)))
+        self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found)))
         for device in self.requested.devices:
-            kept |= may_load(candidates_of(found.images), device)
+            if not is_linked_for(candidates_of(found.linked), device):
+                kept |= may_load(candidates_of(found.images), device)
         is_cuda = found.container is FileFormat.CUDA_FATBIN
         if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
             where = f"{found.label}, {found.section}" if self.in_tree else str(found.section)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.list_images import list_images
-from offload_tool.operations.match import Device
+from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.thin import thin_file
 from tests.conftest import program
 from tests.formats.cuda_images import images_of
@@ -78,14 +79,26 @@ def test_one_image_of_all_sources(sources: Project) -> None:
 
 
 def test_thinned(sources: Project) -> None:
-    """A thinned program registers what stays of each source, behind which there are zeros."""
+    """A program that lost whole pages of its sources' code starts, and registers what stays.
+
+    A device that has a linked image needs none of the sources' PTX; another one needs all.
+    """
+    table = ",".join(map(str, range(3000)))
+    for name, text in (("one.cu", one("cuda")), ("two.cu", two("cuda"))):
+        sources.write(name, f"{text}__device__ int of_{name[:3]}[] = {{{table}}};\n")
     sources.build()
-    thinned = sources.folder / "thinned"
-    report = thin_file(
-        sources.folder / "prog", thinned, keep=[Device.parse("sm_80")], keep_ptx=False
-    )
-    assert (report.kept, report.removed) == (3, 3)
-    assert sources.start("thinned")[0] == "registered sm_80 | compute_80 | compute_80"
+    program, thinned = sources.folder / "prog", sources.folder / "thinned"
+    device = Device.parse("sm_80")
+    assert [load.id[-5:] for match in match_images(program, device) for load in match.loads] == [
+        "sm_80"
+    ]
+    report = thin_file(program, thinned, keep=[device], keep_ptx=False)
+    assert (report.kept, report.removed) == (1, 5)
+    assert report.size_before - report.size_after > 2 * 4096
+    assert sources.start("thinned")[0] == "registered sm_80 | |"
+    assert not list(check_libraries([thinned], [Rule(targets=(device,))]))
+    thin_file(program, thinned, keep=[Device.parse("sm_86"), Device.parse("sm_100")])
+    assert sources.start("thinned")[0] == f"registered sm_80 {SOURCE_CODE} {SOURCE_CODE}"
 
 
 @pytest.mark.parametrize(

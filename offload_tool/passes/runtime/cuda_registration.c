@@ -41,19 +41,13 @@ struct old_entry {
 struct wrapper {
   u32 magic, version;
   const void *data;
-  void *extra;
-};
-
-struct fat_binary {
-  u32 magic;
-  u16 version, header_size;
-  u64 size;
+  const void *extra; /* LINKED: an array of pointers to the fat binaries of sources, up to 0 */
 };
 
 enum { CUDA = 2 };                                           /* entry.kind */
 enum { VARIABLE, MANAGED, SURFACE, TEXTURE, TYPE = 7 };      /* in entry.flags */
 enum { EXTERN = 8, CONSTANT = 16, NORMALIZED = 32 };
-enum { MAGIC = 0x466243b1, ALONE = 1, LINKED = 2, ALIGNMENT = 16 };
+enum { MAGIC = 0x466243b1, LINKED = 2 };
 
 #define HIDDEN __attribute__((visibility("hidden")))
 #define OPTIONAL HIDDEN __attribute__((weak))                /* no entry, no section */
@@ -63,7 +57,7 @@ extern const struct entry __stop_llvm_offload_entries[] OPTIONAL;
 extern const struct old_entry __start_cuda_offloading_entries[] OPTIONAL;
 extern const struct old_entry __stop_cuda_offloading_entries[] OPTIONAL;
 extern const char __offload_cuda_fatbin[] HIDDEN;
-extern const char __offload_cuda_sources[] HIDDEN, __offload_cuda_sources_end[] HIDDEN;
+extern const void *const __offload_cuda_sources[] HIDDEN; /* up to 0 */
 
 void **__cudaRegisterFatBinary(const void *);
 void __cudaRegisterFatBinaryEnd(void **);
@@ -80,7 +74,7 @@ void *malloc(__SIZE_TYPE__);
 int atexit(void (*)(void));
 
 static struct wrapper program __attribute__((section(".nvFatBinSegment"), aligned(8))) = {
-    MAGIC, ALONE, __offload_cuda_fatbin, 0};
+    MAGIC, LINKED, __offload_cuda_fatbin, __offload_cuda_sources};
 static void **handle;
 
 /* All modules whose device code is linked, as in nvcc's link: these references make the linker
@@ -97,32 +91,19 @@ enum { MODULE_COUNT = sizeof modules / sizeof *modules - 1 };
 static void (*callbacks[MODULE_COUNT + 1])(void **);
 static int called;
 
-static const char *next_source(const char *at) {
-  const struct fat_binary *found = (const struct fat_binary *)at;
-  u64 size = found->header_size + found->size;
-  at += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  /* A thinned program has zeros after fat binaries that became smaller. */
-  while (at < __offload_cuda_sources_end && !((const struct fat_binary *)at)->magic)
-    at += ALIGNMENT;
-  return at;
-}
-
 /* The fat binaries of all sources, for a device that links them itself. */
-static void add_sources(void) {
+static void add_modules(void) {
   u64 count = MODULE_COUNT;
-  for (const char *at = __offload_cuda_sources; at < __offload_cuda_sources_end;
-       at = next_source(at))
+  for (const void *const *source = __offload_cuda_sources; *source; ++source)
     ++count;
-  const void **all = count ? malloc((count + 1) * sizeof *all) : 0;
+  const void **all = malloc((count + 1) * sizeof *all);
   if (!all)
     return;
-  program.version = LINKED;
   program.extra = all;
   for (int i = 0; i < MODULE_COUNT; ++i)
     *all++ = modules[i]->data;
-  for (const char *at = __offload_cuda_sources; at < __offload_cuda_sources_end;
-       at = next_source(at))
-    *all++ = at;
+  for (const void *const *source = __offload_cuda_sources; *source; ++source)
+    *all++ = *source;
   *all = 0;
 }
 
@@ -170,7 +151,8 @@ static void end(void) {
 }
 
 static void begin(void) {
-  add_sources();
+  if (MODULE_COUNT)
+    add_modules();
   handle = __cudaRegisterFatBinary(&program);
   atexit(end);
   for (int i = 0; i < called; ++i)
