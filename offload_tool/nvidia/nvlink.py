@@ -33,9 +33,10 @@ from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
-_DEVICE_RUNTIME = "libcudadevrt.a"
-_RUNTIME_SYMBOL = "__cudaCDP"
+DEVICE_RUNTIME = "libcudadevrt.a"
+RUNTIME_SYMBOL = "__cudaCDP"
 """Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
+NO_RUNTIME = f"kernels that start kernels need {DEVICE_RUNTIME}, which is not there"
 _LONGEST_STEM = 200
 """Characters; file systems allow 255 bytes for a name."""
 
@@ -81,7 +82,7 @@ def find_nvlink(named: str, toolkit: str, ptxas: str) -> NvLinker:
     command, version = found
     path = command[-1]
     identity = identity_text([f"nvlink {version}", program_identity(shutil.which(path) or path)])
-    return NvLinker(command, identity, _device_libraries(path, toolkit))
+    return NvLinker(command, identity, device_libraries(path, toolkit))
 
 
 def link_cubins(
@@ -108,12 +109,12 @@ def link_cubins(
         linked = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries
         result = query([*linker, *named, *first, "-o", str(linked)], environment)
-        if result.status and not first and _RUNTIME_SYMBOL in result.errors:
+        if result.status and not first and RUNTIME_SYMBOL in result.errors:
             result = query([*linker, *named, *libraries, "-o", str(linked)], environment)
         if result.status or not linked.is_file():
             text = (result.errors + result.output).strip().replace(f"{folder}/", "")
-            if _RUNTIME_SYMBOL in text and not libraries:
-                text += f"\nkernels that start kernels need {_DEVICE_RUNTIME}, which is not there"
+            if RUNTIME_SYMBOL in text and not libraries:
+                text += f"\n{NO_RUNTIME}"
             name = "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
             raise CompilerError(f"{name} cannot link '{output}':\n{text}")
         sys.stderr.write(result.errors.replace(f"{folder}/", ""))
@@ -186,9 +187,14 @@ def _linkers_in(folder: Path) -> list[str]:
     return [program, *libraries] if os.access(program, os.X_OK) else libraries
 
 
-def _device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
-    """Return the library of device functions that the CUDA driver lacks."""
+def device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
+    """Return the library of device functions that the CUDA driver lacks.
+
+    It is in the installation of `linker`, or in the directory `toolkit`; either may be empty.
+    """
     own = Path(linker).resolve().parent.parent
-    folders = [own, *([Path(toolkit)] if toolkit else []), own.parent / "cuda_runtime"]
-    found = (folder / name / _DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))
+    folders = [own] if linker else []
+    folders += [Path(toolkit)] if toolkit else []
+    folders += [own.parent / "cuda_runtime"] if linker else []
+    found = (folder / name / DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))
     return tuple(str(path) for path in found if path.is_file())[:1]

@@ -295,8 +295,7 @@ def match_images(
         images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
         if not images or is_linked_for(candidates_of(found.linked), device):
             continue
-        found = replaced(found, images=tuple(images))
-        served = explain_loads(found, device)
+        served = explain_loads(replaced(found, images=tuple(images)), device)
         loads = tuple(load for at, load in served.items() if not _is_missing(images[at]))
         yield Match(
             file=found.path,

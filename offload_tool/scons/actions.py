@@ -347,15 +347,26 @@ def _embed_cuda(work: _Work) -> None:
 def _embed_linked_cuda(work: _Work) -> None:
     from offload_tool.nvidia.linked_fatbin import embed_fat_binaries
 
-    linked, *sources = work.inputs
-    embed_fat_binaries(work.output, work.env["_OFFLOAD_CC"], work.env["ENV"], linked, sources)
+    linked, *rest = work.inputs
+    count = work.spec["sources"]
+    embed_fat_binaries(
+        work.output,
+        work.env["_OFFLOAD_CC"],
+        work.env["ENV"],
+        linked,
+        rest[:count],
+        others=rest[count:],
+        runtimes=work.env["_OFFLOAD_LINK_LIBRARIES"],
+    )
 
 
 def _register_cuda(work: _Work) -> None:
     from offload_tool.nvidia.linked_fatbin import compile_registration
 
     hosts = work.inputs[1:]
-    compile_registration(work.output, work.env["_OFFLOAD_CC"], work.env["ENV"], hosts)
+    env = work.env
+    runtimes = env["_OFFLOAD_LINK_LIBRARIES"]
+    compile_registration(work.output, env["_OFFLOAD_CC"], env["ENV"], hosts, runtimes)
 
 
 def _link_cuda(work: _Work) -> None:

@@ -296,19 +296,33 @@ __global__ void parent(int* p) { child<<<1, 1>>>(p); }
 def test_kernels_that_start_kernels(
     sources: Path, build: Callable[..., str], run: Runner, toolkit: Path, clang: str
 ) -> None:
-    """Nvcc's dynamic parallelism is linked by both linkers, and registered whole as by nvcc."""
+    """The device runtime belongs to every link that needs it, and is registered as by nvcc.
+
+    The objects are nvcc's or clang's, linked by either linker or by NVIDIA's driver.
+    """
     (sources / "parent.cu").write_text(STARTS_KERNELS)
     invoke([*nvcc(toolkit, clang), "-c", "parent.cu"], sources, toolkit)
     invoke([*nvcc(toolkit, clang), "parent.o", "main.cpp", "-o", "theirs"], sources, toolkit)
-    runtime = toolkit / "lib64/libcudadevrt.a"
-    script = "env.OffloadProgram('%s', ['parent.o', 'main.cpp'%s], OFFLOAD_NVLINK='%s')\n"
-    text = script % ("whole", f", {str(runtime)!r}", "")
-    text += script % ("library", "", toolkit / "lib64/libnvJitLink.so.13")
+    runtime, library = toolkit / "lib64/libcudadevrt.a", toolkit / "lib64/libnvJitLink.so.13"
+    script = "env.OffloadProgram('%s', ['parent.%s', 'main.cpp'%s]%s)\n"
+    text = script % ("named", "o", f", {str(runtime)!r}", "")
+    text += script % ("object", "o", "", "")
+    text += script % ("library", "o", "", f", OFFLOAD_NVLINK={str(library)!r}")
+    text += script % ("source", "cu", "", "")
+    text += "env['OFFLOAD_PTXAS'] = 'none'\n"
+    text += "env.OffloadProgram('later/prog', ['later/parent.cu', 'later/main.cpp'])\n"
+    (sources / "later").mkdir()
+    for name in ("parent.cu", "main.cpp"):
+        shutil.copy(sources / name, sources / "later")
     build(sources, text)
-    assert plain(run(sources / "whole")) == plain(run(sources / "theirs"))
-    registered = run(sources / "library")
-    assert {words[2] for words in registered[1:-1]} == {"_Z5childPi", "_Z6parentPi"}
-    check_images(sources / "library", registered, sources / "images")
+    theirs = plain(run(sources / "theirs"))
+    later = run(sources / "later/prog")
+    assert plain(later) == theirs
+    assert {"compute_90", "sm_90"} <= {*later[0]}  # the source's code, and the runtime's
+    for name in ("named", "object", "library", "source"):
+        registered = run(sources / name)
+        assert plain(registered) == theirs
+        check_images(sources / name, registered, sources / "images")
 
 
 def test_linker_as_a_library(

@@ -1,4 +1,4 @@
-"""The wrappers of fat binaries in a linked CUDA program: which of them is linked of several sources.
+"""The wrappers of fat binaries in a linked CUDA program: which one is linked of several sources.
 
 ::
 

@@ -156,22 +156,31 @@ def linked_objects(
     env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: DeviceLink
 ) -> list[Node]:
     """Declare the device links of a program, and the objects that embed their results."""
-    from offload_tool.nvidia import linked_fatbin  # other builds do not need it
+    from offload_tool.nvidia import linked_fatbin, nvlink  # other builds do not need them
 
     images = []
     if readers.ptxas(env) is not None:  # otherwise the CUDA driver links PTX itself
         linker = readers.nvlink(env)
         images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
+        runtimes = linker.libraries
+    else:
+        runtimes = nvlink.device_libraries("", readers.toolchain(env).cuda)
+    own = [host for host in part.hosts if host.name == nvlink.DEVICE_RUNTIME]
+    libraries = [] if own else [env.File(name) for name in runtimes]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
     variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)
-    variables["_OFFLOAD_SPEC"] = readers.spec()
+    variables["_OFFLOAD_SPEC"] = readers.spec(sources=len(part.sources))
+    variables["_OFFLOAD_LINK_LIBRARIES"] = [str(file) for file in own or libraries]
     names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
-    files = [linked, *part.sources]
+    files = [linked, *part.sources, *part.registration_callers]
     embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **variables)
     names = stem.files(env, ".registration$OBJSUFFIX")
     files = [env.File(linked_fatbin.SOURCE), *part.registration_callers]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
-    return [add_identity(env, embedded), add_identity(env, registration)]
+    for node in (embedded, registration):
+        env.Depends(node, libraries)
+    # The linker takes the device runtime from its library if a kernel starts kernels.
+    return [add_identity(env, embedded), add_identity(env, registration), *libraries]
 
 
 def _link_node(
