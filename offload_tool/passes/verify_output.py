@@ -196,18 +196,25 @@ def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
 
 
 def check_ptx(path: StrPath, target_id: TargetID) -> None:
-    """Check that a file is PTX for this target.
+    """Check that a file is PTX for this target, and settle its declarations.
 
     :raises CodeObjectError: it is something else, which the message describes.
     """
+    from offload_tool.formats.cuda.ptx_declarations import settled
+    from offload_tool.io import replace_file
+
     with InputFile(path) as source:
-        head = bytes(source.data[:_PTX_HEAD])
+        module = bytes(source.data)
+    head = module[:_PTX_HEAD]
     found = _PTX_TARGET.search(head)
     if found is None or found[1].decode("ascii", "replace") != target_id.processor:
         what = repr(found[0].decode("ascii", "replace")) if found else _described(memoryview(head))
         raise OtherOutputError(
             f"'{path}': expected PTX with the line '.target {target_id}', found {what}"
         )
+    if (text := settled(module)) != module:
+        with replace_file(path) as out:
+            out.write(text)
 
 
 def check_cubin(path: StrPath, *, rdc: bool = False) -> None:

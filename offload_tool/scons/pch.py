@@ -402,15 +402,21 @@ class PchRunner:
     def _checked(self, plain: Callable[[], int]) -> int:
         """Compile again without the PCH, and compare.
 
+        The check of the outputs settles their order.
+
         :raises BuildError: the outputs differ.
+        :raises CodeObjectError: one is no such output.
         """
         output = self._node.get_internal_path()
+        check = records_of(self._node).job.check
+        check(output)
         with open(output, "rb") as file:
             accelerated = file.read()
         status = plain()
         if status:
             return status
         self._node.attributes.offload_pch = None
+        check(output)
         with open(output, "rb") as file:
             if file.read() == accelerated:
                 return 0
