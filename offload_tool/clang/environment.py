@@ -5,8 +5,9 @@ These are environment variables, the working directory, and the processor of thi
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.options import NATIVE, does
@@ -38,6 +39,12 @@ _DIRECTORY_OPTIONS = (
 )
 """Front-end options that put the working directory into the output; that name it; that replace its
 name."""
+_RECORDED, _RECORDED_DEBUG = "-record-command-line", "-dwarf-debug-flags"
+"""Front-end options whose next argument, the driver's command, is put into the output; with debug
+information alone."""
+_EMBEDDED = ("-fembed-bitcode=all", "-fembed-bitcode=marker")
+"""Front-end options that put the front end's own command into the output; amdgcnspirv has one."""
+_NOT_EMBEDDED = frozenset({"-o", "-x", "-main-file-name"})
 _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
 
 
@@ -57,9 +64,11 @@ def embeds_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
 
     `folders` are the names of that directory. Source: clang 22.1.8, observed: the driver names the
     directory in every command; the front end uses it with debug information and coverage alone. A
-    prefix map of the whole name replaces it.
+    prefix map of the whole name replaces it. A command in the output is not mapped.
     """
     folders = [name for name in folders if name]
+    if any(name in text for text in _commands_in_output(job) for name in folders):
+        return True
     naming = [
         name
         for embedding, name, mapping in _DIRECTORY_OPTIONS
@@ -70,6 +79,16 @@ def embeds_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     values = [f"{arg.partition('=')[2]}/" for arg in named]
     # Without an option, clang takes the working directory of the process.
     return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders)
+
+
+def _commands_in_output(job: Sequence[str]) -> Iterator[str]:
+    """Yield the parts of a front-end command that its output contains."""
+    is_embedded = any(arg in _EMBEDDED for arg in job)
+    debug = any(arg.startswith(_DIRECTORY_OPTIONS[0][0]) for arg in job)
+    recorded = (_RECORDED, _RECORDED_DEBUG) if debug else (_RECORDED,)
+    for option, arg in itertools.pairwise(("", *job)):
+        if option in recorded or (is_embedded and option not in _NOT_EMBEDDED):
+            yield arg
 
 
 def _is_mapped(job: Sequence[str], option: str, folders: Sequence[str]) -> bool:

@@ -161,6 +161,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (INSTALLED | NO_HEADERS, "--no-offload-inc -nocudainc -nogpuinc"),
     (INSTALLED | NO_LIBRARIES, "--no-offloadlib -nocudalib -nogpulib"),
     (TARGETS | NO_FILE, "--offload-arch"),
+    (SHOWN, "--offload-arch=amdgcnspirv"),
     (INSTALLED | NEXT | ROOT, "--sysroot"),
     (INSTALLED | LINKED, "-fsanitize= -stdlib="),
     (INSTALLED | NEXT, "-isysroot -resource-dir"),
@@ -178,7 +179,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (CONFIGURATION_FOLDER, "--config-system-dir= --config-user-dir="),
     (DRIVER | REPORTS, "--driver-mode --verbose -gen-reproducer -time"),
     (DRIVER, "-fcrash- -ftime-"),
-    (SHOWN | REPORTS, "-frecord- -grecord-"),
+    (SHOWN | REPORTS, "-fembed-bitcode -frecord- -grecord-"),
     (DRIVER | REPORTS | WHOLE, "-v"),
     (DRIVER | REPORTS | NEXT, "-working-directory"),
     # -- other jobs than objects -----------------------------------------------------------

@@ -35,6 +35,13 @@ COMMANDS = {
     "--coverage": ("--coverage",),
     "-fprofile-arcs": ("-fprofile-arcs",),
     "remarks": ("-fsave-optimization-record", "-foptimization-record-file=/dev/null"),
+    "recorded": ("-frecord-command-line",),
+    "recorded with a name": ("-frecord-command-line", "-I{here}"),
+    "recorded, mapped": ("-grecord-command-line", "-g", "-ffile-prefix-map={here}=."),
+    "recorded without -g": ("-grecord-command-line", "-I{here}"),
+    "bitcode": ("-fembed-bitcode",),
+    "bitcode by the front end": ("-Xclang", "-fembed-bitcode=all"),
+    "command by the front end": ("-Xclang", "-fembed-bitcode=marker"),
     "response file": ("@words",),
     "configuration": ("--config=./words",),
 }
@@ -62,6 +69,19 @@ def test_working_directory(
         made.add((tmp_path / name / "t.o").read_bytes())
         told.add(front_end_of(command, dict(os.environ)).embeds_folder)
     assert told == {len(made) == 2}
+
+
+@pytest.mark.llvm
+def test_working_directory_of_spirv(llvm: Callable[[str], str]) -> None:
+    """Portable code for AMD GPUs has the front end's command, and so the working directory."""
+    flags = ["-x", "hip", "--offload-device-only", "-nogpuinc", "-nogpulib", "-c"]
+    told = {
+        target: front_end_of(
+            [llvm("clang++"), f"--offload-arch={target}", *flags], {}
+        ).embeds_folder
+        for target in ("amdgcnspirv", "gfx906")
+    }
+    assert told == {"amdgcnspirv": True, "gfx906": False}
 
 
 @pytest.mark.llvm

@@ -111,3 +111,12 @@ def test_source_that_fails(folder: Path) -> None:
     one, two = Launcher(folder), Launcher(folder)
     assert one.run() == two.run() == 1
     assert one.key != two.key
+
+
+@pytest.mark.parametrize("flag", ["-fembed-bitcode", "--offload-arch=amdgcnspirv"])
+def test_output_with_the_command(flag: str) -> None:
+    """An output that contains the command, and so the folder, is not taken from a cache."""
+    seen: list[Sequence[str]] = []
+    command = ["clang++", flag, "-c", "-o", "k.o", "k.hip"]
+    run_launched(("cache",), command, {}, "a compiler", lambda *run: seen.append(run[0]) or 0)
+    assert seen == [()]

@@ -325,6 +325,33 @@ def test_kernels_that_start_kernels(
         check_images(sources / name, registered, sources / "images")
 
 
+IDIOMS = {
+    "one.cu": """\
+#include <cuda_runtime.h>
+static __device__ int counter;
+static __device__ int *const table[] = {&counter, &counter + 1};
+__global__ void here(int *p) { *p = counter + *table[*p]; }
+__global__ void there(int *);
+void set(int *p) { cudaMemcpyToSymbol(counter, p, 4); here<<<1, 1>>>(p); there<<<1, 1>>>(p); }
+""",
+    "two.cu": "__global__ void there(int *p) { *p = 1; }\n",
+    "main.cpp": "void set(int *);\nint main(int count, char **) { if (count > 1) set(0); }\n",
+}
+
+
+def test_idioms_of_nvcc(sources: Path, build: Callable[..., str], run: Runner) -> None:
+    """A kernel of another source, and a static variable that host code uses last, are linked."""
+    for name, text in IDIOMS.items():
+        (sources / name).write_text(text)
+    script = "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'], %s)\n"
+    for form in ("offload-binary", "fat-binary"):
+        build(sources, script % f"OFFLOAD_ARCHIVE_FORMAT='{form}'")
+        registered = run(sources / "prog")
+        names = sorted(words[2].partition("__static__")[0] for words in registered[1:-1])
+        assert names == ["_Z4herePi", "_Z5therePi", "_ZL5table", "_ZL7counter"]
+        check_images(sources / "prog", registered, sources / f"images {form}")
+
+
 def test_linker_as_a_library(
     sources: Path, build: Callable[..., str], run: Runner, nvidia: Tool
 ) -> None:
