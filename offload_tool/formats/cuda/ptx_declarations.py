@@ -12,7 +12,7 @@ it also corrects what nvcc accepts and NVIDIA's linkers refuse::
     .global .align 8 .u64                          starts: declared as a function, to keep it for
         __clang_gpu_used_external[1] = {_Z1kPi};   a linker of archives; both are removed
 
-Source: clang 22.1.8 and 23.1, observed; NVPTXAsmPrinter of LLVM 22, `VisitGlobalVariable`.
+Source: clang 22.1.8 and 23.1, observed; VisitGlobalVariable in NVPTXAsmPrinter of LLVM 22.
 """
 
 from __future__ import annotations
