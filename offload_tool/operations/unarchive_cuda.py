@@ -23,6 +23,7 @@ host objects in archives. Source: nvlink 13.0 and 13.5, observed.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -68,16 +69,22 @@ def unbundle_cuda_library(
 
 def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes | memoryview]]]:
     """Yield the new members: their names and contents."""
-    for found in find_containers(path):
-        name = (found.member or Path(path).name).replace("/", "_")
-        if found.section == RELOCATABLE_SECTION:
-            thinned = _thinned(found, processor)
-            if thinned:
-                yield f"{name}.fatbin", thinned
-        elif found.section == OFFLOADING_SECTION:
-            best = _best_cubin(found.images, processor)
-            if best is not None:
-                yield f"{name}.cubin", [best.content.range.data]
+    for member, containers in itertools.groupby(find_containers(path), lambda each: each.member):
+        name = (member or Path(path).name).replace("/", "_")
+        cubins: list[tuple[str, bytes]] = []
+        for found in containers:
+            if found.section == RELOCATABLE_SECTION:
+                thinned = _thinned(found, processor)
+                if thinned:
+                    yield f"{name}.fatbin", thinned
+            elif found.section == OFFLOADING_SECTION:
+                cubins += _cubins(found.images)
+        # Clang writes an offload binary for each image, so that no single one of them shows what
+        # else the member has. Several are for one processor where `ld -r` joined objects.
+        taken = linked_entries([target for target, _ in cubins], processor)
+        for target, data in cubins:
+            if target in taken:
+                yield f"{name}.cubin", [data]
 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
@@ -94,14 +101,11 @@ def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
     return plan_entries(kept) if kept else []
 
 
-def _best_cubin(images: Iterable[FoundImage], processor: str) -> FoundImage | None:
-    cubins = {
-        image.target_id: image
-        for image in images
-        if image.kind == "cuda" and image.target_id.startswith("sm_")
-    }
-    found = linked_entries(list(cubins), processor)
-    return cubins[found[0]] if found else None
+def _cubins(images: Iterable[FoundImage]) -> Iterator[tuple[str, bytes]]:
+    """Yield the target ID and a copy of each cubin; the images end with their container."""
+    for image in images:
+        if image.kind == "cuda" and image.target_id.startswith("sm_"):
+            yield image.target_id, bytes(image.content.range.data)
 
 
 def linked_entries(names: Sequence[str], processor: str) -> list[str]:

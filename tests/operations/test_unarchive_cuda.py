@@ -57,6 +57,7 @@ def fatbin(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def offload_binary(tmp_path: Path, fatbin: Path) -> Path:
+    (tmp_path / "sm_86").write_bytes(cubin(86))
     images = [
         PackagedImage(
             str(tmp_path / name),
@@ -64,7 +65,7 @@ def offload_binary(tmp_path: Path, fatbin: Path) -> Path:
             "cuda",
             ImageKind.OBJECT,
         )
-        for name in ("sm_80", "sm_90")
+        for name in ("sm_80", "sm_86", "sm_90")
     ]
     package_images(images, tmp_path / "images")
     return tmp_path / "images"
@@ -80,10 +81,9 @@ def of_clang(path: Path) -> str:
 
 def members(path: Path) -> dict[str, bytes]:
     data = memoryview(path.read_bytes())
-    return {
-        member.name: bytes(data[member.offset : member.offset + member.size])
-        for member in ArchiveReader(data)
-    }
+    found = list(ArchiveReader(data))
+    assert len({member.name for member in found}) == len(found)
+    return {each.name: bytes(data[each.offset : each.offset + each.size]) for each in found}
 
 
 @pytest.mark.llvm
@@ -96,7 +96,7 @@ def test_of_both_compilers(
     library = tmp_path / "lib.a"
     run_tool(llvm("llvm-ar"), "rcs", library, *objects)
     assert relocatable_kinds(library) == {"cuda"}
-    for processor, kept, number in (("sm_86", "sm_80", 80), ("sm_90", "sm_90", 90)):
+    for processor, kept, number in (("sm_86", "sm_80", 86), ("sm_90", "sm_90", 90)):
         unbundle_cuda_library(library, tmp_path / "out.a", processor)
         found = members(tmp_path / "out.a")
         assert list(found) == ["a.o.fatbin", "b.o.cubin"]
