@@ -50,6 +50,8 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_error_in_a_source",
     ),
     "tests/fuzz/*": (),
+    "tests/gpu/test_pack.py": ("test_table",),
+    "tests/gpu/*": (),
     "tests/test_docs_howtos.py": ("test_other_tools", "test_every_page*", "test_page[[]why]"),
     "tests/scons/test_rebuild_table.py": ("*-HIP]", "test_table_is_complete"),
     "tests/scons/test_aliases.py": ("test_what_a_name_builds[[]*", "test_unknown_target"),

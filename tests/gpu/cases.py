@@ -1,0 +1,307 @@
+"""The table of cases: what is built, what becomes of it, and what each program prints.
+
+A program prints a line for each of its units, a kernel or a target region: the target that the
+unit was compiled for, the processor of the code that ran (0 where no runtime says it), and the
+version of the source. What a device prints follows from the targets alone, by the rule in `served`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+CUDA_TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+SOME = CUDA_TARGETS[:2]
+OPENMP_TARGETS = ("sm_80", "sm_90")
+HIP_TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100")
+NVIDIA_DEVICES = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103")
+NVIDIA_DEVICES += ("sm_110", "sm_120", "sm_121")
+THINNED_FOR = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+VERSION = 3
+"""What the sources say: VERSION in report.h and region.h."""
+
+PROGRAM, MODULE, SETS = "program", "module", "sets"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program or module, what it is made of, and what it prints."""
+
+    name: str
+    about: str
+    file: str
+    """In the build's folder, ``{device}`` for a file of each device."""
+    units: Mapping[str, tuple[str, ...]]
+    """The targets of each unit, as text that its line begins with."""
+    lines: tuple[str, ...] = ()
+    """The other lines."""
+    arguments: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    """Other files that it needs."""
+    kind: str = PROGRAM
+    has_ptx: bool = True
+    has_cubin: bool = True
+    devices: tuple[str, ...] = ()
+    """The devices that it is for, all if empty."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Of units that say another number."""
+    thinned: str = ""
+    """The folder whose files are thinned: its programs, and those of `files`."""
+    keeps_ptx: bool = True
+    """Whether they are thinned without ``--no-ptx``."""
+
+    @property
+    def api(self) -> str:
+        """Whose runtime it needs: ``cuda``, ``hip`` or ``openmp``."""
+        return self.name.partition("/")[0].rstrip("0123456789")
+
+
+@dataclass(frozen=True)
+class Served:
+    """The image that serves a device."""
+
+    target: str
+    is_native: bool
+
+
+def served(device: str, case: Case, targets: tuple[str, ...]) -> Served | None:
+    """Return the image of `targets` that a device runs, None if there is none.
+
+    An AMD GPU runs its own code only; an NVIDIA GPU the newest cubin of its generation that is not
+    newer than itself, else the newest PTX that is not newer. This is not asked of the package.
+    """
+    if device.startswith("gfx"):
+        return Served(device, True) if device in targets else None
+    number = int(device[3:])
+    fitting = [each for each in targets if int(each[3:]) <= number]
+    cubins = [each for each in fitting if int(each[3:]) // 10 == number // 10]
+    for candidates, is_there, is_native in (
+        (cubins, case.has_cubin, True),
+        (fitting, case.has_ptx, False),
+    ):
+        if is_there and candidates:
+            return Served(max(candidates, key=lambda each: int(each[3:])), is_native)
+    return None
+
+
+def expected_lines(case: Case, device: str) -> tuple[list[str], bool] | None:
+    """Return the lines that a case prints on a device, and whether no PTX is compiled.
+
+    None means that the case has nothing for this device.
+    """
+    if case.devices and device not in case.devices:
+        return None
+    lines, is_native = list(case.lines), True
+    for unit, targets in case.units.items():
+        found = served(device, case, targets)
+        if found is None:
+            return None
+        is_native = is_native and found.is_native
+        target = int(found.target[3:], 16) if device.startswith("gfx") else int(found.target[3:])
+        binary = 0
+        if case.api == "cuda":
+            binary = target if found.is_native else int(device[3:])
+        version = case.versions.get(unit, VERSION)
+        lines.append(f"{unit}: target {target} binary {binary} version {version}")
+    return sorted(lines), is_native
+
+
+FEATURES = (
+    "constant 4321",
+    "constant after a copy 6789",
+    "device variable 256",
+    "template 42",
+    "unnamed namespace 77",
+    "lambda 42",
+    "shuffle 496",
+    "shared memory 63001",
+    "mathematics 1125",
+    "function pointer 21",
+    "virtual function 4",
+    "managed 42",
+    "stream 77",
+    "device says 42",
+)
+LINKED = ("answer 20107, 1 evaluated, own 101 and 20000",)
+PLUGIN_CALLS = {"one": 1, "two": 50, "one again": 2, "two reopened": 50, "one reopened": 1}
+
+
+def _plugins(api: str, name: str, about: str, targets: Mapping[str, tuple[str, ...]]) -> Case:
+    libraries = tuple(f"build/{api}/{name}/{each}/libplugin.so" for each in ("one", "two"))
+    return Case(
+        f"{api}/{name}",
+        about,
+        f"build/{api}/{name}/{name}",
+        {unit: targets[unit.split()[0]] for unit in PLUGIN_CALLS},
+        tuple(f"{unit}: the host reads {calls + 1}" for unit, calls in PLUGIN_CALLS.items()),
+        arguments=libraries,
+        files=libraries,
+        versions=PLUGIN_CALLS,
+    )
+
+
+def common_cases(api: str, targets: tuple[str, ...]) -> list[Case]:
+    """Return the cases that CUDA and HIP have in common."""
+    some = targets[:2]
+    two = {"first": targets, "second": targets}
+    mixed = {"first": targets, "second": some}
+
+    def case(name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
+        return Case(f"{api}/{name}", about, f"build/{api}/{name}/{name}", units, lines)
+
+    shared = case("shared", "OffloadSharedLibrary, one for fewer targets", mixed)
+    libraries = tuple(f"build/{api}/shared/lib{each}.so" for each in two)
+    features = FEATURES if api == "hip" else (*FEATURES, "texture 87")
+    return [
+        case("images", "OffloadProgram: the image of this device", {"images": targets}),
+        *(
+            case(f"images_{target}", "a program for one target", {"images": (target,)})
+            for target in some
+        ),
+        case("edited", "a source edited twice: no image is stale", {"edited": targets}),
+        case("features", "parts of the language", {"features": targets}, *features),
+        case("cooperative", "a grid that waits", {"cooperative": targets}, "rounds 160 160"),
+        case("early", "a kernel in a constructor before main", {"early": targets}),
+        case("sources", "two sources", two),
+        case("objects", "OffloadObject", two),
+        case("static", "OffloadStaticLibrary, one for fewer targets", mixed),
+        replace(shared, files=libraries),
+        case("precompiled", "OFFLOAD_PCH", two),
+        case("linked", "relocatable code of three sources", {"linked": targets}, *LINKED),
+        case("linked_library", "and of an OffloadArchive", {"linked": targets}, *LINKED),
+        _plugins(api, "plugins", "dlopen, dlclose, equal names", {"one": targets, "two": some}),
+        _plugins(api, "linked_shared", "the same, relocatable", {"one": targets, "two": targets}),
+    ]
+
+
+def cuda_cases() -> list[Case]:
+    """Return the cases of CUDA."""
+    targets, all_units = CUDA_TARGETS, {"module": CUDA_TARGETS}
+    cases = common_cases("cuda", targets)
+    cases += [
+        Case(
+            f"cuda/{name}",
+            about,
+            f"build/cuda/{name}/{name}",
+            {unit: SOME if "ptx" in name else targets},
+            lines,
+            **({"has_cubin": False} if "ptx" in name else {}),
+        )
+        for name, about, unit, lines in (
+            ("nested", "kernels that start kernels", "nested", ("sum 120",)),
+            ("ptx_images", "PTX alone", "images", ()),
+            ("ptx_features", "PTX alone", "features", (*FEATURES, "texture 87")),
+            ("ptx_linked", "PTX alone, relocatable", "linked", LINKED),
+            ("ptx_nested", "PTX alone, kernels that start kernels", "nested", ("sum 120",)),
+        )
+    ]
+    cases += [
+        Case("cuda/module", "a fat binary", "build/cuda/module/module.fatbin", all_units),
+        Case("cuda/merged", "merge of two", "derived/merged.fatbin", {"module": SOME}),
+        Case(
+            "cuda/thin_module",
+            "thin of a fat binary",
+            "derived/thin/{device}/module.fatbin",
+            all_units,
+            devices=THINNED_FOR,
+            thinned="build/cuda/module",
+        ),
+        Case(
+            "cuda/extracted",
+            "extract --target",
+            "derived/extracted/{device}",
+            all_units,
+            devices=THINNED_FOR,
+        ),
+        Case(
+            "cuda/package",
+            "OffloadPackage, OffloadExtract",
+            "build/cuda/module/extracted.{device}.co",
+            all_units,
+            devices=targets,
+        ),
+    ]
+    cases[-5:] = [replace(case, kind=MODULE) for case in cases[-5:]]
+    for name in ("images", "features", "shared", "linked", "nested"):
+        (whole,) = (each for each in cases if each.name == f"cuda/{name}")
+        for keeps_ptx in (True, False):
+            how = "thin" if keeps_ptx else "no_ptx"
+            folder = f"derived/{how}/{{device}}"
+            thinned = replace(
+                whole,
+                name=f"cuda/{how}_{name}",
+                about="thin" if keeps_ptx else "thin --no-ptx",
+                file=f"{folder}/{name}",
+                files=tuple(f"{folder}/{file.rpartition('/')[2]}" for file in whole.files),
+                devices=THINNED_FOR if name == "images" else ("sm_80", "sm_90"),
+                thinned=f"build/cuda/{name}",
+                keeps_ptx=keeps_ptx,
+            )
+            cases.append(thinned)
+    two = {"first": targets, "second": SOME}
+    cases += [
+        Case(
+            "cuda/thin_static",
+            "a program of thinned libraries",
+            "derived/thin/{device}/static",
+            two,
+            devices=("sm_80", "sm_90"),
+        ),
+        Case(
+            "cuda/launch",
+            "objects of offload-tool launch",
+            "derived/launch/launch",
+            {"first": ("sm_80", "sm_90"), "second": ("sm_80", "sm_90")},
+            has_ptx=False,
+        ),
+        Case("cuda/loader", "NVIDIA's loader beside match", "derived/loader", {}, kind=SETS),
+        Case(
+            "cuda/example_rdc",
+            "examples/cuda_rdc",
+            "examples/cuda_rdc/app/app",
+            {},
+            ("app: 0 of 4096 values wrong, 4096 evaluated, no error",),
+        ),
+        Case(
+            "cuda/example_thrust",
+            "examples/cuda_thrust: Thrust and CUB",
+            "examples/cuda_thrust/sorted",
+            {},
+            ("sorted: 0 values wrong, sum 9999900000, expected 9999900000, no error",),
+        ),
+    ]
+    return cases
+
+
+def openmp_cases(name: str) -> list[Case]:
+    """Return the cases of OpenMP, for the compiler that the name says (``openmp19``)."""
+    targets = OPENMP_TARGETS
+    two = {"first": targets, "second": targets}
+
+    def case(case_name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
+        file = f"build/{name}/{case_name}/{case_name}"
+        files = tuple(f"build/{name}/{case_name}/lib{each}.so" for each in units)
+        return Case(
+            f"{name}/{case_name}",
+            about,
+            file,
+            units,
+            lines,
+            files=files if case_name == "shared" else (),
+            has_ptx=False,
+        )
+
+    features = ("reduction 45000", "product 1024", "maximum 9", "declare target 45")
+    features += ("target update 100", "teams 4, threads 1", "target data 1 10", "device says 42")
+    return [
+        case("features", "teams, reductions, declare target", {"first": targets}, *features),
+        case("mathematics", "libdevice", {"first": targets}, "mathematics 100.000000"),
+        case("sources", "two sources", two),
+        case("static", "OffloadStaticLibrary", two),
+        case("shared", "OffloadSharedLibrary", two),
+    ]
+
+
+def all_cases() -> list[Case]:
+    """Return all cases."""
+    return [*cuda_cases(), *openmp_cases("openmp19"), *common_cases("hip", HIP_TARGETS)]

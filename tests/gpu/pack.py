@@ -1,0 +1,447 @@
+"""Build the programs of all cases, here, and pack what another machine needs to run them."""
+
+# ruff: noqa: T201 - it prints what it packs.
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offload_tool import Device, NoImageError, extract_device_images, match_images, thin_file
+from offload_tool.operations.merge import merge_files
+from tests.gpu import cases as table
+from tests.gpu.cases import Case
+from tests.gpu.loader_sets import write_sets
+from tests.gpu.openmp_runtime import pack_openmp_runtime
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DEVICES = {"cuda": table.NVIDIA_DEVICES, "openmp": table.NVIDIA_DEVICES, "hip": table.HIP_TARGETS}
+TARGETS = {"cuda": table.CUDA_TARGETS, "openmp": table.OPENMP_TARGETS, "hip": table.HIP_TARGETS}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine has to build with."""
+
+    cuda: Path
+    """The folder ``nvidia/cu13`` of NVIDIA's wheels."""
+    cuda12: Path | None
+    """The folder ``nvidia`` of those of CUDA 12, whose cubins LLVM 19's OpenMP runtime loads."""
+    openmp19: Path | None
+    """The folder ``lib`` of LLVM 19's OpenMP."""
+    hip: Path | None
+    """The folder with ``include/hip``."""
+
+    @classmethod
+    def of_environment(cls) -> Machine:
+        """Return what the environment variables of the tests name (see CONTRIBUTING.md)."""
+
+        def folder(variable: str, inside: str = "") -> Path | None:
+            named = os.environ.get(variable)
+            found = Path(named, inside) if named else None
+            return found if found and found.is_dir() else None
+
+        cuda = folder("OFFLOAD_TEST_CUDA", "cu13")
+        if cuda is None:
+            raise SystemExit(
+                "OFFLOAD_TEST_CUDA names no folder with NVIDIA's wheels of CUDA 13; "
+                "see CONTRIBUTING.md"
+            )
+        return cls(
+            cuda,
+            folder("OFFLOAD_TEST_CUDA12"),
+            folder("OFFLOAD_TEST_OPENMP"),
+            folder("OFFLOAD_ROCM_PATH"),
+        )
+
+    def program(self, name: str) -> Path:
+        """Return one of NVIDIA's programs."""
+        return self.cuda / "bin" / name
+
+
+def _link(source: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(source)
+
+
+def _toolkit(wheels: dict[str, Path], folder: Path) -> Path:
+    """Put a toolkit's folder together from the folders of wheels."""
+    for name in ("bin", "include", "nvvm"):
+        _link(wheels[name] / name, folder / name)
+    for path in (wheels["lib"] / "lib").iterdir():
+        _link(path, folder / "lib64" / path.name)
+    return folder
+
+
+class Build:
+    """A folder in which everything is built; a second build of it does what changed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: Machine,
+        only: Sequence[str] = (),
+        runtime: tuple[str, str] | None = None,
+    ) -> None:
+        """Prepare a folder; `runtime` is CUDA's, its folder and the names of its libraries."""
+        self.folder = folder
+        self.machine = machine
+        self.only = only
+        self.broken: dict[str, str] = {}
+        """Why files are not there: the end of the output of what should have made them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        wheels = dict.fromkeys(("bin", "include", "nvvm", "lib"), machine.cuda)
+        self.toolkit = _toolkit(wheels, folder / "toolkit")
+        place, names = runtime or (f"{self.toolkit}/lib64", "cudart_static dl pthread rt")
+        self.runtime = [f"RUNTIME={place}", f"LIBS={names}"]
+
+    def run(self, *, log: str, command: Sequence[str | Path], **environment: str) -> None:
+        """Run a command in the folder; keep what it prints."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder / "sources" if log.startswith("scons") else self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        (self.folder / f"{log}.log").write_text(done.stdout)
+        if done.returncode:
+            failures = re.findall(r"^scons: \*\*\* \[(\S+)\] (.*)", done.stdout, re.MULTILINE)
+            for target, reason in failures:
+                self.broken[str(Path(target).parent)] = reason[:2000]
+            if not failures:
+                self.broken[log] = done.stdout[-2000:]
+
+    def scons(self, *arguments: str, log: str, folder: str = "", **environment: str) -> None:
+        """Run SCons, which goes on after failures."""
+        command = [sys.executable, "-m", "SCons", "-k", f"-j{os.cpu_count()}"]
+        inside = ["-C", folder] if folder else []
+        self.run(log=f"scons-{log}", command=[*command, *inside, *arguments], **environment)
+
+    def build(self) -> None:
+        """Build everything."""
+        sources = self.folder / "sources"
+        shutil.copytree(HERE / "sources", sources, dirs_exist_ok=True)
+        self._build_edited()
+        cuda = {"CUDA_PATH": str(self.toolkit), "OFFLOAD_CLANG": "clang-22"}
+        only = [f"ONLY={' '.join(self.only)}"] if self.only else []
+        targets = f"CUDA={' '.join(table.CUDA_TARGETS)}"
+        self.scons(targets, *self.runtime, *only, log="cuda", **cuda)
+        if self.only:
+            return
+        (sources / "edited.cu").write_text(_with_version(3) + "\n// The end.\n")
+        self.scons(targets, *self.runtime, "ONLY=cuda/edited", log="edited", **cuda)
+        for name in ("cuda_rdc", "cuda_thrust"):
+            shutil.copytree(
+                ROOT / "examples" / name, sources / "examples" / name, dirs_exist_ok=True
+            )
+            self.scons(log=name, folder=f"examples/{name}", **cuda)
+        self._build_openmp19()
+        if self.machine.hip is not None:
+            self._build_hip()
+
+    def _build_edited(self) -> None:
+        """Write the source that is edited between two builds: its first version is an older one."""
+        (self.folder / "sources/edited.cu").write_text(_with_version(2))
+
+    def _build_openmp19(self) -> None:
+        given, wheels = self.machine.openmp19, self.machine.cuda12
+        if given is None or wheels is None:
+            return
+        # The compiler's own folder, and beside it the libraries that are not installed there.
+        libraries = self.folder / "llvm-19/lib"
+        shutil.rmtree(libraries, ignore_errors=True)
+        installed = Path("/usr/lib/llvm-19/lib/clang/19/include")
+        for source, place in ((given, libraries), (installed, libraries / "clang/19/include")):
+            for path in (path for path in source.rglob("*") if not path.is_dir()):
+                _link(path, place / path.relative_to(source))
+        nvcc, runtime = wheels / "cuda_nvcc", wheels / "cuda_runtime"
+        parts = {"bin": nvcc, "nvvm": nvcc, "include": runtime, "lib": runtime}
+        toolkit = _toolkit(parts, self.folder / "toolkit-12")
+        self.scons(
+            f"OPENMP={' '.join(table.OPENMP_TARGETS)}",
+            "NAME=openmp19",
+            f"CLANG=/usr/lib/llvm-19/bin/clang -resource-dir={libraries}/clang/19",
+            log="openmp19",
+            CUDA_PATH=str(toolkit),
+        )
+
+    def _build_hip(self) -> None:
+        """Build for AMD GPUs, with an empty library in the place of HIP's runtime."""
+        self.scons(
+            f"HIP={' '.join(table.HIP_TARGETS)}",
+            "LIBS=amdhip64",
+            log="hip",
+            OFFLOAD_ROCM_PATH=str(self.machine.hip),
+        )
+
+    def derive(self) -> None:
+        """Make files of what was built, as users do: thin, merge, extract, launch."""
+        out = self.folder / "sources/derived"
+        shutil.rmtree(out, ignore_errors=True)
+        built = self.folder / "sources/build/cuda"
+
+        def attempt(what: str, action: Callable[[], Any]) -> None:
+            try:
+                action()
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                self.broken[f"derived/{what}"] = f"{type(error).__name__}: {error}"
+
+        for case in self.cases("cuda"):
+            files = [case.file, *case.files] if case.thinned else []
+            for device, file in itertools.product(case.devices, files):
+                path = self.folder / "sources" / file.format(device=device)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                source = self.folder / "sources" / case.thinned / path.name
+                keep = [Device.parse(device)]
+                thin = functools.partial(
+                    thin_file, source, path, keep=keep, keep_ptx=case.keeps_ptx
+                )
+                attempt(str(path.relative_to(out)), thin)
+        for device in table.THINNED_FOR:
+            attempt(f"extracted/{device}", lambda device=device: self._extract(device))
+        two = [built / f"module/{target}/module.fatbin" for target in table.SOME]
+        attempt("merged.fatbin", lambda: merge_files(two, out / "merged.fatbin"))
+        attempt("loader", self._write_sets)
+        for device in ("sm_80", "sm_90"):
+            attempt(f"thin/{device}/static", lambda device=device: self._link_thinned(device))
+        attempt("launch", self._launch)
+
+    def cases(self, api: str = "") -> list[Case]:
+        """Return the cases that are wanted, all or those of `api`."""
+        wanted = [each for each in table.all_cases() if each.api == (api or each.api)]
+        if self.machine.hip is None:
+            wanted = [each for each in wanted if each.api != "hip"]
+        if self.machine.openmp19 is None or self.machine.cuda12 is None:
+            wanted = [each for each in wanted if each.api != "openmp"]
+        return [each for each in wanted if not self.only or each.name in self.only]
+
+    def _extract(self, device: str) -> None:
+        module = self.folder / "sources/build/cuda/module/module.fatbin"
+        folder = self.folder / "extracted" / device
+        shutil.rmtree(folder, ignore_errors=True)
+        (image,) = extract_device_images(module, folder, devices=[Device.parse(device)])
+        place = self.folder / "sources/derived/extracted" / device
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # The loader reads PTX as text that ends.
+        place.write_bytes(Path(image.path).read_bytes() + b"\0")
+
+    def _write_sets(self) -> None:
+        write_sets(
+            self.machine.program,
+            self.folder / "sources/derived/loader",
+            table.NVIDIA_DEVICES,
+            table.THINNED_FOR,
+        )
+
+    def _link_with_cudart(self, output: Path, *inputs: Path) -> None:
+        words = ["clang++-22", *inputs, "-o", output, f"-L{self.toolkit}/lib64"]
+        words += ["-lcudart_static", "-ldl", "-lpthread", "-lrt", "-Wl,--as-needed", "-Wl,-s"]
+        subprocess.run(words, check=True, capture_output=True)
+
+    def _link_thinned(self, device: str) -> None:
+        built, out = (self.folder / "sources" / name for name in ("build/cuda", "derived/thin"))
+        libraries = []
+        for name in ("libfirst.a", "libsecond.a"):
+            libraries.append(out / device / name)
+            thin_file(built / "static" / name, libraries[-1], keep=[Device.parse(device)])
+        self._link_with_cudart(out / device / "static", built / "static/two.o", *libraries)
+
+    def _launch(self) -> None:
+        """Compile as CMake does, with ``offload-tool launch`` before the compiler."""
+        sources, out = self.folder / "sources", self.folder / "sources/derived/launch"
+        out.mkdir(parents=True, exist_ok=True)
+        objects = [out / f"{name}.o" for name in ("first", "second", "two")]
+        for path in objects:
+            source = sources / (f"{path.stem}.cpp" if path.stem == "two" else f"{path.stem}.cu")
+            words = ["launch", "clang++-22", "-O2", "-Wno-unknown-cuda-version"]
+            if source.suffix == ".cu":
+                words += ["-x", "cuda", "--offload-arch=sm_80", "--offload-arch=sm_90"]
+                words += [f"--cuda-path={self.toolkit}"]
+            command = [sys.executable, "-m", "offload_tool", *words, "-c", source, "-o", path]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            subprocess.run(command, check=True, capture_output=True, env=environment)
+        self._link_with_cudart(out / "launch", *objects)
+
+
+def _with_version(number: int) -> str:
+    source = (HERE / "sources/images.cu").read_text()
+    return f"#define VERSION {number}\n{source.replace('images', 'edited')}"
+
+
+def describe(case: Case, build: Build) -> dict[str, Any]:
+    """Return what run.py needs to know about a case."""
+    row: dict[str, Any] = {"name": case.name, "api": case.api, "about": case.about}
+    expected = {device: _expected(case, device) for device in DEVICES[case.api]}
+    row["expected"] = {device: found for device, found in expected.items() if found}
+    for device in row["expected"]:
+        for file in (case.file, *case.files):
+            path = build.folder / "sources" / file.format(device=device)
+            if not path.exists():
+                row["broken"] = f"'{file}' was not built: {_why(path, build)}"
+                return row
+    return row
+
+
+def _why(path: Path, build: Build) -> str:
+    name = str(path.relative_to(build.folder / "sources"))
+    fitting = [why for place, why in build.broken.items() if name.startswith(place)]
+    return fitting[0] if fitting else "nothing says why"
+
+
+def _expected(case: Case, device: str) -> dict[str, Any] | None:
+    found = table.expected_lines(case, device)
+    if found is None:
+        return None
+    lines, is_native = found
+    file = "{here}/" + case.file.replace("{device}", device)
+    command = [file, *("{here}/" + each for each in case.arguments)]
+    if case.kind == table.MODULE:
+        command = ["{python}", "{here}/run.py", "--load", file, next(iter(case.units))]
+    elif case.kind == table.SETS:
+        command = ["{python}", "{here}/run.py", "--load-sets", file, device]
+    environment = {}
+    if case.api == "cuda":
+        environment["CUDA_CACHE_DISABLE"] = "1"
+        if case.units and is_native:  # so that PTX cannot stand in for a cubin that is not there
+            environment["CUDA_DISABLE_PTX_JIT"] = "1"
+    row: dict[str, Any] = {"command": command, "lines": lines, "environment": environment}
+    if case.api == "openmp":
+        environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
+        row["libraries"] = f"lib/{case.name.partition('/')[0]}"
+    return row
+
+
+def check_predictions(case: Case, build: Build) -> None:
+    """Check that `match` says of a file what the table says.
+
+    :raises AssertionError: it does not.
+    """
+    if case.kind == table.SETS or not case.units or case.files:
+        return
+    for device in DEVICES[case.api]:
+        path = build.folder / "sources" / case.file.format(device=device)
+        if not path.exists():
+            continue
+        wanted = {table.served(device, case, targets) for targets in case.units.values()}
+        try:
+            matches = list(match_images(path, Device.parse(device)))
+        except NoImageError:
+            matches = []
+        found = {each for match in matches for each in match.ids}
+        expected = {
+            each.target if each.is_native else each.target.replace("sm_", "compute_")
+            for each in wanted
+            if each is not None
+        }
+        said = {each.rpartition("-")[2] for each in found}
+        assert said == expected, f"{case.name}, {device}: match says {said}, expected {expected}"
+
+
+def pack(
+    folder: Path,
+    *,
+    build_folder: Path | None = None,
+    only: Sequence[str] = (),
+    runtime: tuple[str, str] | None = None,
+) -> None:
+    """Build all cases, or those named, and write the folder that run.py runs."""
+    machine = Machine.of_environment()
+    with tempfile.TemporaryDirectory() as temporary:
+        build = Build(build_folder or Path(temporary), machine, only, runtime)
+        build.build()
+        if not only:
+            build.derive()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        rows = [_pack_case(case, build, folder) for case in build.cases()]
+        if (folder / "build/openmp19").exists():
+            pack_openmp_runtime(build.folder / "llvm-19/lib", folder / "lib/openmp19")
+        content = {"made": _versions(build), "cases": rows}
+        (folder / "cases.json").write_text(json.dumps(content, indent=1))
+        shutil.copy2(HERE / "run.py", folder)
+
+
+def archive(folder: Path) -> Path:
+    """Write a .tar.xz of a packed folder beside it; return its path."""
+    path = folder.with_name(folder.name + ".tar.xz")
+    with tarfile.open(path, "w:xz", preset=6) as tar:
+        tar.add(folder, folder.name)
+    return path
+
+
+def _pack_case(case: Case, build: Build, folder: Path) -> dict[str, Any]:
+    """Copy the files of a case into the folder; return what run.py needs to know."""
+    row = describe(case, build)
+    try:
+        check_predictions(case, build)
+    except AssertionError as error:
+        row.setdefault("broken", str(error))
+    sources = build.folder / "sources"
+    for device, file in itertools.product(row["expected"], (case.file, *case.files)):
+        source = sources / file.format(device=device)
+        place = folder / source.relative_to(sources)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, place, dirs_exist_ok=True)
+        elif source.exists():
+            shutil.copy2(source, place)
+    if case.kind == table.SETS:
+        sets = json.loads((folder / case.file / "sets.json").read_text())
+        for device, expected in row["expected"].items():
+            expected["lines"] = [f"{sum(device in each['expected'] for each in sets)} fat binaries"]
+    return row
+
+
+def _versions(build: Build) -> dict[str, str]:
+    def first(pattern: str, *command: str | Path) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = re.search(pattern, done.stdout)
+        return found[1] if found else "unknown"
+
+    made = {
+        "clang": first(r"version (\S+)", "clang-22", "--version"),
+        "ptxas": first(r"V(\S+)", build.machine.program("ptxas"), "--version"),
+    }
+    if build.machine.openmp19 and build.machine.cuda12:
+        ptxas = build.machine.cuda12 / "cuda_nvcc/bin/ptxas"
+        made["clang for OpenMP"] = first(r"version (\S+)", "clang-19", "--version")
+        made["its ptxas"] = first(r"V(\S+)", ptxas, "--version")
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``pack FOLDER [--build FOLDER] [CASE...]``."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu")
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("pack", help="build the cases, for another machine")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--build", type=Path, help="the folder to build in, and to keep")
+    command.add_argument("--only", nargs="*", default=[], help="names of cases")
+    options = parser.parse_args(argv)
+    folder = options.folder.resolve()
+    pack(folder, build_folder=options.build, only=options.only)
+    written = archive(folder)
+    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB")
+    content = json.loads((folder / "cases.json").read_text())
+    for row in content["cases"]:
+        if "broken" in row:
+            print(f"{row['name']}: {row['broken']}")
+    return 0

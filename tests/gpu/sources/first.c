@@ -1,0 +1,2 @@
+#include "region.h"
+RUN(first)
