@@ -27,11 +27,36 @@ into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
 """Environment variables that change the results of querying a compiler."""
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
+MACHINE_VARIABLES = (
+    *("OFFLOAD_CLANG", *OWN_INSTALLATIONS, "OFFLOAD_PTXAS", "OFFLOAD_NVLINK"),
+    *("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"),
+)
+"""All variables that name a program or folder of this machine, with one rule: an SCons build takes
+the construction variable, else the one of ``env["ENV"]``, else that of the OS environment; commands
+take the last."""
+_OTHER_VARIABLES = ("OFFLOAD_CUTOFF", "OFFLOAD_TRACEBACK")
+_OTHER_PREFIXES = (
+    *("OFFLOAD_BUNDLER_", "OFFLOAD_LAUNCH_", "OFFLOAD_MAX_"),
+    *("OFFLOAD_TRACK_", "OFFLOAD_TEST_"),
+)
+"""Of our commands, of LLVM's runtime and of our tests."""
 INSTALLATIONS = (
     *OWN_INSTALLATIONS,
     *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
 )
 """Variables that name installations: this package's own, which exclude others, and the shell's."""
+
+
+def unread_variables(environ: Iterable[str]) -> list[str]:
+    """Return the names of an OS environment that look like this package's, and that it ignores."""
+    return sorted(
+        name
+        for name in environ
+        if name.startswith("OFFLOAD_")
+        and name not in (*MACHINE_VARIABLES, *_OTHER_VARIABLES)
+        and not name.startswith(_OTHER_PREFIXES)
+    )
+
 
 _DIRECTORY_OPTIONS = (
     ("-debug-info-kind=", "-fdebug-compilation-dir=", "-fdebug-prefix-map="),

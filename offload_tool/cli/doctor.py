@@ -39,7 +39,11 @@ def _lines() -> Iterator[str]:
     import importlib.metadata
     import platform
 
-    from offload_tool.clang.environment import INSTALLATIONS
+    from offload_tool.clang.environment import (
+        INSTALLATIONS,
+        MACHINE_VARIABLES,
+        unread_variables,
+    )
     from offload_tool.passes.capability_check import Job
     from offload_tool.passes.cuda import find_ptxas
     from offload_tool.toolchain.disk_cache import cache_folder
@@ -65,11 +69,13 @@ def _lines() -> Iterator[str]:
         yield f"{name}: {found.used}"
         yield from (f"  skipped: {reason}" for reason in found.passed_over)
     try:
-        ptxas = find_ptxas()
+        toolkit = os.environ.get("OFFLOAD_CUDA_PATH", "")
+        ptxas = find_ptxas(os.environ.get("OFFLOAD_PTXAS", ""), toolkit)
         yield f"ptxas: {ptxas.command[0] if ptxas else 'none; PTX alone is embedded'}"
     except CompilerError as error:
         yield f"ptxas: {error}"
-    named = ("OFFLOAD_CLANG", "OFFLOAD_LAUNCHER", "OFFLOAD_DIST", *INSTALLATIONS)
-    given = [f"{name}={os.environ[name]}" for name in dict.fromkeys(named) if name in os.environ]
+    named = dict.fromkeys((*MACHINE_VARIABLES, *INSTALLATIONS))
+    given = [f"{name}={os.environ[name]}" for name in named if name in os.environ]
+    given += [f"{name} (has no effect)" for name in unread_variables(os.environ)]
     yield f"environment: {', '.join(given) or 'no variable of ours is set'}"
     yield f"cached results: {cache_folder()}"

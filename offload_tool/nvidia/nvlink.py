@@ -57,17 +57,19 @@ class NvLinker:
 
 
 @memoized(16)
-def find_nvlink(named: str, toolkit: str, ptxas: str) -> NvLinker:
+def find_nvlink(
+    named: str, toolkit: str, ptxas: str, environ: Mapping[str, str] = os.environ
+) -> NvLinker:
     """Find a device linker: the one `named` (program or library), else one on this machine.
 
     Each installation may have ``nvlink``, else ``libnvJitLink``. The order is that of `ptxas`, the
-    directory `toolkit`, PATH, the usual paths, wheels.
+    directory `toolkit`, PATH, the usual paths, wheels. PATH and CUDA_PATH are those of `environ`.
 
     :raises CompilerError: the one named cannot be run, or is ``none``; or there is neither.
     """
     found = None
     if named.lower() != "none":
-        paths = [named] if named else _candidates(toolkit, ptxas)
+        paths = [named] if named else _candidates(toolkit, ptxas, environ)
         commands = (
             (sys.executable, NVJITLINK, path) if ".so" in Path(path).name else (path,)
             for path in paths
@@ -163,21 +165,22 @@ def _suffix(source: InputFile, label: str) -> str:
     )
 
 
-def _candidates(toolkit: str, ptxas: str) -> list[str]:
+def _candidates(toolkit: str, ptxas: str, environ: Mapping[str, str]) -> list[str]:
     """Return the linkers in the order in which they are tried.
 
     Those of the installation of `ptxas` come first: a linker rejects output of a newer assembler.
     """
-    usual = os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"
-    named = [_installation(ptxas), toolkit, _installation("nvlink"), *usual]
+    usual = environ.get("CUDA_PATH", ""), "/usr/local/cuda"
+    path = environ.get("PATH")
+    named = [_installation(ptxas, path), toolkit, _installation("nvlink", path), *usual]
     folders = [Path(name) for name in named if name]
     for package in nvidia_packages():
         folders += [*sorted(package.glob("cu[0-9]*")), package / "nvjitlink"]
     return list(dict.fromkeys(name for folder in folders for name in _linkers_in(folder)))
 
 
-def _installation(program: str) -> str:
-    found = shutil.which(program) if program else None
+def _installation(program: str, path: str | None) -> str:
+    found = shutil.which(program, path=path) if program else None
     return str(Path(found).resolve().parent.parent) if found else ""
 
 

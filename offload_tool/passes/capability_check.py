@@ -272,20 +272,23 @@ def _reason(
             try:
                 result = (query_plan if at and plans_suffice else query)(args, environ)
                 if result.status:
-                    return _missing_program(args, environ) or _message_of(result)
+                    _check_programs(args, environ)
+                    return _message_of(result)
             except CompilerError as error:
                 return str(error) or "the compiler says nothing"
     return ""
 
 
-def _missing_program(args: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the message for a program that a command would run, and that is not there."""
+def _check_programs(args: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Check that the programs that a command would run are there.
+
+    :raises CompilerError: one is not.
+    """
     import shutil
 
-    path = environ.get("PATH", os.defpath)
-    programs = (job[0] for job in jobs_of(query_plan(args, environ)))
-    missing = next((name for name in programs if shutil.which(name, path=path) is None), "")
-    return f"runs '{missing}', which is not there; install it" if missing else ""
+    for job in jobs_of(query_plan(args, environ)):
+        if shutil.which(job[0], path=environ.get("PATH", os.defpath)) is None:
+            raise CompilerError(f"runs '{job[0]}', which is not there; install it")
 
 
 def _message_of(result: QueryResult) -> str:

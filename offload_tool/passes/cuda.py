@@ -29,8 +29,8 @@ PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin
 """The placeholder of a fat binary (`formats.cuda.object_section.PLACEHOLDER`)."""
 
 
-# Without a toolkit, clang would assume one of 2012, which starts kernels in another way, and whose
-# PTX knows no newer processor.
+# Without a toolkit, and in device passes with -nocudalib, clang would assume one of 2012, which
+# starts kernels in another way, and whose PTX knows no newer processor.
 _SDK = ("-Xclang", "-target-sdk-version=11.8")
 _PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
 ARCH_LIST = "__CUDA_ARCH_LIST__"
@@ -77,8 +77,10 @@ class CudaPass(CompilePass):
         # make up another.
         cuid = f"-cuid={self.cuid}"
         flags += ["-fgpu-rdc", cuid, "-Xclang", cuid] if self.rdc else [cuid]
-        if not toolchain.cuda:
-            flags += [*([ptx_flag(self.device.name)] if self.device else []), *_SDK]
+        if self.device is not None or not toolchain.cuda:
+            flags += _SDK
+        if self.device is not None and not toolchain.cuda:
+            flags.append(ptx_flag(self.device.name))
         return [*flags, "-c" if self.device is None else "-S"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
@@ -168,11 +170,13 @@ def _own_flags(job: Sequence[str]) -> list[str]:
 
 
 @memoized(8)
-def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
+def find_ptxas(
+    named: str = "", toolkit: str = "", environ: Mapping[str, str] = os.environ
+) -> Ptxas | None:
     """Find ``ptxas``: the command `named`, else in the directory `toolkit`, on PATH, in a wheel.
 
-    Return None if there is none, or `named` is ``none``: PTX alone is then embedded, which the CUDA
-    driver compiles when the program starts.
+    PATH and CUDA_PATH are those of `environ`. Return None if there is none, or `named` is
+    ``none``: PTX alone is then embedded, which the CUDA driver compiles when the program starts.
 
     :raises CompilerError: the one named cannot be run.
     """
@@ -181,7 +185,7 @@ def find_ptxas(named: str = "", toolkit: str = "") -> Ptxas | None:
     import shlex
     import shutil
 
-    commands = [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit)
+    commands = [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit, environ)
     advice = "unset it to let one be found, or set it to 'none'"
     found = find_program("OFFLOAD_PTXAS", named, commands, advice)
     if found is None:
@@ -227,12 +231,15 @@ def check_ptxas(ptxas: Ptxas, processor: str) -> None:
         )
 
 
-def _ptxas_candidates(toolkit: str) -> list[tuple[str, ...]]:
+def _ptxas_candidates(toolkit: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
     import shutil
 
-    usual = [os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    usual = [environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     # Another version may not know the PTX that clang writes for the toolkit.
-    found = [f"{toolkit}/bin/ptxas" if toolkit else None, shutil.which("ptxas")]
+    found = [
+        f"{toolkit}/bin/ptxas" if toolkit else None,
+        shutil.which("ptxas", path=environ.get("PATH")),
+    ]
     found += (f"{folder}/bin/ptxas" for folder in usual if folder)
     for folder in nvidia_packages():
         for pattern in ("cu*/bin/ptxas", "cuda_nvcc/bin/ptxas"):

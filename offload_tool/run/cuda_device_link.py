@@ -50,9 +50,10 @@ def run_cuda_link(
     :raises UsageError, FileError: as `run_pass.run_pass` does.
     """
     check_names(inputs, outputs)
-    ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit)
+    toolkit = toolkit or environ.get("OFFLOAD_CUDA_PATH", "")
+    ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit, environ)
     ptxas_program = ptxas.command[0] if ptxas is not None else ""
-    linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, ptxas_program)
+    linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, ptxas_program, environ)
     pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
     assembling = [arg for before, arg in pairs if before == _TO_PTXAS]
     linking = [arg for before, arg in pairs if arg and _TO_PTXAS not in (before, arg)]

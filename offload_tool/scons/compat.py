@@ -478,6 +478,12 @@ def at_top(env: Environment) -> Iterator[None]:
         fs.chdir(folder)
 
 
+@functools.cache
+def usual_path() -> str:
+    """Return the PATH of commands that SCons sets on this platform."""
+    return str(SCons.Environment.Base(tools=[])["ENV"].get("PATH", ""))
+
+
 def has_read_all() -> bool:
     """Return True if all SConscripts were read: SCons then caches nodes' names."""
     return bool(SCons.Node.FS.Save_Strings)

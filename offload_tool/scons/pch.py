@@ -266,7 +266,7 @@ class PchRunner:
         args = cached(env, f"arguments of {like}", lambda: cache(self._declared_args))
         self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, args()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
-        if SCons.Script.GetOption("clean"):
+        if not readers.is_build():
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
 
     def __call__(self, command: list[str], environment: dict[str, str]) -> int:

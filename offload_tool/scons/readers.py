@@ -19,7 +19,13 @@ import SCons.Node.FS
 import SCons.Script
 import SCons.Util
 
-from offload_tool.clang.environment import INSTALLATIONS, OWN_INSTALLATIONS, RESULT_VARIABLES
+from offload_tool.clang.environment import (
+    INSTALLATIONS,
+    MACHINE_VARIABLES,
+    OWN_INSTALLATIONS,
+    RESULT_VARIABLES,
+    unread_variables,
+)
 from offload_tool.clang.options import (
     LINKED,
     TRIPLE,
@@ -179,6 +185,19 @@ def _warn_of_flags(env: Environment) -> None:
             warn(env, f"{name} means nothing to this tool; write OFFLOAD_FLAGS, or CCFLAGS")
 
 
+def _warn_of_environment(env: Environment) -> None:
+    """Warn of variables of the OS environment that a build does not read."""
+    environ = {*os.environ, *env["ENV"]}
+    ours = environ.intersection(VARIABLES).difference(MACHINE_VARIABLES)
+    for name in sorted(ours.union(unread_variables(environ))):
+        if name in VARIABLES:
+            what = f"set the construction variable: Environment({name}=...)"
+        else:
+            near = difflib.get_close_matches(name, MACHINE_VARIABLES, n=1, cutoff=0.8)
+            what = f"did you mean {near[0]}?" if near else "unset it"
+        warn(env, f"{name} of the environment has no effect on a build; {what}")
+
+
 def _is_referred_to(env: Environment, name: str, overrides: dict[str, Any]) -> bool:
     texts = map(str, (*env.Dictionary().values(), *overrides.values()))
     return any(f"${name}" in text or f"${{{name}" in text for text in texts)
@@ -191,6 +210,9 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     :raises UsageError: the list is empty, or OFFLOAD_ARCH_FLAGS names a target that is not built.
     """
     given = _given_targets(env)
+    if not is_build():
+        known = [item for item in given if item not in (NATIVE, *cuda.ALL)]
+        return parse_targets(known, kind, allow_unknown=True)
     if NATIVE in given:
         here = native_targets(toolchain(env), kind)
         given = [name for item in given for name in (here if item == NATIVE else [item])]
@@ -230,7 +252,7 @@ def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
 
 def knows_processor(env: Environment, target_id: TargetID) -> bool:
     """Return True if a processor missing in the table is allowed: the compiler decides."""
-    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
+    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"] or not is_build():
         return True
     try:
         device = CompileTarget(str(target_id), target_id.triple, target_id)
@@ -251,12 +273,12 @@ def _given_targets(env: Environment) -> list[str]:
 
 
 def shared_suffix(env: Environment) -> str:
-    """Return the suffix of objects for shared libraries.
+    """Return the suffix of objects for shared libraries, which no compiler changes.
 
     The embedded compiler's link recognises objects by ``.o``, which rules out SCons's ``.os``.
     """
     given = str(env.subst("$SHOBJSUFFIX"))
-    return ".pic.o" if given == ".os" and toolchain(env).is_embedded else given
+    return ".pic.o" if given == ".os" else given
 
 
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
@@ -275,7 +297,7 @@ def machine_flags(env: Environment) -> list[str]:
 def host_triple(env: Environment) -> str:
     """Return the triple of host code, queried from the driver with the flags of host passes."""
     found, flags = toolchain(env), machine_flags(env)
-    if not flags:
+    if not flags or not is_build():
         return found.host_triple
     from offload_tool.toolchain.driver_cache import cached_triple
 
@@ -355,7 +377,7 @@ def archive_format(env: Environment, kind: str) -> str:
             f"{kind.upper()} sources, found {given!r}"
         )
     is_new = kind == "hip" and given == "offload-binary"
-    if is_new and hip.driver_flags(toolchain(env).major, rdc=True):
+    if is_new and is_build() and hip.driver_flags(toolchain(env).major, rdc=True):
         raise UsageError(
             f"OFFLOAD_ARCHIVE_FORMAT: clang {toolchain(env).version} cannot make {given}; "
             "expected clang 21 or later"
@@ -464,7 +486,7 @@ class _Toolchains:
 
     def announce(self, text: str, show: Callable[[str], None] = SCons.Util.display) -> None:
         """Show a text once."""
-        if text not in self._announced and not SCons.Script.GetOption("clean"):
+        if text not in self._announced and is_build():
             show(text)
         self._announced.add(text)
 
@@ -483,7 +505,23 @@ def call(env: Environment, overrides: dict[str, Any]) -> Call:
 def _read(env: Environment) -> dict[str, Any]:
     check_names(env.Dictionary())
     _warn_of_flags(env)
+    _warn_of_environment(env)
     return read_variables(env)
+
+
+def is_build() -> bool:
+    """Return False for ``scons -c`` and ``scons -h``: they search and query no compiler."""
+    return not (SCons.Script.GetOption("clean") or SCons.Script.GetOption("help"))
+
+
+_NO_COMPILER = Toolchain(
+    *(("clang",), ("clang++",), ("clang",), ("lld",), ()),
+    version="22.0.0",
+    identity="",
+    origin="",
+    host_triple="x86_64-unknown-linux-gnu",
+)
+"""Takes the place of the compiler where nothing is built: no name of a node depends on one."""
 
 
 def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
@@ -491,6 +529,8 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
 
     :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
     """
+    if lenient and not is_build():
+        return _NO_COMPILER
     results = results_of(env)
     if results is not None and results.compiler is not None:
         return results.compiler
@@ -505,18 +545,25 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
 
 
 def _shell(env: Environment) -> dict[str, str]:
-    """Return the variables with installation paths: the commands', or the shell's.
+    """Return the variables that locate programs and installations: the commands', or the shell's.
 
-    PATH, which locates compilers, is the shell's; the loader's path is the commands'.
+    The loader's path is the commands'; for PATH see `_search_path`.
     """
     given = env["ENV"]
     return {
         name: str(given[name]) if name in given else os.environ.get(name, "")
-        for name in sorted({*INSTALLATIONS, "OFFLOAD_CLANG"})
-    } | {
-        "PATH": os.environ.get("PATH", os.defpath),
-        LIBRARY_PATH: str(given.get(LIBRARY_PATH, "")),
-    }
+        for name in sorted({*INSTALLATIONS, *MACHINE_VARIABLES})
+    } | {"PATH": _search_path(env), LIBRARY_PATH: str(given.get(LIBRARY_PATH, ""))}
+
+
+def _search_path(env: Environment) -> str:
+    """Return PATH for searches: what the user added to that of commands, then the shell's."""
+    given = env["ENV"].get("PATH", "")
+    folders = given if SCons.Util.is_List(given) else str(given).split(os.pathsep)
+    usual = compat.usual_path().split(os.pathsep)
+    added = [str(folder) for folder in folders if folder and str(folder) not in usual]
+    shell = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([*added, *shell]))
 
 
 def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKey:
@@ -608,9 +655,16 @@ def ptxas(env: Environment) -> Ptxas | None:
 
     :raises CompilerError: the one named cannot be run.
     """
-    found = toolchain(env)
+    if not is_build():
+        return Ptxas(("ptxas",), "")
+    toolkit = _toolkit(env)
     with compat.at_top(env):
-        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), found.cuda)
+        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolkit, _shell(env))
+
+
+def _toolkit(env: Environment) -> str:
+    """Return the folder of the CUDA toolkit in use, or of the one that the user names."""
+    return toolchain(env).cuda or folder_path(env, "OFFLOAD_CUDA_PATH")
 
 
 def nvlink(env: Environment) -> NvLinker:
@@ -618,12 +672,14 @@ def nvlink(env: Environment) -> NvLinker:
 
     :raises CompilerError: the one named cannot be run, or there is none.
     """
-    from offload_tool.nvidia.nvlink import find_nvlink
+    from offload_tool.nvidia.nvlink import NvLinker, find_nvlink
 
-    assembler = ptxas(env)
+    if not is_build():
+        return NvLinker(("nvlink",), "")
+    assembler, toolkit = ptxas(env), _toolkit(env)
     sibling = assembler.command[0] if assembler is not None else ""
     with compat.at_top(env):
-        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolchain(env).cuda, sibling)
+        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolkit, sibling, _shell(env))
 
 
 def result_variables(env: Environment) -> dict[str, str]:
@@ -645,6 +701,8 @@ def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     the top folder.
     """
     given = env["OFFLOAD_DEVICE_RUNTIME"]
+    if not is_build():
+        return []
     if given is not None:
         nodes = [env.File(name) for name in env.Split(given)]
         with compat.at_top(env):
@@ -658,7 +716,8 @@ def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     :raises CompilerError: there are none, although the link needs them.
     """
     found = device_runtimes(env, device)
-    excused = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
+    is_other = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
+    excused = is_other or not is_build()
     if found or excused or "--unresolved-symbols" in env.subst("$OFFLOAD_LINK_FLAGS"):
         return found
     raise CompilerError(openmp.no_device_runtime(toolchain(env), device))

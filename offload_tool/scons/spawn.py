@@ -86,6 +86,8 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     folder = env.subst("$OFFLOAD_DIST") if is_device else ""
     launcher = tuple(readers.launcher(env, folder))
     toolchain = readers.toolchain(env)
+    if not readers.is_build():
+        return partial(run_args, program=1)
     if folder and job.is_distributed:
         from offload_tool.sccache_dist.config import load_distribution
 

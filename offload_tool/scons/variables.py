@@ -14,6 +14,7 @@ import SCons.Node
 import SCons.Util
 from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
 
+from offload_tool.clang.environment import MACHINE_VARIABLES, OWN_INSTALLATIONS
 from offload_tool.errors import UsageError
 from offload_tool.scons.types import Environment
 
@@ -213,15 +214,26 @@ OTHERS_VARIABLES = {
 def read_variables(env: Environment) -> dict[str, Any]:
     """Return the variables whose parsed value differs from the given one.
 
+    Those that name a program or folder have a second place: see `MACHINE_VARIABLES`.
+
     :raises UsageError: one has the wrong type.
     """
     read = {}
     for name, variable in VARIABLES.items():
         given = env[name]
-        found = variable.read(env, given)
+        is_missing = name in MACHINE_VARIABLES and not given
+        found = variable.read(env, _of_environment(env, name) if is_missing else given)
         if found is _WRONG:
             shown = env.subst(given) if isinstance(given, str) else given
             raise UsageError(f"{name}: expected {variable.expected}, found {shown!r}")
         if type(found) is not type(given) or found != given:
             read[name] = found
     return read
+
+
+def _of_environment(env: Environment, name: str) -> str:
+    """Return a variable of the OS environment; a relative folder is one of the top folder."""
+    text = str(env["ENV"].get(name) or os.environ.get(name, ""))
+    if text and name in (*OWN_INSTALLATIONS, "OFFLOAD_DIST"):
+        text = os.path.join(env.fs.Top.get_abspath(), text)
+    return text.replace("$", "$$")

@@ -41,7 +41,7 @@ class Equipment:
         return toolchain
 
 
-class Job(Protocol):
+class NeededCompile(Protocol):
     """A kind of compile that a compiler is needed for; see `passes.capability_check`."""
 
     @property

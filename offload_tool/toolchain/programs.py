@@ -124,8 +124,18 @@ def find_program(
                 return tuple(command), lines[-1]
             reason = result.reason if result.status else "it prints no version"
         if named:
+            advice = quoting_advice(variable, named) or advice
             raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
     return None
+
+
+def quoting_advice(variable: str, named: str) -> str:
+    """Return the advice for a command in a variable, of which a file's name holds spaces; or ""."""
+    words = named.split(" ")
+    begins = (" ".join(words[:at]) for at in range(len(words), 1, -1))
+    file = next(filter(os.path.isfile, begins), "")
+    rest = named[len(file) :]
+    return f"quote the name, which has a space: {variable}=\"'{file}'{rest}\"" if file else ""
 
 
 def nvidia_packages() -> list[Path]:

@@ -7,7 +7,7 @@ The first in this order that can do the job is chosen:
 3. the newest ``clang-NN`` or ``clang`` on PATH
 4. the ``ziglang`` wheel
 
-Each is tried (`Job.find_equipment`) with the machine's ROCm and CUDA installations
+Each is tried (`NeededCompile.find_equipment`) with the machine's ROCm and CUDA installations
 (`toolchain.installations`), unless the flags leave those out. A named compiler (1) that cannot do
 the job is an error, or its failed trials are reported as doubts. The others are rejected, and the
 reasons are reported: with the chosen compiler, or in the error if none is left.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.equipment import Job
+from offload_tool.toolchain.equipment import NeededCompile
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
@@ -30,7 +30,7 @@ from offload_tool.toolchain.probe import (
     probe,
     version_of,
 )
-from offload_tool.toolchain.programs import LIBRARY_PATH
+from offload_tool.toolchain.programs import LIBRARY_PATH, quoting_advice
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import memoized
 
@@ -50,7 +50,7 @@ _ADVICE = {
 def find_toolchain(
     environ: Mapping[str, str] | None = None,
     clang: str | None = None,
-    jobs: tuple[Job, ...] = (),
+    jobs: tuple[NeededCompile, ...] = (),
     *,
     lenient: bool = False,
 ) -> Toolchain:
@@ -72,7 +72,10 @@ def find_toolchain(
 
 @memoized(64)
 def _find(
-    named: str, variables: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], lenient: bool
+    named: str,
+    variables: tuple[tuple[str, str], ...],
+    jobs: tuple[NeededCompile, ...],
+    lenient: bool,
 ) -> Toolchain:
     environ = dict(variables)
     path = environ.setdefault("PATH", os.defpath)
@@ -98,7 +101,7 @@ def _find(
     raise CompilerError(f"no usable compiler{wanted}: {'; '.join(reasons)}. {_advice(jobs)}")
 
 
-def _advice(jobs: tuple[Job, ...]) -> str:
+def _advice(jobs: tuple[NeededCompile, ...]) -> str:
     needed = dict.fromkeys(
         _ADVICE[job.kind]
         for job in jobs
@@ -115,7 +118,7 @@ def _advice(jobs: tuple[Job, ...]) -> str:
 
 def _equipped(
     toolchain: Toolchain,
-    jobs: tuple[Job, ...],
+    jobs: tuple[NeededCompile, ...],
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Toolchain:
@@ -153,7 +156,7 @@ def _equipped(
 
 
 def _named(
-    named: str, jobs: tuple[Job, ...], environ: Mapping[str, str], *, lenient: bool
+    named: str, jobs: tuple[NeededCompile, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
     # Imported here and below, as a cached result needs neither.
     import shlex
@@ -172,6 +175,7 @@ def _named(
     hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
     embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
     if not embedded and (not command or shutil.which(command[0], path=path) is None):
+        hint = quoting_advice("OFFLOAD_CLANG", named) or hint
         raise CompilerError(
             f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; {hint}"
         )

@@ -44,6 +44,16 @@ def fake_clang(path: Path, version: str, *, targets: str = TARGETS, lld: bool = 
     return path
 
 
+def test_a_name_with_a_space(tmp_path: Path) -> None:
+    """Where an unquoted name of a file has a space, the message says how it is quoted."""
+    clang = fake_clang(tmp_path / "ll vm/clang", "22.1.0")
+    with pytest.raises(CompilerError) as caught:
+        find_toolchain(clang=f"{clang} --sysroot=/")
+    quoted = f"'{clang}' --sysroot=/"
+    assert f'which has a space: OFFLOAD_CLANG="{quoted}"' in str(caught.value)
+    assert find_toolchain(clang=quoted).clang == (str(clang), "--sysroot=/")
+
+
 def test_newest_on_path(tmp_path: Path, no_wheel: None) -> None:
     """The newest clang of all folders on PATH is taken, whatever it is called."""
     fake_clang(tmp_path / "a/clang-18", "18.1.0")

@@ -154,13 +154,20 @@ def offload_kpack(env: Environment, target: str | None, sources: list[Node]) -> 
 
 
 def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
-    """Return the OpenMP device runtime linked into images for `target_id`; [] for none."""
+    """Return the OpenMP device runtime linked into images for `target_id`; [] for none.
+
+    ``scons -c`` and ``scons -h`` query no compiler: this, and the host runtime, are then there.
+    """
+    if not readers.is_build():
+        return ["libompdevice.a"]
     found = readers.device_runtimes(env, parse_target(target_id))
     return [str(env.File(name, env.fs.Top)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:
     """Return the compiler's own OpenMP runtime; without one, no program links."""
+    if not readers.is_build():
+        return "libomptarget.so"
     return openmp.host_runtime(readers.toolchain(env))
 
 

@@ -120,7 +120,7 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
     flags = readers.link_flags(env)
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
-        own, folder = openmp.link_flags(found)
+        own, folder = openmp.link_flags(found) if readers.is_build() else ([], [])
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
     flags += linked.flags

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import SCons.Script
 from SCons.Subst import Literal
 
 from offload_tool.clang.argument_files import all_args, options_of
@@ -163,7 +162,9 @@ def _common_to_passes(
     env: Environment, unit: Unit, job: CompilePass
 ) -> tuple[Environment, spawn.Runner]:
     """Return the environment and the runner that all similar passes share."""
-    local: list[Any] = job.local_flags(readers.toolchain(env), unit.source.name)
+    local: list[Any] = []
+    if readers.is_build():
+        local += job.local_flags(readers.toolchain(env), unit.source.name)
     variables = spawn.toolchain_variables(env)
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
@@ -214,7 +215,7 @@ def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, com
         if keeps_temporaries(all_args(args)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
             env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
-    if SCons.Script.GetOption("clean"):  # the depfile exists only after a failed compile
+    if not readers.is_build():  # the depfile exists only after a failed compile
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
@@ -250,6 +251,8 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
+    if not readers.is_build():
+        return True  # more files than of the old one
     job = unit.job("host")
     command, environment = _driver_command(env, unit, job, last_flags(env, job))
     with compat.at_top(env):
@@ -294,7 +297,7 @@ def _cache_key(
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code on its own."""
     device = job.device
-    if device is None or not job.has_headers:
+    if device is None or not job.has_headers or not readers.is_build():
         return []
     like = f"libraries of {job.kind} {job.rdc} {device.name} {unit.language_flags}"
 

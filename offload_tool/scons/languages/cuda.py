@@ -91,7 +91,8 @@ def assembled(
     `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
     """
     device = ptx.attributes.offload_device
-    check_ptxas(ptxas, device.name)
+    if readers.is_build():
+        check_ptxas(ptxas, device.name)
     node = actions.PTXAS.first_free(
         env,
         names,
@@ -147,6 +148,9 @@ class RelocatableCuda:
 def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
     """Declare one source's inputs of a link of several sources."""
     unit, host = with_host(env, unit)
+    if not readers.is_build():  # these are of the old offload driver
+        suffixes = (".rdc.all.fatbin", ".rdc$OBJSUFFIX", f".rdc{readers.shared_suffix(env)}")
+        env.Clean(host, [unit.stem.file(env, suffix) for suffix in suffixes])
     ptx = device_nodes(env, unit)
     cubins = [node for each in ptx for node in _cubin(env, unit, each)]
     return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))

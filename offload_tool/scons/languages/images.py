@@ -183,7 +183,7 @@ def _ptx_image(
     arguments = [*openmp_link.link_arguments(device.name), *flags]
     variables = spawn.toolchain_variables(env)
     args = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
-    assembling = [*ptxas_flags([*args, "-x", "ir"], env["ENV"])]
+    assembling = [*ptxas_flags([*args, "-x", "ir"], env["ENV"])] if readers.is_build() else []
     ptx = actions.LINK_PTX.first_free(
         env,
         stem.files(env, f".{device.filename}.ptx"),

@@ -1,0 +1,100 @@
+"""Programs and folders of this machine: one rule says where each variable is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.scons.conftest import KERNEL, Project
+from tests.scons.nvidia import PTXAS
+from tests.scons.test_cuda import HEAD, OBJECT
+
+LAUNCH = "void f(int* p) { kernel<<<dim3(), dim3()>>>(p); }\n"
+OF_LAUNCHES = """\
+extern "C" int __cudaPushCallConfiguration(dim3, dim3, unsigned long = 0, struct stream* = 0);
+"""
+
+
+@pytest.fixture
+def kernels(project: Project) -> Project:
+    """Return a project with a CUDA source, and a stand-in for ptxas in the folder ``tools``."""
+    project.write("k.cu", KERNEL.replace("hipLaunch", "cudaLaunch"))
+    project.script("tools/ptxas", PTXAS)
+    return project
+
+
+def has_run(project: Project, name: str) -> bool:
+    return (project.folder / f"{name}.log").exists()
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["construction variable", "environment of commands", "OS environment", "PATH of commands"],
+)
+def test_where_ptxas_is_named(kernels: Project, place: str) -> None:
+    """Each place is read, and each before those named after it here."""
+    wrong = str(kernels.folder / "nothing")
+    found = str(kernels.folder / "tools/ptxas")
+    head = HEAD.replace("'none'", "''")
+    if place == "construction variable":
+        head += f"env['OFFLOAD_PTXAS'] = {found!r}\nenv['ENV']['OFFLOAD_PTXAS'] = {wrong!r}\n"
+    elif place == "environment of commands":
+        head += f"env['ENV']['OFFLOAD_PTXAS'] = {found!r}\n"
+        kernels.environment["OFFLOAD_PTXAS"] = wrong
+    elif place == "OS environment":
+        kernels.environment["OFFLOAD_PTXAS"] = found
+    else:
+        head += "env.PrependENVPath('PATH', Dir('tools').abspath)\n"
+    run = kernels.sconstruct(OBJECT, head).done()
+    assert has_run(kernels, "ptxas")
+    assert "PTXAS [sm_80] k.sm_80.cubin" in run.output
+    kernels.assert_up_to_date()
+
+
+def test_compilers_on_the_path_of_commands(project: Project, llvm: Callable[[str], str]) -> None:
+    """A compiler in a folder that was added to the PATH of commands is found."""
+    (project.folder / "tools").mkdir()
+    for name in ("clang", "lld"):
+        (project.folder / "tools" / name).symlink_to(llvm(name))
+    project.environment["PATH"] = str(project.folder)
+    project.sconstruct(
+        "env.PrependENVPath('PATH', Dir('tools').abspath)\nenv.OffloadObject('k.hip')\n"
+    )
+    assert f"({project.folder}/tools/clang)" in project.done("-n").output
+
+
+def test_toolkit_of_the_os_environment(kernels: Project) -> None:
+    """A toolkit's SDK version reaches device code that uses none of its libraries."""
+    for name in ("bin", "lib64", "nvvm/libdevice"):
+        (kernels.folder / "toolkit" / name).mkdir(parents=True)
+    kernels.write("toolkit/include/cuda.h", "#define CUDA_VERSION 12000\n")
+    kernels.write(
+        "k.cu",
+        KERNEL.replace("hipLaunch", "cudaLaunch").replace(
+            "__attribute__((global))", f"{OF_LAUNCHES}__attribute__((global))"
+        )
+        + LAUNCH,
+    )
+    kernels.environment["OFFLOAD_CUDA_PATH"] = "toolkit"
+    kernels.sconstruct(OBJECT, HEAD + "env['OFFLOAD_PTXAS'] = 'none'\n")
+    run = kernels.done()
+    assert f"CUDA 12.0 (OFFLOAD_CUDA_PATH: {kernels.folder}/toolkit)" in run.output
+
+
+def test_variables_that_nothing_reads(project: Project) -> None:
+    """One of the environment without effect gets a warning, once."""
+    project.environment |= {"OFFLOAD_ARCH": "gfx942", "OFFLOAD_CLNG": "x", "OFFLOAD_CUTOFF": "0"}
+    project.environment["OFFLOAD_TEST_X"] = "1"
+    project.sconstruct(
+        "env.OffloadObject('k.hip')\nenv.OffloadObject('l', 'k.hip', CFLAGS=['-O'])\n"
+    )
+    warnings = [line for line in project.done("-n").errors.splitlines() if "environment" in line]
+    assert warnings == [
+        "offload: warning: OFFLOAD_ARCH of the environment has no effect on a build; set the "
+        "construction variable: Environment(OFFLOAD_ARCH=...)",
+        "offload: warning: OFFLOAD_CLNG of the environment has no effect on a build; did you mean "
+        "OFFLOAD_CLANG?",
+        "offload: warning: OFFLOAD_CUTOFF of the environment has no effect on a build; set the "
+        "construction variable: Environment(OFFLOAD_CUTOFF=...)",
+    ]
