@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offload_tool import Device, NoImageError, extract_device_images, match_images, thin_file
+from offload_tool import (
+    Device,
+    NoImageError,
+    OffloadError,
+    extract_device_images,
+    match_images,
+    thin_file,
+)
 from offload_tool.operations.merge import merge_files
 from tests.gpu import cases as table
 from tests.gpu.cases import Case
@@ -201,8 +208,9 @@ class Build:
         def attempt(what: str, action: Callable[[], Any]) -> None:
             try:
                 action()
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                self.broken[f"derived/{what}"] = f"{type(error).__name__}: {error}"
+            except (OffloadError, OSError, ValueError, subprocess.SubprocessError) as error:
+                said = getattr(error, "stderr", None) or b""
+                self.broken[f"derived/{what}"] = f"{error} {said.decode(errors='replace')}"
 
         for case in self.cases("cuda"):
             files = [case.file, *case.files] if case.thinned else []
@@ -214,6 +222,8 @@ class Build:
                 thin = functools.partial(
                     thin_file, source, path, keep=keep, keep_ptx=case.keeps_ptx
                 )
+                if case.files and file == case.file:  # the libraries have the device code
+                    thin = functools.partial(shutil.copy2, source, path)
                 attempt(str(path.relative_to(out)), thin)
         for device in table.THINNED_FOR:
             attempt(f"extracted/{device}", lambda device=device: self._extract(device))
