@@ -50,6 +50,9 @@ class Case:
     keeps_ptx: bool = True
     """Whether they are thinned without ``--no-ptx``."""
 
+    libraries: str = ""
+    """The packed folder in which it finds libraries that not every machine has."""
+
     @property
     def api(self) -> str:
         """Whose runtime it needs: ``cuda``, ``hip`` or ``openmp``."""
@@ -268,6 +271,7 @@ def cuda_cases() -> list[Case]:
             "examples/cuda_thrust/sorted",
             {},
             ("sorted: 0 values wrong, sum 9999900000, expected 9999900000, no error",),
+            libraries="lib/openmp19",  # C++'s
         ),
     ]
     return cases
@@ -289,6 +293,7 @@ def openmp_cases(name: str) -> list[Case]:
             lines,
             files=files if case_name == "shared" else (),
             has_ptx=False,
+            libraries=f"lib/{name}",
         )
 
     features = ("reduction 45000", "product 1024", "maximum 9", "declare target 45")
