@@ -39,7 +39,6 @@ from offload_tool.containers.entries import (
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.walk import (
     FORGET_AFTER,
-    OBJECT_BUNDLE_SECTIONS,
     OFFLOADING_SECTION,
     Location,
     Policy,
@@ -47,7 +46,6 @@ from offload_tool.containers.walk import (
     Walk,
 )
 from offload_tool.errors import (
-    ContentError,
     FormatError,
     NoContainerError,
     OffloadError,
@@ -76,7 +74,6 @@ from offload_tool.formats.magic import (
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf.reader import (
-    ET_REL,
     SHT_LLVM_OFFLOADING,
     ElfTables,
     is_elf,
@@ -101,8 +98,6 @@ _FULL_NAMES = {
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
-_RELOCATABLE = (OBJECT_BUNDLE_SECTIONS, OFFLOADING_SECTION, RELOCATABLE_SECTION)
-"""Sections of objects whose device code is not linked yet."""
 _EMPTY: dict[FileFormat | None, str] = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.BITCODE: "bitcode",
@@ -267,7 +262,7 @@ def find_containers(
         markers = not Path(path).is_dir()
     walk = Walk(
         _FindPolicy(markers=markers),
-        _containers,
+        containers_of,
         skipped,
         strays=strays,
         scan=(lambda found: max(found.size, 1)) if scan else None,
@@ -302,7 +297,7 @@ def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
     :raises FormatError: the file is broken.
     :raises UnsupportedError: the file is of a variant that is not supported.
     """
-    yield from Walk(_FindPolicy(), _containers).search(Location.of(source, label), named=True)
+    yield from Walk(_FindPolicy(), containers_of).search(Location.of(source, label), named=True)
 
 
 def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
@@ -320,50 +315,14 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
     return NoContainerError(f"expected {_KNOWN}, found {bytes(data[:8])!r}", path=path, offset=0)
 
 
-# -- relocatable code -------------------------------------------------------------------
-
-
-def has_relocatable_code(path: StrPath) -> bool:
-    """Return whether a file has relocatable device code, see `relocatable_kinds`.
-
-    :raises FileError: the file cannot be read.
-    """
-    return bool(relocatable_kinds(path))
-
-
-def relocatable_kinds(path: StrPath) -> frozenset[str]:
-    """Return the offload kinds, ``hip`` or ``cuda``, of a file's relocatable device code.
-
-    It is in objects or archive members of nvcc or either offload driver. Broken or other files
-    yield an empty set; the linker reports them.
-
-    :raises FileError: the file cannot be read.
-    """
-    try:
-        return frozenset(
-            image.kind
-            for found in find_containers(path)
-            if found.section in _RELOCATABLE and not _is_linked(found)
-            for image in found.images
-            if image.kind in ("hip", "cuda")
-        )
-    except ContentError:
-        return frozenset()
-
-
-def _is_linked(found: FoundContainer) -> bool:
-    """Return whether a container is in a program or shared library, and so not linked again.
-
-    Linked files of nvcc keep the section of the inputs.
-    """
-    data = found.location.source.data
-    return is_elf(data) and read_elf_tables(data, path=found.label).header.e_type != ET_REL
-
-
 # -- the containers of a region -----------------------------------------------------------------
 
 
-def _containers(region: Region) -> Iterator[FoundContainer]:
+def containers_of(region: Region) -> Iterator[FoundContainer]:
+    """Yield the containers of a region.
+
+    :raises ContentError: they are broken, or of a variant that is not supported.
+    """
     location = region.location
     if region.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
         yield from _bundles(region)

@@ -27,13 +27,13 @@ from pathlib import Path
 from offload_tool.clang.driver import query
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath, replace_file
+from offload_tool.passes.cuda import DEVICE_RUNTIME
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
-DEVICE_RUNTIME = "libcudadevrt.a"
 RUNTIME_SYMBOL = "__cudaCDP"
 """Part of the names of the functions by which device code starts kernels, of CUDA 12 and later."""
 NO_RUNTIME = f"kernels that start kernels need {DEVICE_RUNTIME}, which is not there"

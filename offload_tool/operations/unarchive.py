@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.entries import StoredEntry
 from offload_tool.containers.open_bundle import OpenedBundle, open_bundle
@@ -49,7 +50,10 @@ from offload_tool.formats.target.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
-from offload_tool.util.frozen import frozen
+from offload_tool.util.frozen import frozen, replaced
+
+if TYPE_CHECKING:
+    from offload_tool.containers.find import FoundImage
 
 _FORGET_AFTER = 8 << 20
 """After so many bytes of the archive, its mapped pages are released."""
@@ -57,6 +61,7 @@ _PARALLEL = 8 << 20
 """Bytes of all outputs from which on threads are worth their start."""
 _THREADS = 4
 """At most; more would wait for the memory, not for processors."""
+_ANY_CPU, _GPUS = "generic", ("amdgcn", "nvptx64", "spirv64")
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 
 
@@ -341,8 +346,17 @@ def _offload_binaries(object_file: InputFile) -> OpenedBundle:
         for container in containers_in(object_file, str(object_file.path))
         if container.section == OFFLOADING_SECTION
     ]
-    entries = [image.content for container in found for image in container.images]
+    entries = [
+        replaced(image.content, id=_plain_id(image)) for each in found for image in each.images
+    ]
     return OpenedBundle(object_file, entries, [None] * len(found))
+
+
+def _plain_id(image: FoundImage) -> str:
+    """Return the entry ID of an image; clang calls the processor of any CPU ``generic``."""
+    if image.target_id != _ANY_CPU or image.triple.partition("-")[0] in _GPUS:
+        return image.id
+    return image.id.removesuffix(_ANY_CPU)
 
 
 def _without_padding(location: Location) -> InputFile:

@@ -37,6 +37,8 @@ ARCH_LIST = "__CUDA_ARCH_LIST__"
 ARCH_LIST_SINCE = 22
 """The first clang that defines it."""
 _OUTPUT, _PROCESSOR = "--output-file", "--gpu-name"
+DEVICE_RUNTIME = "libcudadevrt.a"
+"""NVIDIA's library of device functions that the CUDA driver lacks."""
 ALL = ("all", "all-major")
 """CMake's names for lists of processors."""
 _NO_PTXAS = ("none", "no", "false", "0")

@@ -51,8 +51,8 @@ def offload_check_cubin(target: list[Node], source: list[Node], env: Environment
     return _run(_finish_cubin, target, source, env)
 
 
-def offload_check_unseen(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_check_unseen, target, source, env)
+def offload_check_files(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_check_files, target, source, env)
 
 
 def offload_archive(target: list[Node], source: list[Node], env: Environment) -> int:
@@ -159,7 +159,7 @@ LINK = _command("LINK", offload_check_link, target_scanner=flags_scanner("OFFLOA
 MERGE = _command("MERGE")
 PTXAS = _command("PTXAS", offload_check_cubin, target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"))
 REGISTER = _command("REGISTER")
-CHECK_UNSEEN = SCons.Action.Action(offload_check_unseen, cmdstr=None)
+CHECK_LINK = SCons.Action.Action(offload_check_files, cmdstr=None)
 ARCHIVE = _function(offload_archive, "ARCHIVE")
 BUNDLE = _function(offload_bundle, "BUNDLE")
 CUDA_ARCHIVE = _function(offload_cuda_archive, "DEVICEARCHIVE")
@@ -187,6 +187,7 @@ class _Work:
 
     def __init__(self, node: Node, sources: list[Node], env: Environment) -> None:
         self.node = node
+        self.sources = sources
         self.output = str(node)
         self.inputs = [str(source) for source in sources]
         self.env = env
@@ -248,16 +249,10 @@ def _finish_cubin(work: _Work) -> None:
     check_cubin(work.output, rdc=getattr(work.node.attributes, "offload_relocatable", False))
 
 
-def _check_unseen(work: _Work) -> None:
-    """Reject files whose device code the link omits: the SConscript could not read them yet."""
-    from offload_tool.containers.find import has_relocatable_code
+def _check_files(work: _Work) -> None:
+    from offload_tool.scons.graph.link_inputs import check_link
 
-    for node in work.node.attributes.offload_unseen:
-        if has_relocatable_code(str(node)):
-            raise UsageError(
-                f"'{node}' has relocatable device code, which '{work.node}' is linked without: no "
-                "kernel of it would be found; give it in OFFLOAD_LIBS"
-            )
+    check_link(work.env, work.node, work.sources)
 
 
 def _archive(work: _Work) -> None:

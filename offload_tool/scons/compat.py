@@ -24,7 +24,7 @@ import SCons.Node
 import SCons.Node.FS
 import SCons.Node.Python
 import SCons.PathList
-import SCons.Scanner.Prog
+import SCons.Scanner
 import SCons.Script
 import SCons.Subst
 import SCons.Taskmaster
@@ -42,7 +42,7 @@ _NEEDED = (
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
     (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig", "RDirs"),
     (SCons.PathList, "PathList"),
-    (SCons.Scanner.Prog, "scan"),
+    (SCons.Node.FS.Dir, "srcdir_list", "get_all_rdirs"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
     (SCons.Action, "execute_actions"),
     (SCons.Node, "interactive", "arg2nodes_lookups"),
@@ -300,13 +300,28 @@ def built_in(fs: FileSystem, name: str, suffix: str) -> list[Node]:
     return [node for name, node in entries if name.endswith(suffix) and node.is_derived()]
 
 
-def libs_by_name(env: Any) -> list[Any]:
-    """Return the files that SCons finds for the names in ``LIBS``, in ``LIBPATH``."""
-    items = SCons.Util.flatten([env.get("LIBS", [])])
-    names = env.Override({"LIBS": [item for item in items if SCons.Util.is_String(item)]})
+def library_folders(env: Any) -> list[str]:
+    """Return the paths of the folders in ``LIBPATH``, with those of Repositories."""
     folders = SCons.Scanner.FindPathDirs("LIBPATH")(env, env.fs.getcwd())
-    found: list[Any] = SCons.Scanner.Prog.scan(None, names, folders)
-    return [node for node in found if isinstance(node, SCons.Node.Node)]
+    return [str(folder.get_abspath()) for folder in folders]
+
+
+def known_file(fs: FileSystem, path: str) -> Any:
+    """Return the node of a file that exists, or that the build makes; None if there is none.
+
+    Unlike SCons's searches, this caches nothing: the file may be declared later.
+    """
+    head, name = os.path.split(path)
+    folder: Any = folder_node(fs, head or ".")
+    folders = [] if folder is None else [folder, *folder.srcdir_list()]
+    for each in (other for at in folders for other in at.get_all_rdirs()):
+        known = each.entries.get(name)
+        is_file = known is not None and not isinstance(known, SCons.Node.FS.Dir)
+        if (is_file and known.is_derived()) or os.path.isfile(
+            os.path.join(each.get_abspath(), name)
+        ):
+            return folder.File(name)
+    return None
 
 
 def cache_is_forced() -> bool:

@@ -644,6 +644,11 @@ def given_kind(env: Environment) -> str:
     return str(env.subst("$OFFLOAD_KIND")).lower()
 
 
+def likely_kind(env: Environment) -> str:
+    """Return the likely kind of a library's device code, by the targets of ``OFFLOAD_ARCH``."""
+    return next(iter(_likely_kinds(env)), "openmp" if _given_targets(env) else "hip")
+
+
 def _likely_kinds(env: Environment) -> list[str]:
     """Return the likely kinds of an environment's sources."""
     given = given_kind(env)

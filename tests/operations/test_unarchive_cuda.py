@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.containers.find import has_relocatable_code, relocatable_kinds
+from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.errors import OffloadError
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.objects.ar import ArchiveReader
@@ -125,8 +125,8 @@ def test_nothing_that_fits(tmp_path: Path, assemble: Make, offload_binary: Path)
 @pytest.mark.llvm
 def test_what_is_linked_is_not_relocatable(tmp_path: Path, assemble: Make, fatbin: Path) -> None:
     """A shared library of nvcc keeps such a section, but its code is not linked again."""
-    assert has_relocatable_code(assemble("a.o", of_nvcc(fatbin)))
-    assert not has_relocatable_code(assemble("a.so", of_nvcc(fatbin), shared=True))
+    assert relocatable_kinds(assemble("a.o", of_nvcc(fatbin)))
+    assert not relocatable_kinds(assemble("a.so", of_nvcc(fatbin), shared=True))
     (tmp_path / "text").write_text("no object\n")
     assert relocatable_kinds(tmp_path / "text") == frozenset()
 

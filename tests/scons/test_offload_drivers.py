@@ -192,14 +192,14 @@ def test_library_of_clangs_own_driver(
 
 
 def test_library_that_the_build_makes_must_be_named(sources: Project) -> None:
-    """A library that is not there to be read is refused when it is linked as any other would be."""
+    """A library that is not there to be read, of unknown sources, is refused when it is linked."""
     given_library(sources, "new")
     (sources.folder / "elsewhere/given.a").rename(sources.folder / "given.in")
-    made = "library = env.Command('made.a', 'given.in', Copy('$TARGET', '$SOURCE'))\n"
+    made = "library = env.Command('made.a', [], 'cp given.in $TARGET')\n"
     plain = "env.Program('prog', ['runtime.c', 'main.c', library])\n".replace("Pr", "OffloadPr")
     sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
     run = sources.sconstruct(made + plain).fails("-Q")
-    assert "'made.a' has relocatable device code, which 'prog' is linked without" in run.errors
+    assert "'made.a' has relocatable HIP code, which 'prog' is linked without" in run.errors
     assert not (sources.folder / "prog").exists()
     sources.sconstruct(
         made + "env.OffloadProgram('prog', ['runtime.c', 'main.c'], OFFLOAD_LIBS=library)\n"

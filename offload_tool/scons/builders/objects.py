@@ -9,13 +9,13 @@ from typing import Any
 import SCons.Errors
 
 from offload_tool.errors import UsageError
-from offload_tool.passes.languages import LANGUAGES
 from offload_tool.passes.source_kind import C_SUFFIXES
 from offload_tool.scons import readers, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
 from offload_tool.scons.graph.containers import archive_node, device_archive_nodes
+from offload_tool.scons.graph.link_inputs import UNKNOWN, code_kinds, only_kind, selected_kind
 from offload_tool.scons.languages.images import member_node, object_node
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.state.build_log import declared_passes
@@ -136,14 +136,11 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
         else:
             members.append(node)
     archive = archive_node(env, library, members)
-    archive.attributes.offload_archive = True
     if len(kinds) > 1:
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
-    known_kinds = kinds or {readers.given_kind(env)}
-    if not known_kinds.isdisjoint({"openmp", "cuda"}):
-        archive.attributes.offload_library_kind = next(iter(known_kinds))
+    archive.attributes.offload_kinds = frozenset(kinds or UNKNOWN)
     _record_source_fatbins(archive, members)
     return [archive]
 
@@ -156,7 +153,8 @@ def offload_device_archive(env: Environment, target: str | None, sources: list[N
     """
     library = units.only_source(sources, "OffloadDeviceArchive takes one archive")
     stem = units.output_stem(env, target, library)
-    return device_archive_nodes(env, library, stem, units.given_ids(env))
+    kind = selected_kind(env, library)
+    return device_archive_nodes(env, library, stem, units.given_ids(env), kind)
 
 
 def offload_static_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -179,25 +177,23 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     archive = archive_node(env, library, members)
     archive.attributes.offload_kpack = codes_of(members)
     attach_archives(env, archive, archive.attributes.offload_kpack)
-    modules = [
-        module
-        for member in members
-        for module in getattr(member.attributes, "offload_device_nodes", ())
-    ]
-    kinds = {module.attributes.offload_kind for module in modules}
-    has_modules = any(LANGUAGES[kind].has_host_ir for kind in kinds)
-    if has_modules:  # the link of a program takes them from there
-        archive.attributes.offload_device_nodes = modules
-    archive.attributes.offload_archive = bool(env["OFFLOAD_RDC"] or has_modules)
-    if len(kinds) > 1:
-        raise UsageError(
-            f"'{archive}' has relocatable device code of {' and '.join(sorted(kinds))}; make "
-            "one library of each"
-        )
-    if kinds == {"cuda"}:
-        archive.attributes.offload_library_kind = "cuda"
+    kinds = frozenset[str]().union(*map(code_kinds, members))
+    archive.attributes.offload_kinds = kinds
+    if kinds and only_kind(archive, kinds) == "openmp":
+        _record_modules(archive, members)
     _record_source_fatbins(archive, members)
     return [archive]
+
+
+def _record_modules(library: Node, members: list[Node]) -> None:
+    """Record the device code of a library's OpenMP sources, if no other member has some.
+
+    The link of a program takes it from there.
+    """
+    with_code = list(filter(code_kinds, members))
+    if all(hasattr(member.attributes, "offload_device_nodes") for member in with_code):
+        nodes = [node for each in with_code for node in each.attributes.offload_device_nodes]
+        library.attributes.offload_device_nodes = nodes
 
 
 def _record_source_fatbins(library: Node, members: list[Node]) -> None:

@@ -28,16 +28,15 @@ from offload_tool import passes
 from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
-from offload_tool.scons import actions, compat, readers, spawn
+from offload_tool.scons import readers, spawn
 from offload_tool.scons.builders.objects import for_shared_library, plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
+from offload_tool.scons.graph.link_inputs import code_kinds, files_of_flags, look_into
 from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkable_nodes
 from offload_tool.scons.languages.kpack import attach_archives, codes_of, tools_marker
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.types import Environment, Node
-
-_LIBRARY_SUFFIXES = (".a", ".o")
 
 
 def offload_shared_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -78,39 +77,57 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     stem = units.output_stem(env, target, first)
     owner = units.Owner.of(stem, "shared" if shared else "program")
     stem = replace(stem, owner=owner)
-    libraries = [*filter(_is_device_archive, sources), *_given_libraries(env)]
-    given = OffloadInputs(libraries=list(dict.fromkeys(libraries)))
+    link = {"Program": "LINK", "SharedLibrary": "SHLINK", "LoadableModule": "LDMODULE"}[builder]
+    by_libs, by_flags = files_of_flags(env, f"${link}FLAGS")
+    by_name = list(filter(code_kinds, (*by_libs, *by_flags)))
+    given = OffloadInputs(placed={*by_name})
+    files: list[Node] = []
     objects: list[Node] = []
-    unseen: list[Node] = []
     for node in sources:
         if units.kind_of(env, node):
             given.units.append(units.unit_of(env, node, units.Stem.of(node, owner)))
-        elif node in given.libraries:
-            continue
-        elif hasattr(node.attributes, "offload_device_nodes"):
-            given.objects.append(node)
+        elif code_kinds(node):
+            files.append(node)
         elif hasattr(node.attributes, "offload_device"):
             given.device_code.append(_linkable(node))
         else:
             objects += plain_objects(env, node, owner)
-            unseen += [] if units.is_plain_source(node) else [node]
+    if env["OFFLOAD_LIBS"]:
+        files += units.source_nodes(env, env["OFFLOAD_LIBS"])
+    given.files = list(dict.fromkeys([*files, *by_name]))
+    archives = [node for node in files if node.get_suffix() == env.subst("$LIBSUFFIX")]
+    given.placed.update(archives)
     linked = linkable_nodes(env, stem, given)
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
-    codes = [*linked.codes, *codes_of([*objects, *_built_libs(env)])]
+    codes = [*linked.codes, *codes_of([*objects, *by_libs])]
     if codes:
         linked.objects.insert(0, tools_marker(env, stem, codes))
     own = for_shared_library(linked.objects) if shared else linked.objects
-    libraries = [linked.marked.get(library, library) for library in given.libraries]
+    libraries = [linked.marked.get(node, node) for node in dict.fromkeys(archives)]
+    libraries += _marked_by_name(linked, [node for node in by_name if node not in archives])
     inputs = [*own, *objects, *libraries]
     name = (target or units.path_from_top(stem)).replace("$", "$$")
     nodes = builder_of_scons(env, builder)(env, [name], inputs, **variables)
     made = list(map(partial(units.add_identity, env), nodes))
     adopt_plain(made)
     attach_archives(env, made[0], codes)
-    if unseen:
-        made[0].attributes.offload_unseen = unseen
-        env.AddPreAction(made[0], actions.CHECK_UNSEEN)
+    env.Depends(made[0], by_flags)
+    look_into(env, made[0], link, [*linked.objects, *given.files, *linked.marked.values()])
     return made
+
+
+def _marked_by_name(linked: HostLink, by_name: list[Node]) -> list[Node]:
+    """Return the changed copies of libraries that the link finds by name; it takes these first.
+
+    :raises UsageError: one is an object, of which the link would have both.
+    """
+    found = [node for node in by_name if node in linked.marked]
+    for node in found:
+        if node.get_suffix() != ".a":
+            raise UsageError(
+                f"'{node}': OFFLOAD_KPACK links a copy of it; give it as a source, not in LIBS"
+            )
+    return [linked.marked[node] for node in found]
 
 
 def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, Any]:
@@ -141,45 +158,6 @@ def _linkable(node: Node) -> Any:
     if node.attributes.offload_kind == "cuda":
         raise UsageError(f"'{node}' takes part in no link without its host code; give its source")
     return node
-
-
-def _is_device_archive(node: Node) -> bool:
-    """Return True if a library has device code to link, from this tool or from clang's drivers."""
-    if not hasattr(node.attributes, "offload_archive"):
-        node.attributes.offload_archive = _is_given_library(node)
-    return bool(node.attributes.offload_archive)
-
-
-def _is_given_library(node: Node) -> bool:
-    """Return True if a file not built here is an object or archive with relocatable code."""
-    if node.is_derived() or node.get_suffix() not in _LIBRARY_SUFFIXES:
-        return False
-    found = next((file for file in (node.rfile(), node.srcnode().rfile()) if file.exists()), None)
-    from offload_tool.containers.find import relocatable_kinds
-
-    kinds = relocatable_kinds(found.get_abspath()) if found is not None else frozenset()
-    if len(kinds) > 1:
-        raise UsageError(
-            f"'{node}' has relocatable device code of HIP and CUDA; make one library of each"
-        )
-    if kinds == {"cuda"}:
-        node.attributes.offload_library_kind = "cuda"
-    return bool(kinds)
-
-
-def _given_libraries(env: Environment) -> list[Any]:
-    """Return the archives of ``OFFLOAD_LIBS``, and those of this build in ``LIBS``."""
-    given = units.source_nodes(env, env["OFFLOAD_LIBS"]) if env["OFFLOAD_LIBS"] else []
-    for node in given:
-        _is_device_archive(node)  # sets the offload kind of an existing file
-    return given + [node for node in _built_libs(env) if _is_device_archive(node)]
-
-
-def _built_libs(env: Environment) -> list[Any]:
-    """Return the nodes of ``LIBS``, and those of its names that this build has declared."""
-    items = SCons.Util.flatten([env.get("LIBS", [])])
-    nodes = [item for item in items if hasattr(item, "attributes")]
-    return nodes + [node for node in compat.libs_by_name(env) if node.is_derived()]
 
 
 SCRIPT = str(Path(passes.__file__).with_name("runtime") / "images_behind_bss.ld")

@@ -2,8 +2,9 @@
 
 Otherwise ``env.Program("p", ["a.hip"])`` would pass the text of the source to the linker, and
 ``env.StaticLibrary`` would archive it. In an environment with this tool, these calls run
-OffloadProgram and OffloadStaticLibrary. Calls without an offload source are unchanged, and so are
-all calls if the user has given SCons's builders an action for such a source.
+OffloadProgram and OffloadStaticLibrary. So do links of objects and libraries with device code that
+the build declares. Other calls are SCons's own, and so are all calls if the user has given its
+builders an action for such a source; their links check that no file has device code to be linked.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import SCons.Tool
 import SCons.Util
 
 from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
+from offload_tool.scons.graph.link_inputs import look_into
 from offload_tool.scons.types import Environment, Node
 
 Method = Callable[..., Any]
-_LINKS = ("Program", "SharedLibrary", "LoadableModule")
+_LINKS = {"Program": "LINK", "SharedLibrary": "SHLINK", "LoadableModule": "LDMODULE"}
+"""The prefix of each link's variables."""
 _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
 
 
@@ -74,8 +77,12 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         builder = self.get()
         given = SCons.Util.flatten([source])
         local = env.Override(overrides) if overrides else env
-        if not any(self._is_own(local, item) for item in given):
-            return builder(env, target, source, *arguments, **overrides)
+        libs = SCons.Util.flatten([local.get("LIBS", [])]) if self._name in _LINKS else []
+        if not any(self._is_own(local, item) for item in given) and not any(map(_has_code, libs)):
+            made = builder(env, target, source, *arguments, **overrides)
+            if self._name in _LINKS:
+                look_into(env, made[0], _LINKS[self._name])
+            return made
         if self._name.endswith("Object"):
             made = SCons.Node.NodeList()
             for item in given:  # only a single source may have a target
@@ -89,7 +96,7 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
     def _is_own(self, env: Environment, item: Any) -> bool:
         """Return True if a source is for our builder: by suffix, or as part of a device link."""
         if isinstance(item, SCons.Node.Node):
-            if self._name in _LINKS and hasattr(item.attributes, "offload_device_nodes"):
+            if self._name in _LINKS and _has_code(item):
                 return True
             name = str(item)
         elif isinstance(item, str):
@@ -97,6 +104,13 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         else:
             return False
         return kind_of_suffix(name) is not None and not _has_action(env, name)
+
+
+def _has_code(item: Any) -> bool:
+    """Return True if a node has device code to be linked, as far as it is declared."""
+    own = getattr(item, "attributes", None)
+    declared = ("offload_kinds", "offload_device_nodes")
+    return any(getattr(own, name, None) for name in declared)
 
 
 def _has_action(env: Environment, name: str) -> bool:

@@ -156,13 +156,17 @@ def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
 
 
 def device_archive_nodes(
-    env: Environment, library: Node, stem: units.Stem, entries: Sequence[BundleEntryID] = ()
+    env: Environment,
+    library: Node,
+    stem: units.Stem,
+    entries: Sequence[BundleEntryID] = (),
+    kind: str = "",
 ) -> list[Node]:
     """Declare the device-specific archives of a library: one per entry, or per device.
 
-    Devices are those of ``OFFLOAD_ARCH``; a library of this build may record its kind.
+    Devices are those of ``OFFLOAD_ARCH``; `kind` is that of the library's code.
     """
-    kind = getattr(library.attributes, "offload_library_kind", "") or readers.given_kind(env)
+    kind = kind or readers.given_kind(env)
     nodes = []
     if kind and kind not in OffloadKind.ALL:
         if entries:

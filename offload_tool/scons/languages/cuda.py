@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments
+from offload_tool.passes.cuda import DEVICE_RUNTIME, Ptxas, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink
@@ -156,6 +156,11 @@ def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
     return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))
 
 
+def is_device_runtime(file: Node) -> bool:
+    """Return True for NVIDIA's library of device functions, ``libcudadevrt.a``."""
+    return file.name == DEVICE_RUNTIME
+
+
 def linked_objects(
     env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: DeviceLink
 ) -> list[Node]:
@@ -169,7 +174,7 @@ def linked_objects(
         runtimes = linker.libraries
     else:
         runtimes = nvlink.device_libraries("", readers.toolchain(env).cuda)
-    own = [host for host in part.hosts if host.name == nvlink.DEVICE_RUNTIME]
+    own = [host for host in part.hosts if is_device_runtime(host)]
     libraries = [] if own else [env.File(name) for name in runtimes]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
     variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)

@@ -45,6 +45,7 @@ from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_registration
+from offload_tool.scons.graph.link_inputs import selected_kind
 from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
 from offload_tool.scons.languages import cuda, kpack
 from offload_tool.scons.types import Environment, Node
@@ -68,11 +69,11 @@ class HostLink:
 class OffloadInputs:
     """The offload code that a user passes to one link."""
 
-    libraries: list[Node]
-    """Heterogeneous device archives, and static libraries of OpenMP objects."""
     units: list[Unit] = field(default_factory=list)
-    objects: list[Node] = field(default_factory=list)
-    """Objects of OffloadObject with unlinked device code."""
+    files: list[Node] = field(default_factory=list)
+    """Objects and libraries with unlinked device code."""
+    placed: set[Node] = field(default_factory=set)
+    """Those of the files for which the caller, or a flag of the user's, has a place in the link."""
     device_code: list[Node] = field(default_factory=list)
     """Bitcode, and device-specific archives, of one target each."""
 
@@ -104,7 +105,7 @@ def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLi
         if packing is not None and kind == "hip":
             linked.objects += kpack.packed_links(env, packing, stem, part, linked, given)
             continue
-        linked.objects += [node for node in part.hosts if node not in given.libraries]
+        linked.objects += [node for node in part.hosts if node not in given.placed]
         linked.objects += _device_links(env, stem, kind, part)
     if linked.codes and kpack.uses_lto(env):
         linked.flags.append(kpack.WRAP_FLAG)
@@ -138,12 +139,14 @@ def _add_linked_inputs(
     env: Environment, parts: Mapping[str, DeviceLink], stem: Stem, given: OffloadInputs
 ) -> None:
     """Add code passed as objects, libraries and device code instead of sources."""
-    for node in given.objects:
-        modules = node.attributes.offload_device_nodes
-        parts[modules[0].attributes.offload_kind].add_existing(node, modules)
-    for library in given.libraries:
-        nodes = _library_code(env, library, stem)
-        parts[nodes[0].attributes.offload_kind].add_existing(library, nodes)
+    kinds = {unit.kind for unit in given.units if unit.kind == "openmp" or unit.rdc}
+    likely = kinds.pop() if len(kinds) == 1 else readers.likely_kind(env)
+    # NVIDIA's device runtime serves other CUDA code; alone it is linked as any library.
+    for file in sorted(given.files, key=cuda.is_device_runtime):
+        if cuda.is_device_runtime(file) and "cuda" not in parts:
+            continue
+        nodes = _library_code(env, file, stem, likely)
+        parts[nodes[0].attributes.offload_kind].add_existing(file, nodes)
     for node in given.device_code:
         parts[node.attributes.offload_kind].device_code[node.attributes.offload_device].append(node)
 
@@ -201,19 +204,19 @@ def _ptx_image(
     return cuda.assembled(env, ptxas, names, kind, ptx, flags=assembling)
 
 
-def _library_code(env: Environment, library: Node, stem: Stem) -> list[Any]:
-    """Return a library's device code: modules, or one archive per target ID.
+def _library_code(env: Environment, library: Node, stem: Stem, likely: str) -> list[Any]:
+    """Return the device code of an object or library: modules, or one archive per target ID.
 
-    Archives of an external library go to the program's folder.
+    Archives of an external library go to the program's folder. `likely` is as in `selected_kind`.
     """
     modules: list[Node] = getattr(library.attributes, "offload_device_nodes", [])
     if modules:
         return modules
     outside = not library.is_under(env.fs.Top)
     own = Stem.of(library)
-    return containers.device_archive_nodes(
-        env, library, Stem(stem.dir, own.name) if outside else own
-    )
+    kind = selected_kind(env, library, likely)
+    names = Stem(stem.dir, own.name) if outside else own
+    return containers.device_archive_nodes(env, library, names, kind=kind)
 
 
 def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: str = "") -> Node:

@@ -268,7 +268,7 @@ def packed_links(
     hosts = []
     for host in part.hosts:
         marked = marked_host(env, host, stem.dir)
-        if host in given.libraries:
+        if host in given.placed:
             linked.marked[host] = marked
         else:
             hosts.append(marked)

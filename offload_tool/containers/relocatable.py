@@ -1,0 +1,136 @@
+"""The device code of objects and archives that no link has taken yet.
+
+::
+
+    __CLANG_OFFLOAD_BUNDLE__*   clang's old offload driver: HIP, OpenMP
+    .llvm.offloading            its new driver: HIP, CUDA, OpenMP, SYCL; also in bitcode (-flto)
+    __nv_relfatbin              nvcc -rdc=true, CUDA of clang's old driver
+
+A program links it per device and registers the result, or its kernels do not exist. Other device
+code is complete: it registers itself. Only the tables of members are read, and these sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from offload_tool.containers.file_format import FileFormat
+from offload_tool.containers.find import FoundContainer, containers_of
+from offload_tool.containers.walk import (
+    OFFLOADING_SECTION,
+    Location,
+    Policy,
+    Region,
+    Walk,
+    open_file_or_members,
+)
+from offload_tool.errors import ContentError, OffloadError
+from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
+from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
+from offload_tool.formats.magic import BUNDLE
+from offload_tool.formats.objects.elf.reader import (
+    ET_REL,
+    ElfTables,
+    SectionHeader,
+    is_elf,
+    read_elf_tables,
+)
+from offload_tool.io import InputFile, StrPath
+
+_FORMATS = {
+    OFFLOADING_SECTION.encode(): FileFormat.OFFLOAD_BINARY,
+    RELOCATABLE_SECTION.encode(): FileFormat.CUDA_FATBIN,
+}
+_SEARCHED = (FileFormat.ARCHIVE, FileFormat.ELF, FileFormat.BITCODE)
+
+
+class _Policy(Policy):
+    """Searches the sections of relocatable device code."""
+
+    confined = False  # as linkers
+
+    def __init__(self) -> None:
+        self.files: dict[str, None] = {}
+        """The file, and those of a thin archive's members."""
+
+    def opens(self, location: Location, file_format: FileFormat) -> bool:
+        self.files.update(dict.fromkeys(location.files))
+        return file_format in _SEARCHED and _may_have_code(location)
+
+    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
+        found = _FORMATS.get(tables.names[number])
+        is_empty = found is not None and tables.content(number) in (b"", PLACEHOLDER)
+        return None if is_empty else found
+
+
+def _may_have_code(location: Location) -> bool:
+    """Return False if a file has no section with such a name.
+
+    Programs and shared libraries are not linked again: those of nvcc keep the inputs' section.
+    """
+    data = location.source.data
+    if not is_elf(data):
+        return True
+    tables = ElfTables(data, location.label)
+    section = tables.elf_class.section
+    raw = data[tables.header_offset(tables.names_index) :][: section.size]
+    if tables.header.e_type != ET_REL or len(raw) < section.size:
+        return False
+    row = SectionHeader(*section.unpack(raw))
+    names = bytes(data[row.sh_offset : row.sh_offset + row.sh_size])
+    return any(name in names for name in (*_FORMATS, BUNDLE))
+
+
+def relocatable_kinds(path: StrPath) -> frozenset[str]:
+    """Return the offload kinds of the relocatable device code in an object or archive.
+
+    Broken host code, and files of other formats, have none: the linker reports them.
+
+    :raises ContentError: device code is broken, or of a variant that is not supported.
+    :raises FileError: the file cannot be read.
+    """
+    return kinds_and_files(path)[0]
+
+
+def kinds_and_files(path: StrPath) -> tuple[frozenset[str], list[str]]:
+    """Return `relocatable_kinds`, and the files that were read: a thin archive's members, too."""
+    policy, broken = _Policy(), list[ContentError]()
+
+    def read(region: Region) -> Iterator[FoundContainer]:
+        try:
+            yield from containers_of(region)
+        except ContentError as error:
+            broken.append(error)
+
+    walk = Walk(policy, read, _skip_content)
+    with InputFile(path) as source:
+        location = Location.of(source, str(path))
+        kinds = set()
+        with suppress(ContentError):  # of the file itself, or of its archive's table
+            for found in walk.search(location):
+                kinds |= {_kind(image.kind) for image in found.images} - {"host"}
+    if broken:
+        raise broken[0]
+    if "cuda" in kinds and _is_registered(path):
+        kinds.remove("cuda")
+    return frozenset(kinds), [*policy.files]
+
+
+def _skip_content(error: OffloadError) -> None:
+    """Continue after a broken member; raise other errors."""
+    if not isinstance(error, ContentError):
+        raise error
+
+
+def _kind(kind: str) -> str:
+    return "hip" if kind == "hipv4" else kind
+
+
+def _is_registered(path: StrPath) -> bool:
+    """Return whether an archive of nvcc has the result of its own device link (``-dlink``)."""
+    found = CudaHostCode()
+    for file in open_file_or_members(path):
+        if is_elf(file.source.data):
+            found = union(found, cuda_host_code(read_elf_tables(file.source.data, path=file.label)))
+    return bool(found.defined) and not (found.unresolved or found.has_entries)

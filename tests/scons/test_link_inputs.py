@@ -1,0 +1,199 @@
+"""Whatever a link is given is looked into: device code takes part, or the build stops by name.
+
+Objects and libraries are of other builds; programs are run, with stand-ins for HIP's and CUDA's
+runtimes, and LLVM's own for OpenMP.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from offload_tool.operations.archive import create_archive
+from offload_tool.passes import openmp
+from offload_tool.toolchain.select import find_toolchain
+from tests.conftest import missing
+from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
+from tests.scons.nvidia import write_tools
+from tests.scons.relocatable import RELOCATABLE, two
+from tests.scons.test_cuda_rdc import HEAD as CUDA_HEAD
+from tests.scons.test_offload_drivers import DRIVERS, FLAGS
+from tests.scons.test_offload_drivers import RUNTIME as HIP_RUNTIME
+from tests.scons.test_openmp import CPU
+
+USE = "_Z18address_of_counterv"
+MAIN = f"void *{USE}(void);\nint main(void) {{ return !{USE}(); }}\n"
+REGION = """\
+int region(void) {
+    int answer = 0;
+#pragma omp target map(from : answer)
+    answer = 41;
+    return answer;
+}
+"""
+REGION_MAIN = """\
+#include <stdio.h>
+int region(void);
+int main(void) { printf("%d\\n", region()); return 0; }
+"""
+OPENMP_HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', repr([CPU])).replace(
+    '["-nogpuinc", "-nogpulib"]', "[]"
+)
+
+
+@dataclass
+class Language:
+    """How the given object is made, and what a program that uses it prints."""
+
+    head: str
+    runtime: str
+    main: str
+    expected: str
+    make: Callable[[Project], None]
+
+    def write(self, project: Project) -> None:
+        project.write("runtime.c", self.runtime)
+        project.write("main.c", self.main)
+        self.make(project)
+        subprocess.run(["ld", "-r", "given.o", "-o", "merged.o"], cwd=project.folder, check=True)
+        for name in ("given", "merged"):
+            member = (f"{name}.o", project.folder / f"{name}.o")
+            create_archive([member], project.folder / f"lib{name}.a")
+
+
+def driver(project: Project, *words: str) -> None:
+    """Let clang's own driver compile the given object."""
+    found = find_toolchain()
+    if found.is_embedded:
+        missing("a clang with its offload bundler and packager")
+    command = [*found.clang, "-O2", "-c", *words, "-o", "given.o"]
+    subprocess.run(command, cwd=project.folder, check=True)
+
+
+def hip(by: str) -> Callable[[Project], None]:
+    def make(project: Project) -> None:
+        project.write("two.hip", two("hip"))
+        driver(project, "-x", "hip", *FLAGS, DRIVERS[by], "-fgpu-rdc", "two.hip")
+
+    return make
+
+
+def cuda(archive_format: str) -> Callable[[Project], None]:
+    """Make the object in a build of ours: clang's driver needs NVIDIA's programs."""
+
+    def make(project: Project) -> None:
+        write_tools(project)
+        made = empty_project(project.folder / "made")
+        made.environment = dict(project.environment)
+        made.write("two.cu", two("cuda"))
+        body = f"env['OFFLOAD_ARCHIVE_FORMAT'] = {archive_format!r}\nenv.OffloadObject('two.cu')\n"
+        made.sconstruct(RELOCATABLE + body, CUDA_HEAD).build()
+        (made.folder / "two.o").rename(project.folder / "given.o")
+
+    return make
+
+
+def regions(project: Project) -> None:
+    if openmp.host_runtime(find_toolchain()) is None:
+        missing("LLVM's OpenMP offload runtime (liboffload-22-dev, libomp-22-dev)")
+    project.write("given.c", REGION)
+    driver(project, "-fopenmp", f"-fopenmp-targets={CPU}", "given.c")
+
+
+LANGUAGES = {
+    "HIP, old driver": Language(SCONSTRUCT, HIP_RUNTIME, MAIN, "kernel _Z6secondPi", hip("old")),
+    "HIP, new driver": Language(SCONSTRUCT, HIP_RUNTIME, MAIN, "kernel _Z6secondPi", hip("new")),
+    "CUDA, old form": Language(CUDA_HEAD, CUDA_RUNTIME, MAIN, "_Z6secondPi", cuda("fat-binary")),
+    "CUDA, new form": Language(
+        CUDA_HEAD, CUDA_RUNTIME, MAIN, "_Z6secondPi", cuda("offload-binary")
+    ),
+    "OpenMP": Language(OPENMP_HEAD, "", REGION_MAIN, "41", regions),
+}
+WHOLE = "['-Lhere', '-Wl,--whole-archive,%s', '-Wl,--no-whole-archive']"
+FORMS = {
+    "source": "'libgiven.a'",
+    "object": "'given.o'",
+    "merged_object": "'merged.o'",
+    "library_of_merged": "'libmerged.a'",
+    "variable": "OFFLOAD_LIBS=['libgiven.a']",
+    "object_in_variable": "OFFLOAD_LIBS=['given.o']",
+    "node": "LIBS=[File('libgiven.a')]",
+    "object_node": "LIBS=[File('given.o')]",
+    "name": "LIBS=['given'], LIBPATH=['.']",
+    "file_name": "LIBS=[':libgiven.a'], LIBPATH=['.']",
+    "flag": f"LINKFLAGS={WHOLE % '-lhere'}",
+    "file_flag": f"LINKFLAGS={WHOLE % '-l:libhere.a'}",
+    "path_flag": f"LINKFLAGS={WHOLE % 'here/libhere.a'}",
+    "object_flag": "LINKFLAGS=['given.o']",
+    "copied": "env.Command('copied.a', 'libgiven.a', Copy('$TARGET', '$SOURCE'))",
+    "installed": "LIBS=['given'], LIBPATH=env.Install('there', 'libgiven.a')[0].dir",
+    "archived": "LIBS=env.StaticLibrary('archived', 'given.o')",
+    "archived_name": "LIBS=['archived'], LIBPATH=['.']",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_device_code_takes_part(project: Project, language: str) -> None:
+    """Device code of another build is linked and registered, however the link names its file."""
+    given = LANGUAGES[language]
+    given.write(project)
+    (project.folder / "here").mkdir()
+    create_archive([("given.o", project.folder / "given.o")], project.folder / "here/libhere.a")
+    objects = "env.Object('main.c'), env.Object('runtime.c')"
+    lines = []
+    for name, form in FORMS.items():
+        rest = f"[{objects}], {form}" if form[:3].isupper() else f"[{objects}, {form}]"
+        lines.append(f"env.OffloadProgram('prog_{name}', {rest})\n")
+    project.sconstruct("".join(lines), given.head).build_once()
+    failed = [
+        name
+        for name in FORMS
+        if given.expected not in project.start(f"prog_{name}", OMP_TARGET_OFFLOAD="MANDATORY")
+    ]
+    assert failed == []
+
+
+LATE = "env.Command('late.a', [], 'cp given.in $TARGET')\n"
+LINK = "env.{}('prog', [env.Object('main.c'), env.Object('runtime.c')], {})\n"
+LATE_FORMS = {
+    "source": ("OffloadProgram", "LIBS=[File('late.a')]"),
+    "flag": ("OffloadProgram", "LINKFLAGS=['late.a']"),
+    "scons": ("Program", "LIBS=[File('late.a')]"),
+    "shared": ("SharedLibrary", "LIBS=[':late.a'], LIBPATH=['.']"),
+}
+
+
+@pytest.mark.parametrize("form", LATE_FORMS)
+@pytest.mark.parametrize("language", ["HIP, new driver", "CUDA, old form", "OpenMP"])
+def test_library_that_nothing_describes(project: Project, language: str, form: str) -> None:
+    """What a command makes of nothing known is read when it is linked, and stops that by name."""
+    given = LANGUAGES[language]
+    given.write(project)
+    (project.folder / "libgiven.a").rename(project.folder / "given.in")
+    builder, how = LATE_FORMS[form]
+    body = LATE + LINK.format(builder, how)
+    errors = project.sconstruct(body, given.head).fails("-Q").errors
+    name = language.partition(",")[0]
+    assert f"'late.a' has relocatable {name} code, which '" in errors
+    assert ("give it in OFFLOAD_LIBS" in errors) == (builder == "OffloadProgram")
+    assert not (project.folder / "prog").exists()
+    body = LATE + LINK.format("OffloadProgram", "OFFLOAD_LIBS=['late.a']")
+    project.sconstruct(body, given.head).build_once()
+    assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")
+
+
+def test_library_declared_later(project: Project) -> None:
+    """A link finds by its name a library that is declared after it, and waits for it."""
+    project.write("main.c", "int value(void);\nint main(void) { return value(); }\n")
+    project.write("value.c", "int value(void) { return 0; }\n")
+    project.sconstruct(
+        "env.OffloadProgram('prog', ['main.c', 'k.hip'], LIBS=['value', 'hip'], LIBPATH=['.'])\n"
+        "env.StaticLibrary('hip', 'runtime.c', CPPDEFINES={'main': 'unused', 'VALUE': 1})\n"
+        "env.StaticLibrary('value', 'value.c')\n"
+    ).build_once()
+    project.write("value.c", "int value(void) { return 3; }\n")
+    assert "prog" in "".join(project.done("-Q").actions)
