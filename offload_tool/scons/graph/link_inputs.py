@@ -152,7 +152,7 @@ def check_link(env: Environment, made: Node, sources: list[Any]) -> None:
         command = f"${link}FLAGS $SOURCES $_LIBDIRFLAGS $_LIBFLAGS"
     lines = env.subst_list(command, target=[made], source=sources)
     args = [str(arg) for line in lines for arg in line]
-    taken = {os.path.abspath(str(each)) for node in nodes or () for each in (node, node.rfile())}
+    taken = {os.path.abspath(str(each)) for node in nodes for each in (node, node.rfile())}
 
     def find(path: str) -> str | None:
         return os.path.abspath(path) if os.path.isfile(path) else None
@@ -160,10 +160,8 @@ def check_link(env: Environment, made: Node, sources: list[Any]) -> None:
     for path in dict.fromkeys(linked_files(args, find, _variable_folders(env))):
         kinds = _NOTHING if path in taken else _kinds_of_file(path)
         if kinds:
-            way_out = "give it in OFFLOAD_LIBS"
-            if nodes is None:
-                way_out = f"link '{made}' with OffloadProgram or OffloadSharedLibrary"
             raise UsageError(
                 f"'{os.path.relpath(path)}' has relocatable {_listed(kinds)} code, which '{made}' "
-                f"is linked without: no kernel of it would be found; {way_out}"
+                "is linked without: no kernel of it would be found; link with OffloadProgram or "
+                "OffloadSharedLibrary, and give it in OFFLOAD_LIBS"
             )
