@@ -130,13 +130,12 @@ def _variable_folders(env: Environment) -> list[str]:
     ]
 
 
-def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] | None = None) -> None:
+def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = ()) -> None:
     """Make a link check what it links, except the files `taken` into its device links.
 
-    `link` is the prefix of its variables: ``LINK``, ``SHLINK``, ``LDMODULE``. Without `taken`, it
-    is one of SCons's own, without device links.
+    `link` is the prefix of its variables: ``LINK``, ``SHLINK``, ``LDMODULE``.
     """
-    made.attributes.offload_link = (link, None if taken is None else tuple(taken))
+    made.attributes.offload_link = (link, tuple(taken))
     env.AddPreAction(made, actions.CHECK_LINK)
 
 
