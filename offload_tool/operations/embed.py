@@ -160,12 +160,14 @@ def write_cuda_fatbin(
     *,
     options: str = "",
     may_be_empty: bool = False,
+    level: int | None = None,
 ) -> None:
     """Write CUDA's fat binary of (processor, file) images, as ``fatbinary`` writes it.
 
-    The images are PTX and cubins, relocatable or not, and keep their order. They are uncompressed;
-    `options` are passed to ptxas when the CUDA driver compiles PTX. With `may_be_empty`, there may
-    be no image: the program then has only the PTX of its sources, which the CUDA driver links.
+    The images are PTX and cubins, relocatable or not, and keep their order. They are compressed
+    with zstd at `level`, or not at all (None); `options` are passed to ptxas when the CUDA driver
+    compiles PTX. With `may_be_empty`, there may be no image: a program then has only the PTX of its
+    sources, which the CUDA driver links, or a source has none.
 
     :raises UsageError: there is no image, a fat binary cannot name a processor, or a cubin is
         for another processor.
@@ -180,7 +182,7 @@ def write_cuda_fatbin(
             for processor, path in images
         ]
         with replace_file(output) as out:
-            for piece in plan_cuda_fatbin(entries):
+            for piece in plan_cuda_fatbin(entries, level=level):
                 out.write(piece)
 
 

@@ -49,6 +49,38 @@ ARCHIVE_FORMATS = {
 """Formats of relocatable code in libraries, and the flag that makes the driver write each."""
 
 
+_TARGET = re.compile(
+    r"(?:sm_)?(?P<number>\d+[af]?)(?P<form>-real|-virtual|\+ptx|)"
+    r"|compute_(?P<virtual>\d+[af]?)"
+    r"|(?P<major>\d+)\.(?P<minor>\d)(?P<suffix>[af]?)(?P<ptx>\+ptx|)",
+    re.IGNORECASE,
+)
+CUBIN, PTX = "cubin", "ptx"
+_FORMS = {"": (CUBIN, PTX), "+ptx": (CUBIN, PTX), "-real": (CUBIN,), "-virtual": (PTX,)}
+
+
+def requested_images(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the processor of a target, and the images to embed for it: `CUBIN`, `PTX` or both.
+
+    One meaning for each spelling::
+
+        sm_90, 90 (CMake), sm_90+ptx, 9.0+PTX (PyTorch)    a cubin, and PTX for later devices
+        90-real, sm_90-real (CMake), 9.0 (PyTorch)         a cubin
+        90-virtual, sm_90-virtual (CMake), compute_90      PTX
+
+    Other texts are returned unchanged, with both.
+    """
+    found = _TARGET.fullmatch(text)
+    if found is None:
+        return text, _FORMS[""]
+    if found["virtual"]:
+        return f"sm_{found['virtual']}", (PTX,)
+    if found["major"]:
+        name = f"sm_{found['major']}{found['minor']}{found['suffix']}"
+        return name, (CUBIN, PTX) if found["ptx"] else (CUBIN,)
+    return f"sm_{found['number']}", _FORMS[found["form"].lower()]
+
+
 @frozen
 class Ptxas:
     """NVIDIA's assembler, which makes cubins from PTX."""

@@ -425,7 +425,8 @@ def _fatbin(work: _Work) -> None:
         list(zip(spec["processors"], work.inputs, strict=True)),
         work.output,
         options=spec.get("options", ""),
-        may_be_empty=spec.get("linked", False),
+        may_be_empty=spec.get("may_be_empty", False),
+        level=spec.get("level"),
     )
 
 

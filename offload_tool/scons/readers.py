@@ -209,7 +209,7 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     :raises TargetIDError: invalid or conflicting target IDs; the message lists all problems.
     :raises UsageError: the list is empty, or OFFLOAD_ARCH_FLAGS names a target that is not built.
     """
-    given = _given_targets(env)
+    given = _given_targets(env, kind)
     if not is_build():
         known = [item for item in given if item not in (NATIVE, *cuda.ALL)]
         return parse_targets(known, kind, allow_unknown=True)
@@ -267,9 +267,25 @@ def warn(env: Environment, text: str) -> None:
     compat.of_build(env, _Toolchains).announce(f"offload: warning: {text}", show)
 
 
-def _given_targets(env: Environment) -> list[str]:
+def _given_targets(env: Environment, kind: str) -> list[str]:
+    """Return the items of ``OFFLOAD_ARCH``; those for CUDA as processors, without their images."""
+    given = _items_of_arch(env)
+    return given if kind != "cuda" else [cuda.requested_images(item)[0] for item in given]
+
+
+def _items_of_arch(env: Environment) -> list[str]:
     items = SCons.Util.flatten([env["OFFLOAD_ARCH"] or []])
     return [arg for item in items for arg in split_list(env.subst(str(item)))]
+
+
+def cuda_images(env: Environment, device: CompileTarget) -> frozenset[str]:
+    """Return the images to embed for a CUDA device: `cuda.CUBIN`, `cuda.PTX` or both.
+
+    Several items of ``OFFLOAD_ARCH`` for one processor are taken together.
+    """
+    found = [cuda.requested_images(item) for item in _items_of_arch(env)]
+    names = {device.name, NATIVE, *cuda.ALL}
+    return frozenset(image for name, images in found if name in names for image in images)
 
 
 def shared_suffix(env: Environment) -> str:
@@ -630,7 +646,7 @@ def folder_path(env: Environment, name: str) -> str:
 
 def _targets_of(env: Environment, kind: str) -> tuple[str, ...]:
     """Return the target IDs that the compiler must know; invalid ones are reported elsewhere."""
-    given = [name for name in _given_targets(env) if name != NATIVE]
+    given = [name for name in _given_targets(env, kind) if name != NATIVE]
     try:
         found = parse_targets(given, kind, allow_unknown=env["OFFLOAD_ALLOW_UNKNOWN_ARCH"])
     except TargetIDError:
@@ -646,7 +662,7 @@ def given_kind(env: Environment) -> str:
 
 def likely_kind(env: Environment) -> str:
     """Return the likely kind of a library's device code, by the targets of ``OFFLOAD_ARCH``."""
-    return next(iter(_likely_kinds(env)), "openmp" if _given_targets(env) else "hip")
+    return next(iter(_likely_kinds(env)), "openmp" if _items_of_arch(env) else "hip")
 
 
 def _likely_kinds(env: Environment) -> list[str]:

@@ -115,6 +115,46 @@ def test_lists_of_cmake(assembled: Project, given: str, expected: list[str]) -> 
     assert assembled.build() == passes("k.cu", "host", *expected)
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("sm_80 sm_90a+ptx", ["sm_80", "compute_80", "sm_90a", "compute_90a"]),
+        ("80;90a", ["sm_80", "compute_80", "sm_90a", "compute_90a"]),
+        ("80-real 90-virtual", ["sm_80", "compute_90"]),
+        ("80-real,80-virtual,compute_90", ["sm_80", "compute_80", "compute_90"]),
+        ("8.0;9.0+PTX", ["sm_80", "sm_90", "compute_90"]),
+    ],
+)
+@pytest.mark.parametrize("rdc", [False, True])
+def test_images_of_targets(assembled: Project, given: str, expected: list[str], rdc: bool) -> None:
+    """OFFLOAD_ARCH says which targets get a cubin, PTX, or both, in the forms of other tools."""
+    settings = f"env['OFFLOAD_ARCH'] = {given!r}\nenv['OFFLOAD_RDC'] = {rdc}\n"
+    assembled.sconstruct(settings + PROGRAM, HEAD).build()
+    found = [image.target_id for image in list_images(assembled.folder / "prog")]
+    assert sorted(found) == sorted(expected)
+    assert assembled.start()[-2:] == ["end", "unregistered"]
+    assembled.assert_up_to_date()
+
+
+def test_cubin_alone_without_ptxas(kernels: Project) -> None:
+    """A target without PTX needs a ptxas."""
+    run = kernels.sconstruct(PTX_ONLY + "env['OFFLOAD_ARCH'] = '8.0'\n" + PROGRAM, HEAD).fails()
+    assert "OFFLOAD_ARCH has sm_80 without PTX, and there is no ptxas" in run.errors
+
+
+def test_compressed(assembled: Project) -> None:
+    """OFFLOAD_COMPRESS compresses CUDA's images with zstd, at a level; zlib is refused by name."""
+    assembled.build()
+    plain = (assembled.folder / "k.fatbin").stat().st_size
+    assembled.sconstruct("env['OFFLOAD_COMPRESS'] = 'zstd'\n" + PROGRAM, HEAD)
+    assert assembled.build() == []
+    images = images_of(assembled.read("k.fatbin"))
+    assert [image.packed.method for image in images if image.packed] == ["zstd"] * 4
+    assert len(assembled.read("k.fatbin")) < plain
+    run = assembled.sconstruct("env['OFFLOAD_COMPRESS'] = 'zlib'\n" + PROGRAM, HEAD).fails()
+    assert "'zlib' is for bundles; images of CUDA are compressed with 'zstd'" in run.errors
+
+
 def test_with_and_without_ptxas(assembled: Project) -> None:
     """A ptxas that appears, goes, or is another version assembles; nothing is compiled."""
     assembled.build()

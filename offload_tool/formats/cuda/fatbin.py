@@ -58,7 +58,7 @@ hold one or more of these, with zeros between. PE files have room for 8 characte
 Source: NVIDIA documents no layout. It was inferred by changing single options and bytes of the
 input of ``fatbinary`` 13.0 and 13.5 and the library ``nvfatbin`` 12.9 and 13.5, and by reading
 modified files with ``cuobjdump`` 13.5. Files are written byte for byte as ``fatbinary`` of CUDA 13
-writes them without compression. Names of image kinds are cuobjdump's.
+writes them without compression, or with its headers and zstd. Names of image kinds are cuobjdump's.
 """
 
 from __future__ import annotations
@@ -502,13 +502,17 @@ class NewCudaEntry:
 _Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | None, int]"
 
 
-def plan_cuda_fatbin(entries: Sequence[NewCudaEntry]) -> list[bytes | memoryview]:
+def plan_cuda_fatbin(
+    entries: Sequence[NewCudaEntry], *, level: int | None = None
+) -> list[bytes | memoryview]:
     """Return the pieces of a fat binary, in order, as ``fatbinary`` writes it uncompressed.
+
+    With `level`, each image is a zstd frame of that level, as of ``fatbinary --compress-all``.
 
     :raises UsageError: an entry's processor is invalid or not that of its cubin.
     :raises FormatError: a content is neither PTX, a cubin nor NVVM bitcode.
     """
-    return plan_entries([piece for entry in entries for piece in _pieces(entry)])
+    return plan_entries([piece for entry in entries for piece in _pieces(entry, level)])
 
 
 def plan_entries(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
@@ -521,7 +525,7 @@ def cuda_header(size: int) -> bytes:
     return _HEADER.pack(_MAGIC, 1, _HEADER.size, size)
 
 
-def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
+def _pieces(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
     processor = _PROCESSOR.fullmatch(entry.processor)
     if processor is None:
         raise UsageError(
@@ -530,13 +534,17 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
     number = int(processor[1])
     kind, (minor, major), content, options, flags = _entry_fields(entry, number)
     packed_options = b"" if options is None else _packed_options(options)
+    unpacked = 0
+    if level is not None:
+        unpacked, content = len(content), _zstd_frame(content, level)
+        flags |= _METHODS["zstd"]
     size = _padded(len(content))
     row = _EntryHeader(
         kind=kind,
         version=_ENTRY_VERSION,
         header_size=_ENTRY.size + len(packed_options),
         payload=size,
-        packed=0,
+        packed=len(content) if unpacked else 0,
         options=_ENTRY.size if packed_options else 0,
         minor=minor,
         major=major,
@@ -545,9 +553,16 @@ def _pieces(entry: NewCudaEntry) -> list[bytes | memoryview]:
         identifier_size=0,
         flags=_64BIT | _LINUX | _SUFFIXES[processor[2]] | flags,
         zero=0,
-        unpacked=0,
+        unpacked=unpacked,
     )
     return [_ENTRY.pack(*row) + packed_options, content, bytes(size - len(content))]
+
+
+def _zstd_frame(content: bytes | memoryview, level: int) -> bytes:
+    import zstandard
+
+    level = max(-(1 << 17), min(level, zstandard.MAX_COMPRESSION_LEVEL))
+    return zstandard.ZstdCompressor(level=level).compress(content)
 
 
 def _entry_fields(entry: NewCudaEntry, number: int) -> _Fields:

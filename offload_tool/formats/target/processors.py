@@ -207,6 +207,8 @@ _PRODUCTS = dict(item.split("=") for item in _SOLD_AS.split())
 """Product names of GPUs. Source: AMDGPUUsage; NVIDIA's table of compute capabilities."""
 _CAPABILITY = re.compile(r"(?:compute_|lto_)?(\d+)\.?(\d)(?:-real|-virtual)?")
 """The form of CMake, PyTorch and nvcc: ``80-real``, ``8.0``, ``compute_80``."""
+_FAMILY = re.compile(r"(gfx[0-9a-f]+)X(?:-\w+)?")
+"""The form of the families of ROCm's packages (TheRock): ``gfx94X-dcgpu``."""
 _WITHOUT_COLON = re.compile(r"(gfx\w+)[-_. /](xnack|sramecc)([+-]?)")
 _PRODUCT = re.compile(r"(?:amd|nvidia|instinct)?[-_ ]?([a-z]+\d+)[a-z]*")
 
@@ -221,6 +223,8 @@ def nearest_names(name: str) -> tuple[str, ...]:
     capability = _CAPABILITY.fullmatch(name)
     if capability:
         return (f"sm_{capability[1]}{capability[2]}",)
+    if family := _FAMILY.fullmatch(name):
+        return tuple(n for n in _BY_ANY_NAME if re.fullmatch(rf"{family[1]}\w", n))
     split = _WITHOUT_COLON.fullmatch(name)
     if split and split[1] in _BY_ANY_NAME:
         return (f"{split[1]}:{split[2]}{split[3] or '+'}",)

@@ -29,8 +29,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from offload_tool.errors import CompilerError, UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.passes.cuda import DEVICE_RUNTIME, Ptxas, check_ptxas, cubin_arguments
+from offload_tool.passes.cuda import (
+    CUBIN,
+    DEVICE_RUNTIME,
+    PTX,
+    Ptxas,
+    check_ptxas,
+    cubin_arguments,
+)
 from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink
@@ -45,10 +53,18 @@ _COMPILE_ONLY = "--compile-only  "
 """The driver's options for the assembler of PTX to be linked, spelled as by nvcc."""
 
 
+_LEVEL = 3
+"""The default level of zstd."""
+
+
 def cuda_object(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
     """Declare the host object of a CUDA source that embeds its fat binary."""
     unit, host = with_host(env, unit)
-    images = [image for ptx in device_nodes(env, unit) for image in (*_cubin(env, unit, ptx), ptx)]
+    images = [
+        image
+        for ptx in device_nodes(env, unit)
+        for image in (*_cubin(env, unit, ptx), *_later(env, ptx))
+    ]
     return complete_object(env, names, host, _fatbin(env, unit.stem.files(env, ".fatbin"), images))
 
 
@@ -62,14 +78,38 @@ def complete_object(
 
 def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:
     processors = [str(image.attributes.offload_device.target_id) for image in images]
+    method, level, *_ = readers.compression(env)
+    if method == "zlib":
+        raise UsageError(
+            "OFFLOAD_COMPRESS: 'zlib' is for bundles; images of CUDA are compressed with 'zstd'"
+        )
+    if method is not None:
+        options["level"] = _LEVEL if level is None else level
     spec = readers.spec(processors=processors, **options)
     return actions.FATBIN.first_free(env, names, images, _OFFLOAD_SPEC=spec)
 
 
+def _later(env: Environment, ptx: Node) -> list[Node]:
+    """Return a PTX module if it is to be embedded, for later devices."""
+    return [ptx] if PTX in readers.cuda_images(env, ptx.attributes.offload_device) else []
+
+
 def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
-    """Declare the cubin of a PTX module, if there is a ptxas."""
+    """Declare the cubin of a PTX module, if it is to be embedded, and there is a ptxas.
+
+    :raises CompilerError: there is none, and the PTX is not embedded either.
+    """
+    device = ptx.attributes.offload_device
+    images = readers.cuda_images(env, device)
+    if CUBIN not in images:
+        return []
     ptxas = readers.ptxas(env)
     if ptxas is None:
+        if PTX not in images:
+            raise CompilerError(
+                f"OFFLOAD_ARCH has {device.name} without PTX, and there is no ptxas to make its "
+                f"cubin; name one with OFFLOAD_PTXAS, or write '{device.name}+ptx'"
+            )
         return []
     filename = ptx.attributes.offload_device.filename
     names = unit.stem.files(env, f".{filename}{'.rdc' if unit.rdc else ''}.cubin")
@@ -127,19 +167,22 @@ class RelocatableCuda:
     unit: Unit
     host: Node
     modules: list[Node]
-    """A cubin for each target ID, or the PTX if there is no ptxas."""
+    """For each target ID the cubin, or the PTX if there is none."""
     ptx: list[Node]
     has_entries: bool
     """Whether the new offload driver made the host object, which is then complete."""
 
     def ptx_fatbin(self, env: Environment) -> Node:
-        """Declare the fat binary of the PTX."""
+        """Declare the fat binary of the PTX, which may be empty."""
         names = self.unit.stem.files(env, ".rdc.fatbin")
-        return _fatbin(env, names, self.ptx, options=_COMPILE_ONLY)
+        images = [image for ptx in self.ptx for image in _later(env, ptx)]
+        return _fatbin(env, names, images, options=_COMPILE_ONLY, may_be_empty=True)
 
     def whole_fatbin(self, env: Environment) -> Node:
         """Declare the fat binary of cubins and PTX, for the device links of others."""
-        pairs = zip(self.modules, self.ptx, strict=True)
+        pairs = [
+            (module, *_later(env, ptx)) for module, ptx in zip(self.modules, self.ptx, strict=True)
+        ]
         images = list(dict.fromkeys(image for pair in pairs for image in pair))
         names = self.unit.stem.files(env, ".rdc.all.fatbin")
         return _fatbin(env, names, images, options=_COMPILE_ONLY)
@@ -152,8 +195,8 @@ def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
         suffixes = (".rdc.all.fatbin", ".rdc$OBJSUFFIX", f".rdc{readers.shared_suffix(env)}")
         env.Clean(host, [unit.stem.file(env, suffix) for suffix in suffixes])
     ptx = device_nodes(env, unit)
-    cubins = [node for each in ptx for node in _cubin(env, unit, each)]
-    return RelocatableCuda(unit, host, cubins or ptx, ptx, uses_new_driver(env, unit))
+    modules = [next(iter(_cubin(env, unit, each)), each) for each in ptx]
+    return RelocatableCuda(unit, host, modules, ptx, uses_new_driver(env, unit))
 
 
 def is_device_runtime(file: Node) -> bool:
@@ -170,13 +213,17 @@ def linked_objects(
     images = []
     if readers.ptxas(env) is not None:  # otherwise the CUDA driver links PTX itself
         linker = readers.nvlink(env)
-        images = [_link_node(env, stem, linker, device, part.of(device)) for device in devices]
+        images = [
+            _link_node(env, stem, linker, device, part.of(device))
+            for device in devices
+            if CUBIN in readers.cuda_images(env, device)
+        ]
         runtimes = linker.libraries
     else:
         runtimes = nvlink.device_libraries("", readers.toolchain(env).cuda)
     own = [host for host in part.hosts if is_device_runtime(host)]
     libraries = [] if own else [env.File(name) for name in runtimes]
-    linked = _fatbin(env, stem.files(env, ".fatbin"), images, linked=True)
+    linked = _fatbin(env, stem.files(env, ".fatbin"), images, may_be_empty=True)
     variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)
     variables["_OFFLOAD_SPEC"] = readers.spec(sources=len(part.sources))
     variables["_OFFLOAD_LINK_LIBRARIES"] = [str(file) for file in own or libraries]

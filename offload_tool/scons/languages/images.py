@@ -127,7 +127,7 @@ def _add_cuda(
     fatbin = code.ptx_fatbin(env)
     if code.has_entries:
         part.add(code.host, code.modules)
-        part.sources.append(fatbin)
+        part.sources += [fatbin] if fatbin.sources else []
         return
     names = code.unit.stem.files(env, f".rdc{suffix}")
     whole = cuda.complete_object(env, names, code.host, fatbin, relocatable=True)
@@ -258,7 +258,8 @@ def _relocatable_cuda_object(
         made.attributes.offload_device_nodes = code.modules
         return made
     made = _object_with_package(env, code.unit, names, code.modules, code.host)
-    made.attributes.offload_source_fatbins = [code.ptx_fatbin(env)]
+    fatbin = code.ptx_fatbin(env)
+    made.attributes.offload_source_fatbins = [fatbin] if fatbin.sources else []
     return made
 
 

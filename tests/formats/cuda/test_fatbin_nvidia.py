@@ -31,9 +31,9 @@ def cubins(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> list[Image
     ]
 
 
-def written(images: list[Image]) -> bytes:
+def written(images: list[Image], level: int | None = None) -> bytes:
     rows = [NewCudaEntry(image.processor, image.content, image.options) for image in images]
-    return b"".join(plan_cuda_fatbin(rows))
+    return b"".join(plan_cuda_fatbin(rows, level=level))
 
 
 def random_images(rng: random.Random, cubins: list[Image]) -> list[Image]:
@@ -127,10 +127,13 @@ def test_bitcode(nvidia: Tool) -> None:
         check(NvFatbin(nvidia("libnvfatbin.so.12")).write([option], [image]), [image], [option])
 
 
-def test_cuobjdump_reads_it(nvidia: Tool, cubins: list[Image], tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", [None, 3, 19])
+def test_cuobjdump_reads_it(
+    level: int | None, nvidia: Tool, cubins: list[Image], tmp_path: Path
+) -> None:
     """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
-    (tmp_path / "f.fatbin").write_bytes(written(images))
+    (tmp_path / "f.fatbin").write_bytes(written(images, level))
     said = subprocess.run(
         [nvidia("cuobjdump"), "f.fatbin"], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout
