@@ -24,12 +24,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from offload_tool.clang.driver import query
+from offload_tool.clang.driver import QueryResult, query
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.passes.cuda import DEVICE_RUNTIME
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
+from offload_tool.util.escape import printable
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
 
@@ -100,7 +101,7 @@ def link_cubins(
     parts of NVIDIA's `libraries` are linked as well.
 
     :raises CodeObjectError: an input is something else.
-    :raises CompilerError: the linker failed; the message has its output.
+    :raises CompilerError: the linker failed; its messages are on standard error.
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
@@ -114,12 +115,20 @@ def link_cubins(
         if result.status and not first and RUNTIME_SYMBOL in result.errors:
             result = query([*linker, *named, *libraries, "-o", str(linked)], environment)
         if result.status or not linked.is_file():
-            text = (result.errors + result.output).strip().replace(f"{folder}/", "")
-            if RUNTIME_SYMBOL in text and not libraries:
-                text += f"\n{NO_RUNTIME}"
+            text = print_messages(result, folder)
             name = "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
-            raise CompilerError(f"{name} cannot link '{output}':\n{text}")
+            why = "its messages are above" if text else "it printed nothing"
+            if RUNTIME_SYMBOL in text and not libraries:
+                why = NO_RUNTIME
+            raise CompilerError(f"{name} cannot link '{output}': {why}")
         sys.stderr.write(result.errors.replace(f"{folder}/", ""))
+
+
+def print_messages(result: QueryResult, folder: Path) -> str:
+    """Print what a linker printed to standard error, without the names in `folder`; return it."""
+    text = (result.errors + result.output).strip().replace(f"{folder}/", "")
+    sys.stderr.writelines(f"{printable(line)}\n" for line in text.splitlines())
+    return text
 
 
 def named_inputs(

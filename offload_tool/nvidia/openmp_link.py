@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from offload_tool.clang.driver import query, response_text
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath
-from offload_tool.nvidia.nvlink import named_inputs
+from offload_tool.nvidia.nvlink import named_inputs, print_messages
 from offload_tool.passes.cuda import ptx_flag
 
 
@@ -52,7 +52,7 @@ def link_bitcode(
     `command` is clang's, with its arguments.
 
     :raises CodeObjectError: an input is no bitcode.
-    :raises CompilerError: the compiler failed; the message has its output.
+    :raises CompilerError: the compiler failed; its messages are on standard error.
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
@@ -73,8 +73,8 @@ def link_bitcode(
         last = ["-o", f"{folder}/linked.ptx", "-x", "ir", modules[0]]
         result = query([*command, f"@{response}", *last], environment)
         if result.status:
-            errors = result.errors.strip().replace(f"{folder}/", "")
-            raise CompilerError(f"'{command[0]}' cannot link '{output}':\n{errors}")
+            print_messages(result, folder)
+            raise CompilerError(f"'{command[0]}' cannot link '{output}'; its messages are above")
 
 
 def _suffix(source: InputFile, label: str) -> str:

@@ -56,7 +56,7 @@ _FOREIGN_FLAGS = {
     **dict.fromkeys(("-ftz=", "--ftz="), "is nvcc's: write -fgpu-flush-denormals-to-zero for true"),
     **dict.fromkeys(
         ("-default-stream", "--default-stream"),
-        "is nvcc's: write -fgpu-default-stream=per-thread",
+        "is nvcc's: write -Xclang -fgpu-default-stream=per-thread",
     ),
     **dict.fromkeys(
         ("-Xcompiler", "--compiler-options"),

@@ -48,20 +48,26 @@ def test_library_gets_the_device_runtime_when_it_needs_it(linker: list[str]) -> 
     ]
 
 
-def test_other_failures_are_told_at_once(linker: list[str]) -> None:
+def test_other_failures_are_told_at_once(
+    linker: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """LibnvJitLink is asked once for what the device runtime cannot help."""
     Path("nvlink").write_text(LINKER.replace("__cudaCDP2LaunchDevice", "helper"))
-    with pytest.raises(CompilerError, match=r"libnvJitLink cannot link 'out':.*'helper'"):
+    message = "libnvJitLink cannot link 'out': its messages are above"
+    with pytest.raises(CompilerError, match=message):
         link_cubins("out", [*linker, NVJITLINK], ["a.cubin"], os.environ, ["libcudadevrt.a"])
+    assert "'helper'" in capsys.readouterr().err.splitlines()[0]
     assert Path("log").read_text() == "nvjitlink_process.py a.cubin\n"
 
 
 @pytest.mark.parametrize("more", [[], [NVJITLINK]], ids=["nvlink", "libnvJitLink"])
-def test_no_device_runtime(linker: list[str], more: list[str]) -> None:
+def test_no_device_runtime(
+    linker: list[str], more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without it, the error says what kernels that start kernels need."""
     with pytest.raises(CompilerError) as caught:
         link_cubins("out", [*linker, *more], ["a.cubin"], os.environ)
-    assert "'__cudaCDP2LaunchDevice' in 'a.cubin'" in str(caught.value)
+    assert "'__cudaCDP2LaunchDevice' in 'a.cubin'" in capsys.readouterr().err
     assert "kernels that start kernels need libcudadevrt.a, which is not there" in str(caught.value)
     assert not Path("out").exists()
 

@@ -45,7 +45,7 @@ def test_output(flags: str) -> None:
         ("-G -O3", "is nvcc's: write -g"),
         ("--fmad=false", "is nvcc's: write -ffp-contract=off"),
         ("-ftz=true", "is nvcc's: write -fgpu-flush-denormals-to-zero"),
-        ("--default-stream per-thread", "is nvcc's: write -fgpu-default-stream=per-thread"),
+        ("--default-stream per-thread", "is nvcc's: write -Xclang -fgpu-default-stream="),
         ("-rdc=true", "is nvcc's: relocatable device code is OFFLOAD_RDC=True"),
         ("--extended-lambda", "is nvcc's: clang needs no flag"),
         ("--use_fast_math", "is nvcc's: write -ffast-math"),

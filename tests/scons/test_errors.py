@@ -254,21 +254,19 @@ MEANT = {  # what users write for a target ID, and what it is answered with
     "sm80": "sm_80",
 }
 OF_CUDA = {"compute_80": "sm_80", "8.6": "sm_86", "80-real": "sm_80", "90": "sm_90"}
-WRONG |= (
-    {
-        f"unknown processor '{name}', did you mean '{meant}'": (
-            f"env.OffloadObject('k.{'cu' if meant[:2] == 'sm' else 'hip'}', OFFLOAD_ARCH='{name}')\n"
-        )
-        for name, meant in MEANT.items()
-    }
-    | {
-        f"unknown processor '{name}', did you mean '{meant}'": (
-            f"env.OffloadObject('k.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='{name}')\n"
-        )
-        for name, meant in OF_CUDA.items()
-    }
-    | {"'gfx90b', did you mean 'gfx950'": "env.OffloadDeviceRuntime('gfx90b')\n"}
-)
+WRONG |= {
+    f"unknown processor '{name}', did you mean '{meant}'": (
+        f"env.OffloadObject('k.{'cu' if meant[:2] == 'sm' else 'hip'}', OFFLOAD_ARCH='{name}')\n"
+    )
+    for name, meant in MEANT.items()
+}
+WRONG |= {
+    f"unknown processor '{name}', did you mean '{meant}'": (
+        f"env.OffloadObject('k.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='{name}')\n"
+    )
+    for name, meant in OF_CUDA.items()
+}
+WRONG["'gfx90b', did you mean 'gfx950'"] = "env.OffloadDeviceRuntime('gfx90b')\n"
 
 if not Path("/dev/kfd").exists():  # which a machine with a GPU of AMD's has
     WRONG["'native' stands for the GPUs of this machine, and none was found"] = hip(

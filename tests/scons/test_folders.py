@@ -126,7 +126,9 @@ def test_variants_are_told_apart(project: Project, duplicate: int) -> None:
     run = project.sconstruct(
         "for name in ('debug', 'release'):\n"
         "    SConscript('lib/SConscript', variant_dir=f'build/{name}/lib',\n"
-        f"        duplicate={duplicate}, exports={{'env': env.Clone(OFFLOAD_ARCH='gfx906')}})\n"
+        "        exports={'env': env.Clone(OFFLOAD_ARCH=['gfx906', 'gfx90a'][: len(name) - 4])},\n"
+        f"        duplicate={duplicate})\n"
     ).done("-Q")
     lines = [line for line in run.output.splitlines() if line.startswith("HIP ")]
-    assert lines == [f"HIP [gfx906] build/{name}/lib/k.hip" for name in ("debug", "release")]
+    passes = [("gfx906", "debug"), ("gfx906", "release"), ("gfx90a", "release")]
+    assert lines == [f"HIP [{target}] build/{name}/lib/k.hip" for target, name in passes]

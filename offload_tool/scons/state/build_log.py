@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,8 @@ class DeclaredPasses:
 
     def __init__(self) -> None:
         self._by_node: dict[Any, DeclaredPass] = {}
-        self._alike: Counter[tuple[Any, str]] = Counter()
+        self._folders: defaultdict[Any, set[Any]] = defaultdict(set)
+        """The folders of the outputs of a source."""
         self._keeps_commands = False
         self.are_summed_up = False
         self.summary_file = ""
@@ -57,14 +58,14 @@ class DeclaredPasses:
         made = self._by_node[node] = DeclaredPass(
             node, source, command, target, len(self._by_node) + 1
         )
-        self._alike[source.srcnode(), target] += 1
+        self._folders[source.srcnode()].add(node.dir)
         if self._keeps_commands:
             compat.keep_command(node)
         return made
 
     def is_ambiguous(self, made: DeclaredPass) -> bool:
-        """Return True if another pass, e.g. of another variant, has the same source and target."""
-        return self._alike[made.source.srcnode(), made.target] > 1
+        """Return True if the source is compiled in several folders, such as those of variants."""
+        return len(self._folders[made.source.srcnode()]) > 1
 
     def keep_commands(self) -> None:
         """Make SCons keep the command of each pass, which it drops when a node is done."""
