@@ -1,7 +1,8 @@
 """The exceptions of this package, with one root.
 
-Every message is one line: the file, offset or argument, what was expected and found, and how to fix
-it. Callers catch `OffloadError`; any other exception that escapes is a bug in this package.
+Every message but a compiler's is one line: the file, offset or argument, what was expected and
+found, and how to fix it. Callers catch `OffloadError`; any other exception that escapes is a bug in
+this package.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ class TargetIDError(OffloadError, ValueError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
+
+    def of(self, what: str) -> TargetIDError:
+        """Return this error with `what` in front, such as a variable."""
+        first, *others = self.problems
+        return type(self)([f"{what}: {first}", *others])
 
 
 class EntryIDError(TargetIDError):
@@ -134,7 +140,13 @@ class UnexpectedError(OffloadError):
 
 
 class CompilerError(OffloadError):
-    """No usable compiler was found, or the selected one lacks a capability."""
+    """No usable compiler was found, or the selected one lacks a capability.
+
+    Its text may have lines: those of a program's output, or one for each compiler.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(one_line, self._text().split("\n")))
 
 
 class CodeObjectError(OffloadError):

@@ -24,6 +24,7 @@ from offload_tool.cli.printing import (
     StreamError,
     abandon,
     finish,
+    print_error,
     print_lines,
     reserve_streams,
 )
@@ -56,7 +57,7 @@ def _limited(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         abandon(sys.stdout)
     except (StreamError, OffloadError) as error:
-        _print_line(f"error: {error}")
+        print_error("offload-tool", error)
     except RecursionError:
         _print_line("error: something is nested too deep")
     except Exception as error:

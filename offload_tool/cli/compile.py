@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from offload_tool.cli.printing import print_bytes, print_lines
+from offload_tool.cli.printing import print_bytes, print_error, print_lines
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
@@ -51,7 +51,7 @@ def run_compile(tool: str, args: Sequence[str], environ: Mapping[str, str]) -> i
             return _link(options, args[split + 1 :], environ)
         return _compile(options, args[split + 1 :], environ)
     except OffloadError as error:
-        print_lines([f"{tool}: error: {error}"])
+        print_error(tool, error)
         return _WRONG_USAGE if isinstance(error, UsageError) else 1
 
 

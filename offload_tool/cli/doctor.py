@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from offload_tool.cli.printing import print_lines
-from offload_tool.errors import CompilerError
+from offload_tool.errors import OffloadError
 
 _KINDS = {"hip": ("HIP", "gfx906"), "cuda": ("CUDA", "sm_80"), "openmp": ("OpenMP", "gfx906")}
 _USABLE = ("HIP: clang", "CUDA: clang", "OpenMP: clang")
@@ -59,10 +59,10 @@ def _lines() -> Iterator[str]:
     for kind, (name, target) in _KINDS.items():
         try:
             found = find_toolchain(jobs=(Job(kind, (target,)),))
-        except CompilerError as error:
-            yield f"{name}: {error}"
+        except OffloadError as error:
+            yield from f"{name}: {error}".split("\n")
             flags = ("-nogpuinc", "-nogpulib") if kind == "hip" else ("-nocudainc", "-nocudalib")
-            with suppress(CompilerError):  # for sources that use neither headers nor libraries
+            with suppress(OffloadError):  # for sources that use neither headers nor libraries
                 found = find_toolchain(jobs=(Job(kind, (target,), flags),))
                 yield f"  {name} with {' '.join(flags)}: {found.used}"
             continue
@@ -72,7 +72,7 @@ def _lines() -> Iterator[str]:
         toolkit = os.environ.get("OFFLOAD_CUDA_PATH", "")
         ptxas = find_ptxas(os.environ.get("OFFLOAD_PTXAS", ""), toolkit)
         yield f"ptxas: {ptxas.command[0] if ptxas else 'none; PTX alone is embedded'}"
-    except CompilerError as error:
+    except OffloadError as error:
         yield f"ptxas: {error}"
     named = dict.fromkeys((*MACHINE_VARIABLES, *INSTALLATIONS))
     given = [f"{name}={os.environ[name]}" for name in named if name in os.environ]

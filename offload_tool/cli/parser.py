@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from offload_tool.cli.printing import print_lines, print_text
+from offload_tool.cli.printing import print_error, print_lines, print_text
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run_command(args: Sequence[str]) -> int:
     try:
         status: int = options.run(options)
     except OffloadError as error:
-        print_lines([f"{parser.prog}: error: {error}"])
+        print_error(parser.prog, error)
         return 1
     return status
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+from offload_tool.errors import CompilerError
 from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
             batch.clear()
     if batch:
         print_text("\n".join([*batch, ""]), stream)
+
+
+def print_error(prefix: str, error: BaseException) -> None:
+    """Print an error to standard error: one line, or those of a compiler's message or of a list."""
+    text = f"{prefix}: error: {error}"
+    print_lines(text.split("\n") if isinstance(error, CompilerError) else [text])
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:

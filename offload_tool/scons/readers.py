@@ -209,6 +209,13 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     :raises TargetIDError: invalid or conflicting target IDs; the message lists all problems.
     :raises UsageError: the list is empty, or OFFLOAD_ARCH_FLAGS names a target that is not built.
     """
+    try:
+        return _devices(env, kind)
+    except TargetIDError as error:
+        raise error.of("OFFLOAD_ARCH") from None
+
+
+def _devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     given = _given_targets(env, kind)
     if not is_build():
         known = [item for item in given if item not in (NATIVE, *cuda.ALL)]
@@ -223,15 +230,26 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
         found = targets_of_compiler(given, kind, lambda: toolchain(env))
     if not found:
         raise UsageError("OFFLOAD_ARCH is empty; set it to target IDs, such as ['gfx90a:xnack+']")
+    _check_arch_flags(env, found)
+    return found
+
+
+def _check_arch_flags(env: Environment, found: Iterable[CompileTarget]) -> None:
+    """Check that all of ``OFFLOAD_ARCH_FLAGS`` are for devices that are built.
+
+    :raises UsageError: some are not.
+    """
     built = {name for device in found for name in names_of(device)}
-    unused = sorted(set(_flags_by_name(env, built)) - built)
+    try:
+        unused = sorted(set(_flags_by_name(env, built)) - built)
+    except TargetIDError as error:
+        raise UsageError(f"OFFLOAD_ARCH_FLAGS: {error}") from None
     if unused:
         raise UsageError(
             f"OFFLOAD_ARCH_FLAGS has flags for {', '.join(unused)}, but OFFLOAD_ARCH builds "
             f"{', '.join(device.name for device in found)} only; "
             "remove them, or add the target"
         )
-    return found
 
 
 def _all_processors(env: Environment, kind: str, item: str) -> list[str]:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
-from offload_tool.errors import CompilerError
+from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import content_of
 from offload_tool.toolchain.identity import files_digest
 from offload_tool.util.frozen import frozen
@@ -75,7 +75,7 @@ class Installation:
 def rocm_installations(environ: Mapping[str, str]) -> list[Installation]:
     """Return the directories with HIP's headers, as ``include/hip/hip_runtime.h``.
 
-    :raises CompilerError: the one that OFFLOAD_ROCM_PATH names has none.
+    :raises UsageError: the one that OFFLOAD_ROCM_PATH names has none.
     """
     _named(environ, "OFFLOAD_ROCM_PATH", _HIP_HEADER, "ROCm")
     paths = _rocm_paths(environ)
@@ -111,7 +111,7 @@ def device_library_folders(
     `roots` are the ROCm installations to search before others. `resources` is the compiler's own
     directory (``clang -print-resource-dir``).
 
-    :raises CompilerError: the one that OFFLOAD_DEVICE_LIB_PATH names has none.
+    :raises UsageError: the one that OFFLOAD_DEVICE_LIB_PATH names has none.
     """
     variable = "OFFLOAD_DEVICE_LIB_PATH"
     if named := _named(environ, variable, _LIBRARY, "AMD's device libraries"):
@@ -129,7 +129,7 @@ def device_library_folders(
 def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
     """Return the CUDA toolkits: directories with ``include/cuda.h``.
 
-    :raises CompilerError: the one that OFFLOAD_CUDA_PATH names has none.
+    :raises UsageError: the one that OFFLOAD_CUDA_PATH names has none.
     """
     if named := _named(environ, "OFFLOAD_CUDA_PATH", _CUDA_HEADER, "a CUDA toolkit"):
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
@@ -222,11 +222,11 @@ def _package_folders() -> list[str]:
 def _named(environ: Mapping[str, str], variable: str, name: str, what: str) -> str:
     """Return the path in one of our variables; "" if it is not set.
 
-    :raises CompilerError: that folder has no file `name`.
+    :raises UsageError: that folder has no file `name`.
     """
     path = environ.get(variable, "")
     if path and not _has(path, name):
-        raise CompilerError(
+        raise UsageError(
             f"{variable}='{path}' is not a folder of {what}: '{path}/{name}' is not there; "
             "set it to another folder, or unset it to let one be found"
         )

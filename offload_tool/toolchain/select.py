@@ -62,6 +62,7 @@ def find_toolchain(
     the failures. The result is cached for this process.
 
     :raises CompilerError: none is usable; the message has each candidate's reason.
+    :raises UsageError: one of our variables names a folder that is no installation.
     """
     environ = os.environ if environ is None else environ
     names = ("PATH", LIBRARY_PATH, *INSTALLATIONS)
@@ -98,7 +99,8 @@ def _find(
     else:
         return replaced(found, passed_over=tuple(reasons) if jobs else ())
     wanted = f" for {' and '.join(map(str, jobs))}" if jobs else ""
-    raise CompilerError(f"no usable compiler{wanted}: {'; '.join(reasons)}. {_advice(jobs)}")
+    listed = "".join(f"\n  {reason}" for reason in reasons)
+    raise CompilerError(f"no usable compiler{wanted}:{listed}\n{_advice(jobs)}")
 
 
 def _advice(jobs: tuple[NeededCompile, ...]) -> str:

@@ -26,9 +26,9 @@ def kpack(variables: str) -> str:
 
 WRONG = {
     # what is compiled, and for what
-    "invalid target ID 'gfx9999': unknown processor 'gfx9999', did you mean 'gfx909'?; invalid "
-    "target ID 'gfx1100:xnack+': processor 'gfx1100' supports no features, not 'xnack'; invalid "
-    "target ID 'gfx906:xnack': 'xnack' must be a name and one sign": hip(
+    "OFFLOAD_ARCH: invalid target ID 'gfx9999': unknown processor 'gfx9999', did you mean "
+    "'gfx909'?; invalid target ID 'gfx1100:xnack+': processor 'gfx1100' supports no features, not "
+    "'xnack'; invalid target ID 'gfx906:xnack': 'xnack' must be a name and one sign": hip(
         "OFFLOAD_ARCH=['gfx9999', 'gfx1100:xnack+', 'gfx906:xnack']"
     ),
     "conflicting target IDs 'gfx90a' and 'gfx90a:xnack+'": hip(
@@ -37,7 +37,8 @@ WRONG = {
     "OFFLOAD_ARCH is empty": hip("OFFLOAD_ARCH=[]"),
     "OFFLOAD_ARCH is empty; set it to target IDs": hip("OFFLOAD_ARCH=None"),
     "OFFLOAD_ARCH: 'all' is for CUDA with a ptxas": hip("OFFLOAD_ARCH='all'"),
-    "sm_80 cannot be compiled from HIP": hip("OFFLOAD_ARCH='sm_80'"),
+    "k.hip': OFFLOAD_ARCH: sm_80 cannot be compiled from HIP": hip("OFFLOAD_ARCH='sm_80'"),
+    "OFFLOAD_ARCH_FLAGS: invalid target ID 'gfx90b'": hip("OFFLOAD_ARCH_FLAGS={'gfx90b': '-O1'}"),
     "x86_64-pc-linux-gnu cannot be compiled from HIP": hip("OFFLOAD_ARCH='x86_64-pc-linux-gnu'"),
     "gfx906 cannot be compiled from CUDA sources; gfx90a:xnack+ cannot be": (
         "env.OffloadObject('k.cu')\n"
@@ -87,11 +88,20 @@ WRONG = {
         "part = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', OFFLOAD_RDC=True)\n"
         "env.OffloadProgram('p', ['runtime.c', part], OFFLOAD_RDC=True)\n"
     ),
-    "OFFLOAD_TARGETS gives 0 bundle entry IDs for 2 files that carry no target ID (k.co, r": (
-        "env.OffloadPackage('p', ['k.co', 'runtime.c'])\n"
+    "OFFLOAD_TARGETS gives 0 bundle entry IDs for 2 files that carry no target ID (k.co, l": (
+        "env.OffloadPackage('p', ['k.co', 'l.co'])\n"
     ),
     "OFFLOAD_TARGETS gives 0 bundle entry IDs for the 1 files of 'b.hipfb' that carry none": (
+        "env.OffloadBundle('b', ['l.co'])\n"
+    ),
+    "'runtime.c' is compiled for the host; if it has device code, set OFFLOAD_KIND to 'openmp'": (
         "env.OffloadBundle('b', ['runtime.c'])\n"
+    ),
+    "'k.cpp' is compiled for the host; if it has device code, set OFFLOAD_KIND to 'openmp', 'h": (
+        "env.OffloadPackage('p', ['k.co', 'k.cpp'])\n"
+    ),
+    "OffloadProgram('there'): no source was given": (
+        "open('there', 'w').close()\nenv.OffloadProgram('there')\n"
     ),
     "OffloadExtract takes one file, not 2": "env.OffloadExtract('p', ['a.offload', 'b.hipfb'])\n",
     "'p' was built without OFFLOAD_KPACK; set it there to have kpack archives": (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
+from offload_tool.errors import UsageError
 from offload_tool.toolchain.installations import (
     cuda_installations,
     device_library_folders,
@@ -54,11 +54,11 @@ def test_rocm_of_variables(tmp_path: Path) -> None:
 
 def test_named_folder_without_headers(tmp_path: Path) -> None:
     """A folder that is named and is none of the kind is an error, with the file it lacks."""
-    with pytest.raises(CompilerError, match=r"OFFLOAD_ROCM_PATH=.*hip_runtime.h' is not there"):
+    with pytest.raises(UsageError, match=r"OFFLOAD_ROCM_PATH=.*hip_runtime.h' is not there"):
         rocm_installations({"OFFLOAD_ROCM_PATH": str(tmp_path)})
-    with pytest.raises(CompilerError, match=r"OFFLOAD_CUDA_PATH=.*cuda.h' is not there"):
+    with pytest.raises(UsageError, match=r"OFFLOAD_CUDA_PATH=.*cuda.h' is not there"):
         cuda_installations({"OFFLOAD_CUDA_PATH": str(tmp_path)})
-    with pytest.raises(CompilerError, match=r"OFFLOAD_DEVICE_LIB_PATH=.*ockl.bc' is not there"):
+    with pytest.raises(UsageError, match=r"OFFLOAD_DEVICE_LIB_PATH=.*ockl.bc' is not there"):
         device_library_folders({"OFFLOAD_DEVICE_LIB_PATH": str(tmp_path)}, [], "")
 
 

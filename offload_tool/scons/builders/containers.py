@@ -38,6 +38,7 @@ def offload_bundle(env: Environment, target: str | None, sources: list[Node]) ->
         )
     if not compiled:
         if target is None:
+            units.check_no_sources(sources)
             raise UsageError(
                 "OffloadBundle of nodes or files needs a target name; "
                 "write OffloadBundle('name', sources)"
@@ -109,6 +110,7 @@ def offload_package(env: Environment, target: str | None, sources: list[Node]) -
     plain = [node for node in images if not hasattr(node.attributes, "offload_device")]
     ids = units.packaged_ids(env)
     if len(plain) != len(ids):
+        units.check_no_sources(plain)
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(ids)} bundle entry IDs for {len(plain)} files that "
             f"carry no target ID ({', '.join(map(str, plain)) or 'no file'}); "

@@ -69,7 +69,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
             "write Environment(tools=['default', 'offload'])"
         )
     first = sources[0]
-    if target is None and not first.get_suffix() and not first.is_derived() and not first.exists():
+    if target is None and not first.get_suffix() and not first.is_derived():
         raise UsageError(
             f"Offload{builder}('{first}'): no source was given; write "
             f"Offload{builder}('{first}', ['k.hip', ...])"

@@ -10,6 +10,7 @@ nothing of that name.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +25,7 @@ from offload_tool.scons import readers
 from offload_tool.scons.types import Environment, Node
 
 PREFIX = "offload:"
+_PROCESSOR = re.compile(r"(?:gfx|sm_)\d[^./]*$")
 
 _aliases: dict[str, Any] = {}
 """The alias of each name without the prefix."""
@@ -68,7 +70,7 @@ def look_up(name: str, curdir: str | None = None) -> Any:
         return None
     alias = _find(name)
     is_ours = name.startswith(PREFIX)
-    if alias is None and not is_ours and not _is_target_id(name):
+    if alias is None and not is_ours and not _is_like_target_id(name):
         return None
     if not _is_users(name, curdir):
         if alias is None:
@@ -88,7 +90,10 @@ def _print_message(text: str) -> None:
     print(f"offload: {text}", file=sys.stderr)  # noqa: T201 - as SCons reports its steps
 
 
-def _is_target_id(name: str) -> bool:
+def _is_like_target_id(name: str) -> bool:
+    """Return True for target IDs, and for misspelled ones."""
+    if _PROCESSOR.match(name):
+        return True
     try:
         parse_target(name)
     except OffloadError:

@@ -18,6 +18,7 @@ from SCons.Subst import Literal
 
 from offload_tool.clang.argument_files import all_args, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
+from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip
@@ -41,8 +42,12 @@ _NO_CUID = "-cuid=0"
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Return the nodes of a source's device passes, one per device."""
     made = []
-    devices = partial(readers.devices, env, unit.kind)
-    for device in cached(env, f"devices of {unit.kind}", devices):
+    try:
+        find = partial(readers.devices, env, unit.kind)
+        devices = cached(env, f"devices of {unit.kind}", find)
+    except TargetIDError as error:
+        raise error.of(f"'{unit.source}'") from None
+    for device in devices:
         job = unit.job("device", device)
         suffix = "$OFFLOADDEVICESUFFIX" if job.suffix == ".co" else job.suffix
         names = unit.stem.files(env, f".{device.filename}{suffix}")

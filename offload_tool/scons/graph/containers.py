@@ -46,6 +46,7 @@ def bundle_node(
     plain = [node for node in nodes if units.entry_id(node) is None]
     given = units.given_ids(env)
     if len(plain) != len(given):
+        units.check_no_sources(plain)
         raise UsageError(
             f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
             f"'{next(iter(names))}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "

@@ -250,6 +250,20 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
     return sources
 
 
+def check_no_sources(nodes: list[Node]) -> None:
+    """Check that files for a container are no C or C++ sources.
+
+    :raises UsageError: one is, and ``OFFLOAD_KIND`` does not say what it is compiled to.
+    """
+    for node in nodes:
+        if is_plain_source(node):
+            kinds = "'openmp'" if node.get_suffix() in C_SUFFIXES else "'openmp', 'hip' or 'cuda'"
+            raise UsageError(
+                f"'{node}' is compiled for the host; if it has device code, set OFFLOAD_KIND to "
+                f"{kinds}"
+            )
+
+
 def only_source(sources: list[Node], problem: str) -> Node:
     """Return the only one of a user's sources.
 
