@@ -173,7 +173,7 @@ class DirectPasses:
     ) -> int | None:
         """Run the command of a device pass without the driver, if possible.
 
-        The command is the compiler as one argument, flags, ``-o OUTPUT SOURCE``. Return 0, 1 for an
+        The command is the compiler, flags, ``-o OUTPUT SOURCE``. Return 0, 1 for an
         error in the source, or minus the signal that interrupted it. Return None if the driver must
         run: nothing was printed, and the driver overwrites all outputs. With `stages`, front end
         and backend are two jobs, and the output may stay untouched.
@@ -278,7 +278,8 @@ def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str,
     """Query the driver for its jobs; return () if it fails or its output is not recognised."""
     more = terminal_args(environment)
     try:
-        result = query_plan([command[0], *more, *command[1:]], environment)
+        first = next(at for at, arg in enumerate(command) if arg.startswith("-"))
+        result = query_plan([*command[:first], *more, *command[first:]], environment)
     except CompilerError:
         return ()
     lines = result.errors.splitlines()

@@ -162,7 +162,7 @@ def pass_command(
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "is_direct": device is not None and job.is_direct and len(toolchain.clang) == 1,
+            "is_direct": device is not None and job.is_direct and toolchain.is_driver_alone,
             "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
             "is_script": any(is_script(program) for program in programs if program),

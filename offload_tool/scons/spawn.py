@@ -97,7 +97,7 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     if launcher:
         return _with_launcher(launcher, toolchain, is_device=is_device)
     clang = toolchain.clang
-    if is_device and env["OFFLOAD_DIRECT"] and job.is_direct and len(clang) == 1:
+    if is_device and env["OFFLOAD_DIRECT"] and job.is_direct and toolchain.is_driver_alone:
         return _without_driver(clang)
     return partial(run_args, program=len(clang))
 

@@ -91,6 +91,11 @@ class Toolchain:
         return self.origin.startswith(EMBEDDED)
 
     @property
+    def is_driver_alone(self) -> bool:
+        """Whether `clang` is the driver alone: ``zig clang`` is, ``ccache clang`` is not."""
+        return len(self.clang) == 1 or self.is_embedded
+
+    @property
     def major(self) -> int:
         """The first number of the version."""
         return int(self.version.split(".", 1)[0])
