@@ -118,6 +118,12 @@ def program(name: str) -> str:
     return found
 
 
+def needs_demangler() -> None:
+    """Skip the test without one of the programs that demangle names."""
+    if shutil.which("llvm-cxxfilt") is None:
+        program("c++filt")
+
+
 def try_tool(
     *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -146,6 +152,33 @@ def found_toolchain() -> Toolchain:
     except CompilerError as error:
         missing(f"a compiler ({error})")
         raise
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _first_link(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Link once with the embedded compiler, whose libc++ is built then: no test has to wait for it.
+
+    All tests share its cache, whatever XDG_CACHE_HOME they have.
+    """
+    from offload_tool.errors import CompilerError
+    from offload_tool.toolchain.select import find_toolchain
+
+    try:
+        found = find_toolchain()
+    except CompilerError:
+        return
+    if found.is_embedded:
+        variables = dict(found.environment)
+        os.environ["ZIG_GLOBAL_CACHE_DIR"] = variables["ZIG_GLOBAL_CACHE_DIR"]
+        folder = tmp_path_factory.mktemp("first link")
+        (folder / "main.cpp").write_text("int main() {}\n")
+        run_tool(*found.cxx, "main.cpp", "-o", "main", cwd=folder, env={**os.environ, **variables})
+
+
+def needs_clang(toolchain: Toolchain, why: str) -> None:
+    """Skip the test if the compiler is the embedded one."""
+    if toolchain.is_embedded:
+        pytest.skip(f"not with the embedded compiler: {why}")
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import CUDA, KERNEL, names, run, state
 from tests.cli.loaded import loaded_modules
-from tests.conftest import Capture, Tool, missing, program, run_tool
+from tests.conftest import Capture, Tool, missing, needs_clang, program, run_tool
 from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
@@ -366,9 +366,10 @@ def test_openmp(folder: Path) -> None:
 
 
 def test_openmp_by_the_name_for_cxx(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A C source is compiled as C by a compiler called ``clang++``, on the host and on devices."""
+    needs_clang(compiler, "a link to zig is no compiler")
     clang = shutil.which(find_toolchain().clang[0])
     link = tmp_path / "clang++"
     link.symlink_to(Path(clang or "").resolve())
@@ -459,9 +460,14 @@ def test_broken_memory(
 
 
 def test_flags_that_mend(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+    folder: Path,
+    tmp_path: Path,
+    compiler: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Capture,
 ) -> None:
     """Headers that compile with the flags alone are no error; a warning names other headers."""
+    needs_clang(compiler, "HIP's headers need clang's wrapper headers")
     header = f"{HEADER}#ifndef MENDED\n#error lacking\n#endif\n"
     clang = shutil.which(find_toolchain().clang[0])
     monkeypatch.setenv("ROCM_PATH", str(write_rocm(tmp_path / "rocm", header=header)))

@@ -19,7 +19,7 @@ from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION
-from tests.conftest import Tool
+from tests.conftest import Tool, needs_clang
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 from tests.toolchain.installed import write_device_libraries
@@ -268,8 +268,11 @@ def test_further_outputs(compiles: Callable[..., bool], flag: str) -> None:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_newer_gcc(compiles: Callable[..., bool], folder: Path, is_read: bool) -> None:
+def test_newer_gcc(
+    compiles: Callable[..., bool], folder: Path, compiler: Toolchain, is_read: bool
+) -> None:
     """A newer GCC, which clang selects, leads to a compile if the source reads it."""
+    needs_clang(compiler, "it has headers of its own instead of GCC's")
 
     def gcc(version: int, text: str) -> None:
         for name, held in (

@@ -15,6 +15,7 @@ import pytest
 
 from offload_tool.io.file_digests import CHANGED
 from offload_tool.pch import pch
+from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import run
 from tests.cli.test_compile_manifest import SETTLED
 from tests.conftest import Capture
@@ -309,7 +310,9 @@ def test_depfile_of_pch(project: Path) -> None:
     assert all(f" {name} \\\n" in text for name in ("k.hip", "second/header.h", "second/launch.h"))
 
 
-def test_launcher(project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher(
+    project: Path, compiler: Toolchain, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A launcher gets the plain command of a compiler of the same name."""
     log = project.parent / "log"
     count = script(project.parent / "count", f'echo "$*" >>"{log}"\nexec "$@"')
@@ -317,8 +320,10 @@ def test_launcher(project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OFFLOAD_LAUNCHER", count)
     assert_same(capfd, "device")
     plain, accelerated = (line.split() for line in log.read_text().splitlines())
-    assert plain[1:] == accelerated[1:]
-    assert Path(plain[0]).name == Path(accelerated[0]).name
+    *_, name = compiler.clang  # of the embedded one: zig, clang
+    args = plain[len(compiler.clang) :]
+    assert args == accelerated[1:]
+    assert Path(name).name == Path(accelerated[0]).name
     monkeypatch.delenv("OFFLOAD_LAUNCHER")
     monkeypatch.setenv("OFFLOAD_DIST", "none")
     assert run("compile", "k.hip", "-o", "out", "--host", "--pch", "device.pch", *FLAGS) == 0

@@ -11,7 +11,7 @@ from offload_tool.cli import main
 from offload_tool.formats.kernel import Kernel
 from offload_tool.operations.kernel_table import LOCATION_KEYS
 from tests.cli.conftest import schema_judge
-from tests.conftest import Capture
+from tests.conftest import Capture, needs_demangler
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
@@ -48,6 +48,7 @@ def test_table(bundle: Path, capsys: Capture) -> None:
 
 def test_json(bundle: Path, capsys: Capture) -> None:
     """--json has one object for each kernel, with the documented keys, in order."""
+    needs_demangler()
     assert main(["list", "--kernels", "--json", "--demangle", str(bundle)]) == 0
     text = capsys.readouterr().out
     kernels = json.loads(text)
@@ -77,6 +78,7 @@ def test_json(bundle: Path, capsys: Capture) -> None:
 
 def test_schema(bundle: Path, capsys: Capture) -> None:
     """The output conforms to its schema, which has the same keys, and the list's descriptions."""
+    needs_demangler()
     judge = schema_judge("list", "--kernels-schema")
     rows, images = judge.schema["items"], schema_judge("list", "--schema").schema["items"]
     assert list(rows["properties"]) == rows["required"] == KEYS

@@ -12,7 +12,7 @@ import pytest
 
 from offload_tool.cli import main
 from tests.cli.browsing import Browser, Parsed
-from tests.conftest import Capture, missing
+from tests.conftest import Capture, missing, needs_demangler
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.operations.fatbins import HOST, make_bundle
 
@@ -132,6 +132,8 @@ def test_kernels_are_those_of_list(
     folder: Path, tmp_path: Path, capsys: Capture, option: tuple[str, ...]
 ) -> None:
     """The page has the kernels of ``list --kernels --json``, with all keys, in its order."""
+    if option:
+        needs_demangler()
     page = tmp_path / "page.html"
     assert main(["report", str(folder / "new"), *option, "-o", str(page)]) == 0
     listed = printed(capsys, "list", "--kernels", *option, str(folder / "new"))

@@ -18,7 +18,7 @@ from offload_tool.operations.kpack import (
     pack_code_objects,
     write_marker,
 )
-from tests.conftest import run_tool
+from tests.conftest import program, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.marked_programs import marked_program
 
@@ -69,7 +69,7 @@ def test_files_whose_wrappers_cannot_be_changed(tmp_path: Path) -> None:
     """Bitcode and thin archives are rejected, and nothing is written."""
     (tmp_path / "host.bc").write_bytes(b"BC\xc0\xde" + bytes(60))
     (tmp_path / "host.o").write_bytes(HOST)
-    run_tool("ar", "rcT", "host.a", "host.o", cwd=tmp_path)
+    run_tool(program("ar"), "rcT", "host.a", "host.o", cwd=tmp_path)
     for name, message in (("host.bc", "found bitcode"), ("host.a", "thin archive")):
         with pytest.raises(UnsupportedError, match=message):
             mark_host_file(tmp_path / name, tmp_path / "out")

@@ -300,4 +300,4 @@ def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 def device_library_folder(project: Project) -> Path:
     """Make a folder that clang takes for ROCm's device libraries."""
-    return write_device_libraries(project.folder / "rocm/amdgcn/bitcode", find_toolchain().clang[0])
+    return write_device_libraries(project.folder / "rocm/amdgcn/bitcode", find_toolchain().clang)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from offload_tool.toolchain.probe import Toolchain
+from tests.conftest import needs_clang
 from tests.scons.conftest import (
     ALL,
     BODY,
@@ -290,8 +292,9 @@ NEWER_GCC = {
 
 
 @pytest.mark.parametrize(("head", "expected"), NEWER_GCC.values(), ids=NEWER_GCC.keys())
-def test_newer_gcc(project: Project, head: str, expected: list[str]) -> None:
+def test_newer_gcc(project: Project, compiler: Toolchain, head: str, expected: list[str]) -> None:
     """The headers of a newer GCC, which clang takes by itself, are compiled where they are read."""
+    needs_clang(compiler, "it has headers of its own instead of GCC's")
 
     def install(version: int, value: str) -> None:
         project.write(f"../gcc/lib/gcc/x86_64-linux-gnu/{version}/crtbegin.o", "")

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, needs_demangler
 from tests.scons.conftest import KERNEL, SCONSTRUCT, Project
 
 _COMPILED = shutil.ignore_patterns("__pycache__")
@@ -15,6 +15,7 @@ _COMPILED = shutil.ignore_patterns("__pycache__")
 def test_comparison(project: Project) -> None:
     """The page compares what is built with what was kept, and is made anew when either changes."""
     pytest.importorskip("plotly")
+    needs_demangler()
     project.sconstruct(
         "env.OffloadReport('page.html', env.OffloadBundle('k.hip'),\n"
         "    OFFLOAD_REPORT_BEFORE='#kept builds/old.hipfb', OFFLOAD_REPORT_FLAGS=['--demangle'])\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 ISA = ("906", "90a", "942", "1100")
@@ -29,13 +30,16 @@ def write_rocm(root: Path, *, version: str = "6.4.1", header: str = HEADER) -> P
     return root
 
 
-def write_device_libraries(folder: Path, clang: str, isa: tuple[str, ...] = ISA) -> Path:
+def write_device_libraries(
+    folder: Path, clang: str | Sequence[str], isa: tuple[str, ...] = ISA
+) -> Path:
     """Write device libraries: modules of the compiler's own, with nothing in them."""
+    programs = [clang] if isinstance(clang, str) else clang
     folder.mkdir(parents=True)
     empty = folder / "ockl.bc"
     words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-Xclang", "-mcode-object-version=none"]
     words += ["-x", "c", "-emit-llvm", "-c", "/dev/null"]
-    subprocess.run([clang, *words, "-o", empty], check=True)
+    subprocess.run([*programs, *words, "-o", empty], check=True)
     names = [f"oclc_{option}_{state}" for option in STATES for state in ("on", "off")]
     names += [f"oclc_isa_version_{number}" for number in isa]
     names += [f"oclc_abi_version_{number}" for number in (400, 500, 600)]
