@@ -63,6 +63,8 @@ READS: dict[str, tuple[str, ...]] = {
     "OffloadDeviceRuntime": ("the toolchain", "DEVICE_RUNTIME"),
     "OffloadHostRuntime": ("the toolchain",),
     "OffloadCudaToolkit": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
+    "OffloadCudaFlags": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
+    "OffloadRocmFlags": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
 }
 """Of each builder, the groups and variables that it reads; a test records what is read."""
 

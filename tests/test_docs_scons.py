@@ -50,6 +50,18 @@ def test_examples_build(tmp_path: Path) -> None:
     assert "is up to date" in second.stdout, second.stdout
 
 
+def test_default_environment(tmp_path: Path) -> None:
+    """The page's line adds the tool to the environment that SConscripts share."""
+    found = re.search(r"`(DefaultEnvironment\(\)\.Tool\(.*\))`", PAGE)
+    assert found
+    then = "\nassert DefaultEnvironment().OffloadBundle('k.hip')\n"
+    flags = "DefaultEnvironment().Append(OFFLOAD_FLAGS=['-nogpuinc', '-nogpulib'])"
+    (tmp_path / "SConstruct").write_text(f"{found[1]}\n{flags}{then}")
+    (tmp_path / "k.hip").touch()
+    done = run_scons(["-Q", "-n"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+
+
 def test_variables_are_documented_with_their_defaults() -> None:
     rows = dict(re.findall(r"^\| `(OFFLOAD_\w+)` \|.*\| ([^|]*) \|$", PAGE, re.MULTILINE))
     own = {name: value for name, value in readers._DEFAULTS.items() if name.startswith("OFFLOAD_")}

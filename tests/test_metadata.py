@@ -7,6 +7,7 @@ import re
 import pytest
 
 import offload_tool
+from offload_tool.toolchain.select import _GET_EMBEDDED
 from tests.conftest import ROOT
 
 tomllib = pytest.importorskip("tomllib")  # since Python 3.11
@@ -56,3 +57,11 @@ def test_promised_names() -> None:
     for page in re.findall(r"\]\((\w[\w-]*\.md)\)", POLICY):
         assert (ROOT / "docs" / page).is_file(), page
     assert offload_tool.__all__
+
+
+def test_embedded_compiler() -> None:
+    """What messages say to install is the version of the extra."""
+    (wanted,) = PROJECT["optional-dependencies"]["embedded"]
+    found = re.search(r"'ziglang==0\.(\d+)\.\*'", _GET_EMBEDDED)
+    assert found
+    assert wanted == f"ziglang>=0.{found[1]},<0.{int(found[1]) + 1}"

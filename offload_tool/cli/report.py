@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "by target ID, file, member and container, as tables and as a chart; a table "
         "of all kernels with their resources, and each kernel's targets side by "
         "side; and the changes, with --compare.",
-        epilog="The chart needs plotly: pip install 'offload-tool[report]'. In a folder or "
+        epilog="The chart needs plotly: pip install plotly. In a folder or "
         "zip file, the command skips files without images. The page names broken "
         "files, and images with broken metadata; then the exit status is 1.",
     )
@@ -150,8 +150,7 @@ def _plotting_library() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise UsageError(
-            "the picture of a report needs plotly, which is not installed; "
-            "pip install 'offload-tool[report]'"
+            "the picture of a report needs plotly, which is not installed; pip install plotly"
         ) from error
     source: str = get_plotlyjs()
     return source

@@ -33,6 +33,7 @@ from offload_tool.formats.target.compatibility import (
     is_cuda,
     why_not,
 )
+from offload_tool.formats.target.processors import product_processor
 from offload_tool.formats.target.target_id import TargetID
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen, replaced
@@ -53,12 +54,15 @@ class Device:
     def parse(cls, text: str) -> Device:
         """Parse `text`, a target ID or a bundle entry ID as `list` prints it.
 
+        The processor may be one that is not in the table yet, but not a product: ``mi300``.
+
         :raises TargetIDError: it is neither.
         """
         kind, dash, _ = text.partition("-")
         if (kind in OffloadKind.ALL and dash) or has_all_fields(text):
             return cls(text, BundleEntryID.parse_any_kind(text))
-        return cls(text, TargetID.parse(text, allow_unknown=True))
+        target = TargetID.parse(text, allow_unknown=True)
+        return cls(text, TargetID.parse(text) if product_processor(target.processor) else target)
 
     @property
     def is_host(self) -> bool:

@@ -42,6 +42,7 @@ from offload_tool.clang.driver import (
 from offload_tool.clang.options import DRIVER, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
+from offload_tool.run.advice import device_advice
 from offload_tool.toolchain.driver_cache import cached_query, program_of
 
 if TYPE_CHECKING:
@@ -142,17 +143,6 @@ class _FlagSet:
         return _Names(*first), tuple(jobs)
 
 
-_UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
-_NO_DEFINITION = (
-    "offload: {output}: device code calls what its own source does not define; if another source "
-    "does, set OFFLOAD_RDC=True ('offload-tool compile': --rdc, then --link)\n"
-)
-_NO_DEVICE_LIBRARY = (
-    "offload: {output}: device code calls ROCm's device libraries, which -nogpulib leaves out; "
-    "remove that flag\n"
-)
-
-
 class DirectPasses:
     """Runs the device passes of one build; all run in the working directory of this process."""
 
@@ -163,7 +153,7 @@ class DirectPasses:
     def advise(self, command: Sequence[str]) -> None:
         """Print a hint if this thread's pass failed in the driver, too."""
         if text := getattr(self._advice, "text", ""):
-            sys.stderr.write(text.format(output=command[-1]))
+            sys.stderr.write(f"offload: {command[-1]}: {text}\n")
 
     def run(
         self,
@@ -186,8 +176,7 @@ class DirectPasses:
             try:
                 status, messages = _run_jobs(jobs, environment, stages)
             except _UnknownEndError as error:
-                if undefined := _UNDEFINED.search(error.text):
-                    self._advice.text = _NO_DEVICE_LIBRARY if undefined[1] else _NO_DEFINITION
+                self._advice.text = device_advice(error.text)
                 return None
         is_named = any(os.fsencode(name) in messages for name in (_BETWEEN, _BITCODE))
         if is_named or (status == 1 and not messages):

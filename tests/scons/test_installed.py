@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -263,3 +264,68 @@ def test_ptx_of_the_toolkit(project: Project) -> None:
     project.sconstruct(bare + "env['OFFLOAD_CUDA_PATH'] = 'cuda'\n" + body, HEAD)
     assert "CUDA 12.8 (OFFLOAD_CUDA_PATH: " in project.done("-Q").output
     assert ".version 8.7" in (project.folder / "k.sm_80.ptx").read_text()
+
+
+MAIN = """\
+#include <hip/hip_runtime.h>
+int main() { return hipLaunchKernel(0, {}, {}, 0, 0, 0) != 100; }
+"""
+CHECK = "#if !__HIP__ && !__HIP_PLATFORM_AMD__\n#error Must define __HIP_PLATFORM_AMD__\n#endif\n"
+LAUNCH = """\
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+"""
+PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'main.cpp'])\n"
+FLAGS = "env.MergeFlags(env.OffloadRocmFlags())\n"
+
+
+@pytest.fixture
+def with_runtime(real: Project) -> Project:
+    """Return the project with a C++ source that calls HIP, and a library that stands for HIP's."""
+    root = Path(real.environment["ROCM_PATH"])
+    header = root / "include/hip/hip_runtime.h"
+    header.write_text(CHECK + LAUNCH + header.read_text())
+    (root / "lib").mkdir()
+    words = ["-shared", "-fPIC", "-w", "-Dmain=other", "-o", root / "lib/libamdhip64.so"]
+    clang = real.environment["OFFLOAD_CLANG"]
+    subprocess.run([clang, *words, real.folder / "runtime.c"], check=True)
+    real.write("main.cpp", MAIN)
+    return real
+
+
+def test_flags_of_rocm(with_runtime: Project) -> None:
+    """With `OffloadRocmFlags`, a C++ source finds headers and macro, and the program its library.
+
+    So does a program of SCons's own compiler; without a ROCm, `scons -c` and `-h` work.
+    """
+    plain = "env.Program('plain', env.Object('own', 'main.cpp'))\n"
+    body = f"env.Replace(CPPDEFINES={{'A': 1}})\n{FLAGS}{PROGRAM}{plain}"
+    with_runtime.sconstruct(body, HEAD).build_once()
+    with_runtime.start("prog")
+    with_runtime.start("plain")
+    with_runtime.done("-c")
+    with_runtime.environment["ROCM_PATH"] = "/nowhere"
+    with_runtime.done("-c")
+    with_runtime.done("-h")
+
+
+def test_advice_of_a_compile(with_runtime: Project) -> None:
+    """What HIP's header says of a macro is followed by the flags that define it."""
+    place = f"env.Append(CPPPATH=['{with_runtime.environment['ROCM_PATH']}/include'])\n"
+    for body in ("", place):
+        run = with_runtime.sconstruct(body + PROGRAM, HEAD).fails("-Q")
+        expected = "\noffload: main.cpp: the command lacks the flags of HIP; env.MergeFlags("
+        assert f"{expected}env.OffloadRocmFlags()) adds what is needed\n" in run.errors
+
+
+def test_advice_of_a_link(with_runtime: Project) -> None:
+    """A link that lacks HIP's runtime is followed by its name, other links by nothing."""
+    with_runtime.write("main.cpp", LAUNCH + MAIN.partition("\n")[2])
+    run = with_runtime.sconstruct(PROGRAM, HEAD).fails("-Q")
+    assert (
+        "offload: prog: the command lacks HIP's runtime library, amdhip64; env.Merge" in run.errors
+    )
+    with_runtime.write("main.cpp", "int missing(); int main() { return missing(); }\n")
+    run = with_runtime.sconstruct(FLAGS + PROGRAM, HEAD).fails("-Q")
+    assert "missing" in run.errors
+    assert "offload: prog" not in run.errors

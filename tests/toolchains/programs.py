@@ -36,7 +36,7 @@ RDC = 'env["OFFLOAD_RDC"] = True\n'
 PROGRAMS = [
     Program(
         "saxpy",
-        "",  # the README's own lines
+        "",  # the README's own lines, and sources
         {"binary": 1, "function": 1},
         own=("saxpy.hip", "main.o"),  # plain C++ is compiled as such, in both
         modules=("kernels.hipfb",),
@@ -116,7 +116,8 @@ PROGRAMS = [
     Program(
         "modules",
         'env.OffloadBundle("kernels.hipfb", "kernels.hip")\n'
-        'env.OffloadProgram("modules", "main.cpp", LIBS=["amdhip64"])\n',
+        "env.MergeFlags(env.OffloadRocmFlags())\n"
+        'env.OffloadProgram("modules", "main.cpp")\n',
         {"module": 1},
         modules=("kernels.hipfb",),
     ),

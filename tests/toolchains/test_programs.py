@@ -26,7 +26,10 @@ from tests.zygote import run_scons
 pytestmark = pytest.mark.toolchains
 
 README = (ROOT / "README.md").read_text()
-BLOCK = re.search(r"^```python\n(env = Environment\(.*?^\)\n)(.*?)^```$", README, re.M | re.S)
+BLOCK = re.search(
+    r"^```python SConstruct\n(env = Environment\(.*?^\)\n)(.*?)^```$", README, re.M | re.S
+)
+SOURCES = dict(re.findall(r"^```cpp (\S+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
 Runner = Callable[[Path], tuple[str, list[list[str]]]]
 
 
@@ -36,8 +39,13 @@ def build(program: Program, installed: Installed) -> Path:
     if folder.exists():
         return folder
     assert BLOCK is not None
-    shutil.copytree(program.folder, folder)
-    shutil.copy(FOLDER / "device.h", folder)
+    if program.lines:
+        shutil.copytree(program.folder, folder)
+        shutil.copy(FOLDER / "device.h", folder)
+    else:
+        folder.mkdir()
+        for name, text in SOURCES.items():
+            (folder / name).write_text(text)
     (folder / "SConstruct").write_text(BLOCK[1] + (program.lines or BLOCK[2]))
     (folder / "built").write_text(scons(folder, installed))
     return folder

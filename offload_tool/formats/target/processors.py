@@ -213,6 +213,12 @@ _WITHOUT_COLON = re.compile(r"(gfx\w+)[-_. /](xnack|sramecc)([+-]?)")
 _PRODUCT = re.compile(r"(?:amd|nvidia|instinct)?[-_ ]?([a-z]+\d+)[a-z]*")
 
 
+def product_processor(name: str) -> str | None:
+    """Return the processor of a GPU by the name that it is sold under, such as ``MI300X``."""
+    product = _PRODUCT.fullmatch(name.lower())
+    return _PRODUCTS.get(product[1]) if product else None
+
+
 def nearest_names(name: str) -> tuple[str, ...]:
     """Return the known names most similar to `name`, best first, for an error message.
 
@@ -231,8 +237,7 @@ def nearest_names(name: str) -> tuple[str, ...]:
     inside = [n for n in re.findall(r"[a-z]+_?\d+\w*", name) if n in _BY_ANY_NAME]
     if inside:  # a bundle entry ID, or a feature in another form
         return tuple(inside[:1])
-    product = _PRODUCT.fullmatch(name.lower())
-    if product and product[1] in _PRODUCTS:
-        return (_PRODUCTS[product[1]],)
+    if product := product_processor(name):
+        return (product,)
     known = [n for n, row in _BY_ANY_NAME.items() if row.family not in {"any", "intel"}]
     return tuple(difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.7))

@@ -13,6 +13,7 @@ from typing import Any
 import SCons.Errors
 import SCons.Node
 import SCons.Node.FS
+import SCons.Script
 import SCons.Util
 
 from offload_tool.errors import CompilerError, OffloadError, UsageError
@@ -55,6 +56,8 @@ def add_builders(env: Environment) -> None:
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),
         ("OffloadCudaToolkit", offload_cuda_toolkit),
+        ("OffloadRocmFlags", offload_rocm_flags),
+        ("OffloadCudaFlags", offload_cuda_flags),
     ):
         env.AddMethod(_as_query(query), name)
     env.AddMethod(offload_progress, "OffloadProgress")
@@ -178,6 +181,40 @@ def offload_cuda_toolkit(env: Environment) -> str | None:
     except CompilerError:
         return None
     return found.cuda or None
+
+
+def offload_rocm_flags(env: Environment) -> dict[str, list[Any]]:
+    """Return what C++ sources and links need of the ROCm in use, for ``env.MergeFlags``.
+
+    This is ``CPPDEFINES`` and ``CPPPATH``, as ``hipconfig --cpp_config`` prints them, and ``LIBS``,
+    ``LIBPATH`` and ``RPATH`` of ``libamdhip64``. Folders that compilers search anyway are left out.
+    Without a ROCm, it is an error.
+    """
+    return _runtime_flags(env, "hip")
+
+
+def offload_cuda_flags(env: Environment) -> dict[str, list[Any]]:
+    """Return what C++ sources and links need of the CUDA toolkit in use, for ``env.MergeFlags``.
+
+    This is ``CPPPATH``, and ``LIBS``, ``LIBPATH`` and ``RPATH`` of ``libcudart``. An installation
+    without ``libcudart.so``, such as NVIDIA's wheels, gives ``libcudart_static.a`` and the
+    libraries that it needs. Without a toolkit, it is an error.
+    """
+    return _runtime_flags(env, "cuda")
+
+
+def _runtime_flags(env: Environment, kind: str) -> dict[str, list[Any]]:
+    if SCons.Script.GetOption("clean") or SCons.Script.GetOption("help"):
+        return {}
+    found = readers.runtime_library(env, kind)
+    folders = [found.folder] if found.folder else []
+    return {
+        "CPPDEFINES": [*found.defines],
+        "CPPPATH": [*found.headers],
+        "LIBS": [env.File(name) if os.sep in name else name for name in found.libraries],
+        "LIBPATH": folders,
+        "RPATH": folders if found.is_shared else [],
+    }
 
 
 def _one_name(env: Environment, target: Any) -> str | None:

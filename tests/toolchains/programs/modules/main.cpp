@@ -1,5 +1,4 @@
 // Plain C++ that loads device code when it runs: modules.hipfb beside it.
-#define __HIP_PLATFORM_AMD__ 1
 #include <hip/hip_runtime_api.h>
 
 #include <cstdio>

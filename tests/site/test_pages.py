@@ -1,4 +1,4 @@
-"""Links of the README and of all pages, as they are read in the repository."""
+"""What the README and all pages have in common, as they are read in the repository."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ def test_links(page: Path) -> None:
         if target.suffix == ".md":
             assert len(re.findall(r"\w{2,}", prose(target))) >= WORDS, link
             assert not address.fragment or address.fragment in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_installing(page: Path) -> None:
+    """The package is on no index: pages install a checkout, `-e .` or that of `$CHECKOUT`."""
+    for words in re.findall(r"pip install ([^`&;]*?)(?:[`&;]|$)", page.read_text(), re.MULTILINE):
+        assert "offload-tool" not in re.sub(r'"offload-tool(\[\w+\])? @ \$CHECKOUT"', "", words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_flags_of_offload_sources(page: Path) -> None:
+    """Flags that SCons's own compiler may not know are in no variable that it reads."""
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"\b(CC|CXX|C|CPP)FLAGS[ =+\[(]+.*-no(gpu|cuda)", text)
