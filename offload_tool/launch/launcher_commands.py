@@ -119,6 +119,7 @@ def command_of_pass(args: Sequence[str], first: DriverJob, output: str) -> list[
         kept += [arg for arg in first.args if arg == f"{EMBEDDING_ATTACHED}{PLACEHOLDER_FILE}"]
     else:
         kept += [f"--offload-arch={target}", "--offload-device-only", "--no-gpu-bundle-output"]
+        kept += [] if "-c" in kept else ["-c"]  # without it, caches expect a link
     return [*kept, "-o", output]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from offload_tool.clang.options import OTHER_JOB, REPORTS, SIDE, does
+from offload_tool.clang.options import DEVICE_ALONE, OTHER_JOB, REPORTS, SIDE, does
 
 _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")
@@ -21,7 +21,9 @@ _HIPCC = "hipcc"
 _TOOL = "offload-tool"
 _SCRIPT = b"#!"
 
-_OTHER_JOBS = ("--genco", "--short", "--hipcc-func-supp")
+_GENCO = "--genco"
+"""An option of hipcc: device code alone, as with ``--offload-device-only``."""
+_OTHER_JOBS = ("--short", "--hipcc-func-supp")
 """Options of hipcc for other jobs than compiles."""
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 """Open files of this process: jobs have other files there, or could read them only once."""
@@ -31,7 +33,7 @@ _OTHER_VARIABLES = ("CC_PRINT_", "CC_LOG_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_")
 
 def why_not_split(compiler: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return why a command must not be split; "" if the driver query must decide."""
-    if "-c" not in args and "--compile" not in args:
+    if not any(does(arg, DEVICE_ALONE) or arg in ("-c", "--compile", _GENCO) for arg in args):
         return "no '-c': it is no compile of one source"
     reason = why_args_not_split(args)
     if reason:
@@ -47,8 +49,9 @@ def why_not_split(compiler: str, args: Sequence[str], environ: Mapping[str, str]
 def why_args_not_split(args: Sequence[str]) -> str:
     """Return which argument rules out a split; "" if none does."""
     for arg in args:
-        if arg in _OTHER_JOBS or does(arg, OTHER_JOB | SIDE | REPORTS):
-            return f"'{arg}' asks for something else than objects of all targets"
+        is_other = does(arg, OTHER_JOB | SIDE | REPORTS) and not does(arg, DEVICE_ALONE)
+        if arg in _OTHER_JOBS or is_other:
+            return f"'{arg}' asks for something else than code of all targets"
         for name in _OPEN_FILES:
             if name in arg:
                 return f"'{arg}' is a file that is open already"

@@ -115,8 +115,9 @@ class _Split:
 
     def _run_jobs(self, plan: DriverPlan, output: str, depfile: str) -> tuple[int, bytes, bytes]:
         """Run the jobs and write the depfile; return status, standard output and messages."""
-        targets = ", ".join(plan.targets)
-        self._report(f"split: {targets} and the host; at once: {self._slots.origin}")
+        has_host = any(job.target == HOST for job in plan.jobs)
+        targets = ", ".join(plan.targets) + (" and the host" if has_host else "")
+        self._report(f"split: {targets}; at once: {self._slots.origin}")
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         if can_embed_later(plan.jobs[-1]):
             steps.append(self._embed_later(plan, steps[-1]))
@@ -353,7 +354,8 @@ class _Split:
 
     def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
         phony = any("-MP" in job.args for job in plan.jobs)
-        host = next(n for n in self._depfiles if plan.jobs[n].target == HOST)
+        hosts = [n for n in self._depfiles if plan.jobs[n].target == HOST]
+        host = (hosts or [*self._depfiles])[0]
         try:
             devices = [_depfile_text(name) for n, name in self._depfiles.items() if n != host]
             text = merge_depfiles(_depfile_text(self._depfiles[host]), devices, phony=phony)

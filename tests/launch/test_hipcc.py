@@ -47,6 +47,27 @@ def test_first_on_path(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert "launch: split: gfx906, gfx90a:xnack+ and the host" in done.stderr
 
 
+@pytest.mark.llvm
+def test_device_code_alone(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """``--genco`` for several targets is split into a pass for each, and gives the same bundle."""
+    real, ours = tmp_path / "real", tmp_path / "ours"
+    for folder in (real, ours):
+        folder.mkdir()
+    # hipcc replaces its own option by clang's.
+    change = 'shift; [ "$a" = --genco ] && a=--offload-device-only; set -- "$@" "$a"'
+    compile_it = f'exec {llvm("clang++")} -x hip -nogpuinc -nogpulib "$@"'
+    script(real / "hipcc", f"for a; do {change}; done\n{compile_it}")
+    (ours / "hipcc").symlink_to(program("offload-tool"))
+    make_project(tmp_path)
+    words = [CUID, *TARGETS, "--genco", "s.hip", "-o", "s.hsaco"]
+    assert call([real], words, tmp_path).returncode == 0
+    expected = (tmp_path / "s.hsaco").read_bytes()
+    (tmp_path / "s.hsaco").unlink()
+    done = call([ours, real], words, tmp_path)
+    assert (done.returncode, (tmp_path / "s.hsaco").read_bytes()) == (0, expected), done.stderr
+    assert "launch: split: gfx906, gfx90a:xnack+; at once" in done.stderr
+
+
 def test_no_other(tmp_path: Path) -> None:
     """Where there is no other one, an error says so, and nothing is called in a circle."""
     if shutil.which("hipcc"):

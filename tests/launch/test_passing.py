@@ -19,7 +19,7 @@ PASSED = [
     ["-x", "hip", "-S", "s.hip"],
     ["-x", "hip", "-fsyntax-only", "s.hip"],
     ["-x", "hip", "-c", "-"],
-    ["-x", "hip", "--offload-device-only", "-c", "s.hip"],
+    ["-x", "hip", "--offload-host-only", "-c", "s.hip"],
     ["s.o", "-o", "program"],
     ["--version"],
     [],
