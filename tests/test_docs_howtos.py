@@ -72,6 +72,8 @@ def needed_by_a_page(page: str) -> None:
         missing(f"a compiler ({error})")
     if page == "openmp" and not list(Path("/usr/lib").glob("llvm-*/lib/libomptarget.so")):
         missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
+    if page == "assembly" and not shutil.which("clang-22"):
+        missing("clang-22")
     if page == "cmake":
         for name in ("cmake", "ninja", "clang++-22"):
             if not shutil.which(name):
