@@ -19,6 +19,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from offload_tool.operations.extract import extract_device_images
+from offload_tool.operations.match import Device, match_images
+from offload_tool.operations.thin import thin_file
 from offload_tool.operations.unarchive_cuda import linked_entries
 from tests.conftest import ROOT, missing, program
 from tests.scons.relocatable import one, two
@@ -323,6 +325,18 @@ def test_kernels_that_start_kernels(
         registered = run(sources / name)
         assert plain(registered) == theirs
         check_images(sources / name, registered, sources / "images")
+
+
+def test_linked_image_of_nvcc(sources: Path, run: Runner, toolkit: Path, clang: str) -> None:
+    """A device loads the linked image of nvcc's program, also thinned, and no source's code."""
+    files = ["one.cu", "two.cu", "main.cpp"]
+    invoke([*nvcc(toolkit, clang), *files, "-o", "theirs"], sources, toolkit)
+    for device, loads in (("sm_90", ["sm_90"]), ("sm_120", ["compute_90"] * 2)):
+        found = match_images(sources / "theirs", Device.parse(device))
+        assert [load.id.rpartition("-")[2] for match in found for load in match.loads] == loads
+    keep = [Device.parse("sm_90")]
+    assert thin_file(sources / "theirs", sources / "thin", keep=keep, keep_ptx=False).kept == 1
+    assert plain(run(sources / "thin")) == plain(run(sources / "theirs"))
 
 
 IDIOMS = {
