@@ -6,6 +6,7 @@ runtimes, and LLVM's own for OpenMP.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -197,3 +198,20 @@ def test_library_declared_later(project: Project) -> None:
     ).build_once()
     project.write("value.c", "int value(void) { return 3; }\n")
     assert "prog" in "".join(project.done("-Q").actions)
+
+
+UNUSED = "['-Wl,--gc-sections', '-fuse-ld={}']"
+
+
+@pytest.mark.parametrize("linker", ["lld", "bfd", "gold"])
+@pytest.mark.parametrize("language", ["HIP, new driver", "CUDA, new form", "OpenMP"])
+def test_unused_sections(project: Project, language: str, linker: str) -> None:
+    """A link that drops unused sections keeps the entries of device code."""
+    given = LANGUAGES[language]
+    given.write(project)
+    if linker != "lld" and shutil.which(f"ld.{linker}") is None:
+        missing(f"ld.{linker}")
+    flags = UNUSED.format(linker)
+    body = LINK.format("OffloadProgram", f"LIBS=[File('libgiven.a')], LINKFLAGS={flags}")
+    project.sconstruct(body, given.head).build_once()
+    assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")

@@ -141,6 +141,8 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
     flags += linked.flags
+    if linked.registers_entries:
+        flags += _retention_flags(env)
     variables[f"{link}FLAGS"] = [f"${link}FLAGS", *flags, "$(", "$_OFFLOAD_PLACEMENT", "$)"]
     return variables
 
@@ -169,6 +171,25 @@ _LINKERS = ("bfd", "ld", "lld", "ld.bfd", "ld.lld")
 """Values of ``-fuse-ld=`` whose linker reads the script."""
 
 
+def _retention_flags(env: Environment) -> list[str]:
+    """Return the flags with which a link of ``--gc-sections`` keeps the entries of device code.
+
+    Only the start and end of their section are named. GNU ld, gold and mold keep such sections; lld
+    does on request. Zig's drops them by default, and knows no such request.
+    """
+    if readers.toolchain(env).is_embedded:
+        return ["-Wl,--no-gc-sections"]
+    is_known = _linker_name(readers.host_link_flags(env)) in _LINKERS
+    return ["-Wl,-z,nostart-stop-gc"] if is_known else []
+
+
+def _linker_name(args: list[str]) -> str:
+    """Return the name of the linker that a link's flags choose; ``ld`` is the compiler's."""
+    options = ("-fuse-ld=", "--ld-path=")
+    chosen = [arg.partition("=")[2] for arg in args if arg.startswith(options)]
+    return Path(chosen[-1]).name if chosen else "ld"
+
+
 def placement_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
@@ -186,8 +207,7 @@ def placement_flags(
     args = readers.host_link_flags(env.Override({"_OFFLOAD_PLACEMENT": ""}))
     if any(does(part, LINKER_SCRIPT) for arg in args for part in arg.split(",")):
         return []
-    chosen = [arg.partition("=")[2] for arg in args if arg.startswith("-fuse-ld=")]
-    linker = Path(chosen[-1]).name if chosen else "ld"
+    linker = _linker_name(args)
     if linker not in _LINKERS:
         raise SCons.Errors.UserError(
             f"{target[0]}: {size:,} bytes are linked, and -fuse-ld={linker} cannot put device "

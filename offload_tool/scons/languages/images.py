@@ -53,10 +53,13 @@ from offload_tool.scons.types import Environment, Node
 
 @dataclass
 class HostLink:
-    """The inputs of a host link: objects, and whether they need OpenMP's runtimes."""
+    """The inputs of a host link: objects, and what the link needs for them."""
 
     objects: list[Node] = field(default_factory=list)
     needs_openmp: bool = False
+    """Whether they need OpenMP's runtimes."""
+    registers_entries: bool = False
+    """Whether it registers entries of device code, which only their section's start names."""
     codes: list[kpack.PackedCode] = field(default_factory=list)
     """Code objects in archives, separate from the link's output."""
     flags: list[str] = field(default_factory=list)
@@ -100,7 +103,7 @@ def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLi
         else:
             linked.objects += [host, containers.embedded_bundle(env, unit, device_nodes(env, unit))]
     _add_linked_inputs(env, parts, stem, given)
-    linked.needs_openmp = "openmp" in parts
+    linked.needs_openmp, linked.registers_entries = "openmp" in parts, bool(parts)
     for kind, part in parts.items():
         if packing is not None and kind == "hip":
             linked.objects += kpack.packed_links(env, packing, stem, part, linked, given)
