@@ -55,7 +55,7 @@ READS: dict[str, tuple[str, ...]] = {
     "OffloadRepack": ("bundles",),
     "OffloadWrapper": ("the toolchain", "entries", "WRAPPER_LLVM"),
     "OffloadObject": _OBJECTS,
-    "OffloadStaticLibrary": _OBJECTS,
+    "OffloadStaticLibrary": (*_OBJECTS, "links", "DEVICE_LINK"),
     "OffloadSharedLibrary": _LINKS,
     "OffloadProgram": _LINKS,
     "OffloadReport": ("REPORT_BEFORE", "REPORT_FLAGS"),

@@ -42,6 +42,8 @@ _FORMATS = {
     OFFLOADING_SECTION.encode(): FileFormat.OFFLOAD_BINARY,
     RELOCATABLE_SECTION.encode(): FileFormat.CUDA_FATBIN,
 }
+_LINKED = "__offload_cuda_fatbin_"
+"""The fat binary of a library with a device link of its own."""
 _SEARCHED = (FileFormat.ARCHIVE, FileFormat.ELF, FileFormat.BITCODE)
 
 
@@ -128,9 +130,14 @@ def _kind(kind: str) -> str:
 
 
 def _is_registered(path: StrPath) -> bool:
-    """Return whether an archive of nvcc has the result of its own device link (``-dlink``)."""
-    found = CudaHostCode()
+    """Return whether an archive has the result of its own device link.
+
+    It is of ``nvcc -dlink``, or of this package (``OFFLOAD_DEVICE_LINK``).
+    """
+    found, is_linked = CudaHostCode(), False
     for file in open_file_or_members(path):
         if is_elf(file.source.data):
-            found = union(found, cuda_host_code(read_elf_tables(file.source.data, path=file.label)))
-    return bool(found.defined) and not (found.unresolved or found.has_entries)
+            tables = read_elf_tables(file.source.data, path=file.label)
+            found = union(found, cuda_host_code(tables))
+            is_linked |= any(each.name.startswith(_LINKED) for each in tables.named_symbols())
+    return (is_linked or bool(found.defined)) and not (found.unresolved or found.has_entries)

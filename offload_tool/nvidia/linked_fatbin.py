@@ -141,11 +141,13 @@ def embed_fat_binaries(
     *,
     others: Sequence[StrPath] = (),
     runtimes: Sequence[StrPath] = (),
+    library: str = "",
 ) -> None:
     """Write the object with a program's `linked` fat binary and those of its `sources`.
 
     `command` is the prefix of a run of the host assembler. If the sources, or device code in the
     files `others`, start kernels, the object refers to the modules of the libraries `runtimes`.
+    `library` is as in `registration.library_flags`.
 
     :raises CompilerError: the assembler failed, or there is no device runtime.
     """
@@ -161,7 +163,7 @@ def embed_fat_binaries(
             name.symlink_to(Path(path).absolute())
             names.append(str(name))
         text = folder / "fatbin.s"
-        text.write_text(_assembler_text(names[0], names[1:], modules), encoding="utf-8")
+        text.write_text(_assembler_text(names[0], names[1:], modules, library), encoding="utf-8")
         args = [*command, "-c", str(text), "-o", f"{folder}/fatbin.o"]
         run_checked("the object with the fat binaries of CUDA", args, environment)
 
@@ -200,12 +202,16 @@ def write_linked_cuda(
         run_checked("the object with linked CUDA code", join, environment)
 
 
-def _assembler_text(linked: str, sources: Sequence[str], modules: Iterable[str]) -> str:
-    lines = [f'.section {SECTION},"a",%progbits', *_labelled("fatbin"), f'.incbin "{linked}"']
+def _assembler_text(
+    linked: str, sources: Sequence[str], modules: Iterable[str], library: str
+) -> str:
+    end = f"_{library}" if library else ""
+    lines = [f'.section {SECTION},"a",%progbits', *_labelled(f"fatbin{end}")]
+    lines.append(f'.incbin "{linked}"')
     lines += [f'.section {RELOCATABLE_SECTION},"a",%progbits']
     for number, name in enumerate(sources):
         lines += [f".balign {ALIGNMENT}", f".Lsource{number}:", f'.incbin "{name}"']
-    lines += ['.section .data.rel.ro,"aw",%progbits', *_labelled("sources")]
+    lines += ['.section .data.rel.ro,"aw",%progbits', *_labelled(f"sources{end}")]
     lines += [f".quad .Lsource{number}" for number in range(len(sources))]
     lines += [".quad 0", *(f".quad __fatbinwrap{name}" for name in modules)]
     lines += ['.section .note.GNU-stack,"",%progbits']

@@ -55,6 +55,7 @@ def embed_bundle(
     is_marker: bool = False,
     as_archive: bool = False,
     keep_equal: bool = False,
+    library: str = "",
 ) -> None:
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
 
@@ -67,7 +68,8 @@ def embed_bundle(
     bundle (see `offload_tool.operations.kpack`). With `as_archive`, the object becomes the only
     member of an archive, which a linker loads if a host object refers to it. The kernel copies
     the bundle's bytes. With `keep_equal`, a file that already has the same bytes is left
-    untouched.
+    untouched. With the ID of a `library` that has a device link of its own, its registration alone
+    follows the bundle.
 
     :raises UsageError: this package cannot write objects for the host architecture, no host
         file is an object, or one has entries without `registers_entries`.
@@ -85,8 +87,8 @@ def embed_bundle(
                 "the host objects have entries of the new offload driver, which no symbol "
                 "registers; link an object that does, or compile with --no-offload-new-driver"
             )
-        for_all = registers_entries or code.needs_program_bundle
-        hashes = sorted(code.hashes)
+        for_all = (registers_entries and not library) or code.needs_program_bundle
+        hashes = [*sorted(code.hashes), *([library] if library else [])]
         # Registration of entries follows a marker wherever it is linked.
         is_wanted = code.needs_bundle or is_marker or code.has_entries
     with InputFile(bundle) as source:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import run_checked
 from offload_tool.io import StrPath
+from offload_tool.io.temporary_directory import temporary_output_folder
 from offload_tool.passes.source_kind import language_flags
 
 if TYPE_CHECKING:
@@ -26,16 +27,61 @@ if TYPE_CHECKING:
 SOURCE = str(Path(__file__).with_name("runtime") / "hip_registration.c")
 
 
-def compile_flags(*, is_marker: bool = False) -> list[str]:
+_SECTIONS = ("llvm_offload_entries", "hip_offloading_entries", "cuda_offloading_entries")
+_TAKEN = "*(.llvm.offloading) *(__CLANG_OFFLOAD_BUNDLE__*)"
+"""Sections with the device code that is linked."""
+_SYMBOLS = (
+    *("__hip_fatbin", "__hip_gpubin_handle", "__offload_cuda_fatbin", "__offload_cuda_sources"),
+    *(f"__{end}_{name}" for name in _SECTIONS for end in ("start", "stop")),
+)
+"""What a program has once, and each library with a device link of its own."""
+
+
+def library_flags(library: str) -> list[str]:
+    """Return the flags with which a registration serves the `library` with this ID alone."""
+    return [f"-D{name}={name}_{library}" for name in _SYMBOLS] if library else []
+
+
+def merge_library(
+    output: StrPath,
+    linker: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[StrPath],
+    libraries: Sequence[StrPath],
+    library: str,
+) -> None:
+    """Write a library's host objects and registration as one object, with all of `libraries`.
+
+    Its entries get a section of their own, which the registration refers to: no other walks them,
+    and no link drops them.
+
+    :raises CompilerError: the linker, lld, failed.
+    """
+    lines = ["SECTIONS {"]
+    for name in _SECTIONS:
+        begin, end = (f"__{each}_{name}_{library} = .;" for each in ("start", "stop"))
+        lines.append(f"  {name}_{library} : {{ {begin} *({name}) {end} }}")
+    with temporary_output_folder(output, "library.o") as folder:
+        script = folder / "entries.ld"
+        lines.append(f"  /DISCARD/ : {{ {_TAKEN} }}\n}}\n")
+        script.write_text("\n".join(lines), encoding="utf-8")
+        whole = ["--whole-archive", *map(str, libraries), "--no-whole-archive"]
+        args = [*linker, "-r", "-T", str(script), *map(str, files), *whole]
+        args += ["-o", f"{folder}/library.o"]
+        run_checked("the object with linked device code", args, environment)
+
+
+def compile_flags(*, is_marker: bool = False, library: str = "") -> list[str]:
     """Return the flags with which ``Toolchain.cc`` compiles `SOURCE`.
 
-    With `is_marker` a kpack marker replaces the bundle.
+    With `is_marker` a kpack marker replaces the bundle. `library` is as in `library_flags`.
     """
     return [
         *language_flags(SOURCE),
         "-O2",
         "-fPIC",
         *(["-DOFFLOAD_WRAPPER=0x4B504948"] if is_marker else []),
+        *library_flags(library),
         "-c",
     ]
 

@@ -119,6 +119,10 @@ def offload_marker(target: list[Node], source: list[Node], env: Environment) -> 
     return _run(_marker, target, source, env)
 
 
+def offload_merge_library(target: list[Node], source: list[Node], env: Environment) -> int:
+    return _run(_merge_library, target, source, env)
+
+
 def offload_package(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_package, target, source, env)
 
@@ -157,6 +161,7 @@ HOST = _command("HOST", offload_check, offload_begin, **_SOURCE_PASS)
 HOST_FROM_IR = _command("HOSTIR", offload_check, offload_begin, **_PASS)
 LINK = _command("LINK", offload_check_link, target_scanner=flags_scanner("OFFLOAD_LINK_FLAGS"))
 MERGE = _command("MERGE")
+MERGE_LIBRARY = _function(offload_merge_library, "MERGE")
 PTXAS = _command("PTXAS", offload_check_cubin, target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"))
 REGISTER = _command("REGISTER")
 CHECK_LINK = SCons.Action.Action(offload_check_files, cmdstr=None)
@@ -327,6 +332,7 @@ def _embed(work: _Work) -> None:
         host_files=work.inputs[1:],
         registers_entries=spec["registers_entries"],
         is_marker=spec.get("marker", False),
+        library=spec.get("library", ""),
     )
 
 
@@ -352,16 +358,28 @@ def _embed_linked_cuda(work: _Work) -> None:
         rest[:count],
         others=rest[count:],
         runtimes=work.env["_OFFLOAD_LINK_LIBRARIES"],
+        library=work.spec.get("library", ""),
     )
 
 
 def _register_cuda(work: _Work) -> None:
     from offload_tool.nvidia.linked_fatbin import compile_registration
+    from offload_tool.passes.registration import library_flags
 
     hosts = work.inputs[1:]
     env = work.env
     runtimes = env["_OFFLOAD_LINK_LIBRARIES"]
-    compile_registration(work.output, env["_OFFLOAD_CC"], env["ENV"], hosts, runtimes)
+    command = [*env["_OFFLOAD_CC"], *library_flags(work.spec.get("library", ""))]
+    compile_registration(work.output, command, env["ENV"], hosts, runtimes)
+
+
+def _merge_library(work: _Work) -> None:
+    from offload_tool.passes.registration import merge_library
+
+    env, spec = work.env, work.spec
+    count = len(work.inputs) - spec["libraries"]
+    files, libraries = work.inputs[:count], work.inputs[count:]
+    merge_library(work.output, env["_OFFLOAD_LLD"], env["ENV"], files, libraries, spec["library"])
 
 
 def _link_cuda(work: _Work) -> None:

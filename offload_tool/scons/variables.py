@@ -164,6 +164,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_CUID": _TEXT,
     "OFFLOAD_CUTOFF": _boolean(True),
     "OFFLOAD_DEVICE_LIB_PATH": _PATH,
+    "OFFLOAD_DEVICE_LINK": _boolean(False),
     "OFFLOAD_DEVICE_RUNTIME": _LIST._replace(default=None),
     "OFFLOAD_DIRECT": _boolean(True),
     "OFFLOAD_DIST": _PATH,

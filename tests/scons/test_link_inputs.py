@@ -6,6 +6,7 @@ runtimes, and LLVM's own for OpenMP.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.operations.archive import create_archive
 from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
@@ -20,7 +22,7 @@ from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
-from tests.scons.relocatable import RELOCATABLE, two
+from tests.scons.relocatable import RELOCATABLE, declarations, one, two
 from tests.scons.test_cuda_rdc import HEAD as CUDA_HEAD
 from tests.scons.test_offload_drivers import DRIVERS, FLAGS
 from tests.scons.test_offload_drivers import RUNTIME as HIP_RUNTIME
@@ -215,3 +217,57 @@ def test_unused_sections(project: Project, language: str, linker: str) -> None:
     body = LINK.format("OffloadProgram", f"LIBS=[File('libgiven.a')], LINKFLAGS={flags}")
     project.sconstruct(body, given.head).build_once()
     assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")
+
+
+LINKED = {
+    "HIP, old driver": ("hip", SCONSTRUCT, HIP_RUNTIME, "object-bundle"),
+    "HIP, new driver": ("hip", SCONSTRUCT, HIP_RUNTIME, "offload-binary"),
+    "CUDA, old form": ("cuda", CUDA_HEAD, CUDA_RUNTIME, "fat-binary"),
+    "CUDA, new form": ("cuda", CUDA_HEAD, CUDA_RUNTIME, "offload-binary"),
+}
+LAST = """\
+__device__ int last_helper(int value) { return value; }
+__global__ void last(int* p) { *p = last_helper(1); }
+void* address_of_last() { return (void*)&last; }
+"""
+LINKED_MAIN = f"""\
+void *{USE}(void), *_Z15address_of_lastv(void);
+int main(void) {{ return !{USE}() + !_Z15address_of_lastv(); }}
+"""
+LIBRARIES = """\
+env["OFFLOAD_ARCHIVE_FORMAT"] = "{form}"
+given = env.OffloadObject("one.{kind}", OFFLOAD_RDC=True)
+one = env.OffloadStaticLibrary("linked", ["two.{kind}", given, "plain.c"], OFFLOAD_DEVICE_LINK=True)
+two = env.OffloadStaticLibrary("last", "last.{kind}", OFFLOAD_DEVICE_LINK=True)
+"""
+OTHER_LINK = """\
+env.Command("{}", [*env.Object(["main.c", "runtime.c"]), one, two],
+            "{} -Wl,--gc-sections -o $TARGET $SOURCES")
+"""
+
+
+@pytest.mark.parametrize("language", LINKED)
+def test_library_with_its_own_device_link(project: Project, language: str) -> None:
+    """A library with OFFLOAD_DEVICE_LINK registers its own kernels once, whatever links it."""
+    kind, head, runtime, form = LINKED[language]
+    suffix = {"hip": "hip", "cuda": "cu"}[kind]
+    if kind == "cuda":
+        write_tools(project)
+    project.write(f"one.{suffix}", one(kind))
+    project.write(f"two.{suffix}", two(kind))
+    project.write(f"last.{suffix}", declarations(kind) + LAST)
+    project.write("runtime.c", runtime)
+    project.write("main.c", LINKED_MAIN)
+    project.write("plain.c", "int plain;\n")
+    body = LIBRARIES.format(form=form, kind=suffix) + OTHER_LINK.format("plain", "g++")
+    body += OTHER_LINK.format("lld", f"{shlex.join(find_toolchain().cxx)} -fuse-ld=lld")
+    body += "env.OffloadProgram('prog', ['main.c', 'runtime.c'], LIBS=[one, two])\n"
+    project.sconstruct(body, head).build_once()
+    for name in ("plain", "lld", "prog"):
+        lines = project.start(name)
+        kernels = [line for line in lines if "last" in line or "first" in line or "second" in line]
+        assert sorted(line.split()[-1] for line in kernels) == [
+            *("_Z4lastPi", "_Z5firstPi", "_Z6secondPi")
+        ], name
+        assert sum(line.startswith(("loaded", "registered")) for line in lines) == 2
+    assert relocatable_kinds(project.folder / "liblinked.a") == set()

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 import SCons.Errors
 
 from offload_tool.errors import UsageError
+from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.passes.source_kind import C_SUFFIXES
 from offload_tool.scons import readers, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
-from offload_tool.scons.graph.containers import archive_node, device_archive_nodes
+from offload_tool.scons.graph.containers import (
+    archive_node,
+    device_archive_nodes,
+    linked_library,
+)
 from offload_tool.scons.graph.link_inputs import UNKNOWN, code_kinds, only_kind, selected_kind
-from offload_tool.scons.languages.images import member_node, object_node
+from offload_tool.scons.languages.images import (
+    OffloadInputs,
+    linkable_nodes,
+    member_node,
+    object_node,
+)
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
@@ -161,10 +172,13 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     """Return a static library of offload sources, C and C++ sources, and objects.
 
     With ``OFFLOAD_RDC`` it is a heterogeneous device archive: see OffloadArchive. Programs that use
-    the library link its OpenMP regions into their images.
+    the library link its OpenMP regions into their images. With ``OFFLOAD_DEVICE_LINK``, the
+    relocatable HIP and CUDA code of its sources is linked in the library, which any linker takes.
     """
     library = _library_file(env, target, "OffloadStaticLibrary")
     owner = units.Owner.of(library, "library")
+    if env["OFFLOAD_DEVICE_LINK"]:
+        return [_device_linked_library(env, library, owner, sources)]
     members = []
     for node in sources:
         if units.kind_of(env, node):
@@ -183,6 +197,48 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
         _record_modules(archive, members)
     _record_source_fatbins(archive, members)
     return [archive]
+
+
+def _device_linked_library(
+    env: Environment, library: Any, owner: units.Owner, sources: list[Node]
+) -> Node:
+    """Declare a library whose device code is linked: one member with it, and plain objects.
+
+    :raises UsageError: it has OpenMP code, or separate code objects.
+    """
+    if env["OFFLOAD_KPACK"]:
+        raise UsageError(
+            f"'{library}': OFFLOAD_DEVICE_LINK links device code into the library, OFFLOAD_KPACK "
+            "keeps it apart; set one of them"
+        )
+    relocatable = env.Override({"OFFLOAD_RDC": True})
+    given = OffloadInputs()
+    plain: list[Node] = []
+    for node in sources:
+        if units.kind_of(env, node):
+            given.units.append(units.unit_of(relocatable, node, units.Stem.of(node, owner)))
+        elif code_kinds(node):
+            given.files.append(node)
+        else:
+            plain += plain_objects(env, node, owner)
+    suffix = env.subst("$LIBSUFFIX")
+    archives = [node for node in given.files if node.get_suffix() == suffix]
+    given.placed.update(archives)
+    stem = replace(units.Stem.of(library), owner=owner)
+    library_id = cuid_hash(library.get_internal_path())
+    linked = linkable_nodes(relocatable, stem, given, library_id)
+    if linked.needs_openmp or not linked.registers_entries:
+        raise UsageError(
+            f"'{library}': OFFLOAD_DEVICE_LINK is for HIP and CUDA sources; a program links "
+            "OpenMP's code itself"
+        )
+    # NVIDIA's device runtime stays a library of its own.
+    files = [node for node in linked.objects if node.get_suffix() != suffix]
+    names = stem.files(env, ".linked$OBJSUFFIX")
+    merged = linked_library(relocatable, names, files, archives, library_id)
+    archive = archive_node(env, library, [merged, *plain])
+    archive.attributes.offload_kinds = frozenset()
+    return archive
 
 
 def _record_modules(library: Node, members: list[Node]) -> None:

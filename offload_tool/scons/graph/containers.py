@@ -253,12 +253,13 @@ def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]
 
 
 def embedded(
-    env: Environment, stem: units.Stem, files: list[Node], cuid: str | None = None, **options: bool
+    env: Environment, stem: units.Stem, files: list[Node], cuid: str | None = None, **options: Any
 ) -> Node:
     """Declare the object that holds a bundle or a marker, the first of `files`.
 
     With a `cuid`, it is an archive of the object for one source; otherwise it is for all host
-    files that refer to it, the further `files`.
+    files that refer to it, the further `files`. The option `library` is the ID of a library with a
+    device link of its own.
     """
     spec = readers.spec(
         cuid=cuid,
@@ -280,13 +281,15 @@ def embedded_bundle(env: Environment, unit: units.Unit, devices: list[Node]) -> 
     return embedded(env, unit.stem, [bundle], unit.cuid)
 
 
-def registration_of_entries(env: Environment, stem: units.Stem, *, is_marker: bool = False) -> Node:
+def registration_of_entries(
+    env: Environment, stem: units.Stem, *, is_marker: bool = False, library: str = ""
+) -> Node:
     """Declare the object that registers the entries of the new offload driver's host objects.
 
     It is always linked, since the driver that makes the host objects is unknown at this point.
     """
     names = stem.files(env, ".registration$OBJSUFFIX")
-    return compiled_c(env, names, registration.SOURCE, is_marker=is_marker)
+    return compiled_c(env, names, registration.SOURCE, is_marker=is_marker, library=library)
 
 
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
@@ -295,11 +298,28 @@ def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) ->
     return units.add_identity(env, actions.MERGE.first_free(env, names, parts, **variables))
 
 
+def linked_library(
+    env: Environment, names: Iterable[Node], files: list[Node], libraries: list[Node], library: str
+) -> Node:
+    """Declare the object of a library with a device link of its own, with all of `libraries`."""
+    lld = readers.toolchain(env).lld
+    spec = readers.spec(library=library, libraries=len(libraries))
+    variables = {**spawn.toolchain_variables(env, lld), "_OFFLOAD_SPEC": spec}
+    made = actions.MERGE_LIBRARY.first_free(env, names, [*files, *libraries], **variables)
+    return units.add_identity(env, made)
+
+
 def compiled_c(
-    env: Environment, names: Iterable[Node], source: Any, *, is_marker: bool = False
+    env: Environment,
+    names: Iterable[Node],
+    source: Any,
+    *,
+    is_marker: bool = False,
+    library: str = "",
 ) -> Node:
     """Declare the object of a C source of this package."""
-    flags = [*readers.machine_flags(env), *registration.compile_flags(is_marker=is_marker)]
+    own = registration.compile_flags(is_marker=is_marker, library=library)
+    flags = [*readers.machine_flags(env), *own]
     made = actions.REGISTER.first_free(
         env,
         names,

@@ -205,9 +205,16 @@ def is_device_runtime(file: Node) -> bool:
 
 
 def linked_objects(
-    env: Environment, stem: Stem, devices: Iterable[CompileTarget], part: DeviceLink
+    env: Environment,
+    stem: Stem,
+    devices: Iterable[CompileTarget],
+    part: DeviceLink,
+    library: str = "",
 ) -> list[Node]:
-    """Declare the device links of a program, and the objects that embed their results."""
+    """Declare the device links of a program, and the objects that embed their results.
+
+    `library` is the ID of a library with a device link of its own.
+    """
     from offload_tool.nvidia import linked_fatbin, nvlink  # other builds do not need them
 
     images = []
@@ -225,7 +232,9 @@ def linked_objects(
     libraries = [] if own else [env.File(name) for name in runtimes]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, may_be_empty=True)
     variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)
-    variables["_OFFLOAD_SPEC"] = readers.spec(sources=len(part.sources))
+    variables["_OFFLOAD_SPEC"] = readers.spec(
+        sources=len(part.sources), **({"library": library} if library else {})
+    )
     variables["_OFFLOAD_LINK_LIBRARIES"] = [str(file) for file in own or libraries]
     names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
     files = [linked, *part.sources, *part.registration_callers]

@@ -81,10 +81,13 @@ class OffloadInputs:
     """Bitcode, and device-specific archives, of one target each."""
 
 
-def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLink:
+def linkable_nodes(
+    env: Environment, stem: Stem, given: OffloadInputs, library: str = ""
+) -> HostLink:
     """Declare the inputs of a program's or shared library's link from its offload code.
 
-    The names of images of several sources begin with `stem`.
+    The names of images of several sources begin with `stem`. `library` is the ID of a static
+    library with a device link of its own.
     """
     linked = HostLink()
     packing = kpack.packing_of(env, stem.name, given.units)
@@ -109,7 +112,7 @@ def linkable_nodes(env: Environment, stem: Stem, given: OffloadInputs) -> HostLi
             linked.objects += kpack.packed_links(env, packing, stem, part, linked, given)
             continue
         linked.objects += [node for node in part.hosts if node not in given.placed]
-        linked.objects += _device_links(env, stem, kind, part)
+        linked.objects += _device_links(env, stem, kind, part, library)
     if linked.codes and kpack.uses_lto(env):
         linked.flags.append(kpack.WRAP_FLAG)
         names = stem.files(env, ".wrapped$OBJSUFFIX")
@@ -154,11 +157,13 @@ def _add_linked_inputs(
         parts[node.attributes.offload_kind].device_code[node.attributes.offload_device].append(node)
 
 
-def _device_links(env: Environment, stem: Stem, kind: str, part: DeviceLink) -> list[Node]:
+def _device_links(
+    env: Environment, stem: Stem, kind: str, part: DeviceLink, library: str
+) -> list[Node]:
     """Declare the link of each device, and the objects that embed their results."""
     devices = readers.devices(env, kind)
     if kind == "cuda":
-        return cuda.linked_objects(env, stem, devices, part)
+        return cuda.linked_objects(env, stem, devices, part, library)
     images = []
     for device in devices:
         link = _ptx_image if device.arch == "nvptx64" else link_node
@@ -166,9 +171,10 @@ def _device_links(env: Environment, stem: Stem, kind: str, part: DeviceLink) -> 
     if kind == "openmp":
         return [openmp_registration(env, stem, images)]
     bundle = containers.bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
+    of_library = {"library": library} if library else {}
     return [
-        containers.embedded(env, stem, [bundle, *part.hosts]),
-        containers.registration_of_entries(env, stem),
+        containers.embedded(env, stem, [bundle, *part.hosts], **of_library),
+        containers.registration_of_entries(env, stem, library=library),
     ]
 
 
