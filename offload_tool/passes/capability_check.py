@@ -59,6 +59,8 @@ _DEPENDENCIES = (
 _ANY_TARGET = {"hip": "gfx906", "cuda": "sm_75"}
 """The target of a trial for a GPU that is not known yet."""
 _CUID = "trial"
+_ALONE = ("-nogpulib", "-nogpuinc")
+"""The flags of a trial of targets alone."""
 _OUTPUT, _HOST_IR = "\0output", "\0host-ir"
 """Placeholders for temporary files."""
 
@@ -148,7 +150,7 @@ class _Request:
 
 def _find_rocm(request: _Request) -> Equipment:
     job = request.job
-    _first_working(request, [], ("-nogpulib", "-nogpuinc"))
+    _first_working(request, [], _ALONE)
     headers = libraries = Equipment()
     if job.needs_headers:
         is_named = request.has_option("--rocm-path", "--hip-path")
@@ -180,7 +182,7 @@ def _find_rocm(request: _Request) -> Equipment:
 
 def _find_cuda(request: _Request) -> Equipment:
     job = request.job
-    _first_working(request, [], ("-nogpulib", "-nogpuinc"))
+    _first_working(request, [], _ALONE)
     named = request.environ.get("OFFLOAD_CUDA_PATH")
     if request.has_option("--cuda-path") or not (job.needs_headers or job.needs_libraries or named):
         return Equipment()
@@ -237,7 +239,6 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
     """
     job = request.job
     toolchain = found.given_to(request.toolchain, job.kind)
-    trial = [*flags, "-w", "-ferror-limit=1"]
     plans_suffice = job.needs_headers and not any(does(flag, NO_HEADERS) for flag in flags)
 
     def find() -> bool:
@@ -247,12 +248,37 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
             raise CompilerError(reason)
         return True
 
-    commands = tuple((*command[:-3], *trial, *command[-3:]) for command in job.commands(toolchain))
+    commands = _commands(job, toolchain, flags)
     args = [arg for command in commands for arg in ("", *command)]
     dependencies = [f"{path}/{part}" for path in found.used for part in _DEPENDENCIES]
     key = ["trial", toolchain.identity, found.identity, *args, *folder_key(args)]
     compiler = [*toolchain.clang, *toolchain.local_flags]
     cached_result(key, find, lambda _: dependencies, lambda _: compiler, request.environ)
+
+
+def _commands(job: Job, toolchain: Toolchain, flags: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    trial = [*flags, "-w", "-ferror-limit=1", "-fno-crash-diagnostics"]
+    return tuple((*args[:-3], *trial, *args[-3:]) for args in job.commands(toolchain))
+
+
+def supported_targets(
+    toolchain: Toolchain, kind: str, targets: Sequence[str], environ: Mapping[str, str]
+) -> list[str]:
+    """Return those of `targets` for which a compiler compiles an empty source."""
+
+    def find() -> list[str]:
+        jobs = {target: Job(kind, (target,)) for target in targets}
+        return [
+            target
+            for target, job in jobs.items()
+            if not _reason(_commands(job, toolchain, _ALONE), environ, plans_suffice=False)
+        ]
+
+    command = [*toolchain.clang, *toolchain.local_flags]
+    key = ["targets", toolchain.identity, kind, *targets, *command, *folder_key(command)]
+    key += (*toolchain.rocm_flags, *toolchain.cuda_flags)
+    found: list[str] = cached_result(key, find, lambda _: [], lambda _: command, environ)
+    return found
 
 
 @memoized(256)

@@ -32,7 +32,13 @@ PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin
 # Without a toolkit, and in device passes with -nocudalib, clang would assume one of 2012, which
 # starts kernels in another way, and whose PTX knows no newer processor.
 _SDK = ("-Xclang", "-target-sdk-version=11.8")
-_PTX_VERSIONS = ((75, 63), (80, 70), (86, 71), (88, 74), (89, 78), (90, 80), (101, 86), (999, 88))
+_PTX_VERSIONS = (
+    *((75, 63), (80, 70), (86, 71), (87, 74), (88, 90), (89, 78), (90, 80)),
+    *((101, 86), (103, 88), (110, 90), (120, 87), (999, 88)),
+)
+"""The first PTX version of processors up to a number. Source: clang 22.1.8, observed."""
+_LATEST_PTX = 88
+"""The latest PTX version that clang 22 uses by itself, whatever the toolkit's; it knows 9.0."""
 ARCH_LIST = "__CUDA_ARCH_LIST__"
 ARCH_LIST_SINCE = 22
 """The first clang that defines it."""
@@ -113,8 +119,9 @@ class CudaPass(CompilePass):
         flags += ["-fgpu-rdc", cuid, "-Xclang", cuid] if self.rdc else [cuid]
         if self.device is not None or not toolchain.cuda:
             flags += _SDK
-        if self.device is not None and not toolchain.cuda:
-            flags.append(ptx_flag(self.device.name))
+        if self.device is not None:
+            is_late = _ptx_version(self.device.name) > _LATEST_PTX
+            flags += [ptx_flag(self.device.name)] if is_late or not toolchain.cuda else []
         return [*flags, "-c" if self.device is None else "-S"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
@@ -146,9 +153,12 @@ def ptx_flag(processor: str) -> str:
 
     Clang derives the version from a toolkit; without one, it assumes PTX 4.2.
     """
+    return f"--cuda-feature=+ptx{_ptx_version(processor)}"
+
+
+def _ptx_version(processor: str) -> int:
     number = _number(processor)
-    version = next(version for limit, version in _PTX_VERSIONS if number <= limit)
-    return f"--cuda-feature=+ptx{version}"
+    return next(version for limit, version in _PTX_VERSIONS if number <= limit)
 
 
 def _number(processor: str) -> int:
@@ -241,14 +251,19 @@ def _processors_of(ptxas: Ptxas) -> frozenset[str]:
     return frozenset(re.findall(r"'(sm_\d+[af]?)'", text))
 
 
-def all_processors(ptxas: Ptxas, which: str) -> list[str]:
-    """Return the processors of a ptxas: all, or with ``all-major`` the first of each major.
+def all_processors(ptxas: Ptxas) -> list[str]:
+    """Return the processors of a ptxas, except for those of a single GPU (``sm_90a``)."""
+    numbers = (int(name[3:]) for name in _processors_of(ptxas) if name[3:].isdecimal())
+    return [f"sm_{number}" for number in sorted(numbers)]
 
-    Processors of a single GPU (``sm_90a``) are left out. Source: CMake's CUDA_ARCHITECTURES.
+
+def first_of_majors(processors: Iterable[str]) -> list[str]:
+    """Return the first processor of each major, for ``all-major``.
+
+    Source: CMake's CUDA_ARCHITECTURES.
     """
-    numbers = sorted(int(name[3:]) for name in _processors_of(ptxas) if name[3:].isdecimal())
-    majors = {number // 10: number for number in reversed(numbers)}
-    return [f"sm_{number}" for number in (numbers if which == "all" else sorted(majors.values()))]
+    majors = {_number(name) // 10: name for name in sorted(processors, key=_number, reverse=True)}
+    return sorted(majors.values(), key=_number)
 
 
 def check_ptxas(ptxas: Ptxas, processor: str) -> None:

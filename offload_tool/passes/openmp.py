@@ -14,6 +14,7 @@ device is the same as the driver's own.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,6 +139,22 @@ def host_runtime(toolchain: Toolchain) -> str | None:
     if not all(path.is_absolute() for path in found):
         return None
     return str(found[0].parent.resolve() / found[0].name)
+
+
+def other_runtime(toolchain: Toolchain) -> str:
+    """Return the warning about a host runtime of another LLVM than the compiler; "" for its own.
+
+    The name of the library's file has the version: ``libomptarget.so.21.1``.
+    """
+    path = os.path.realpath(host_runtime(toolchain) or "")
+    found = re.search(r"\.so\.(\d+)", os.path.basename(path))
+    if found is None or int(found[1]) == toolchain.major:
+        return ""
+    return (
+        f"OpenMP programs of clang {toolchain.version} get the runtime of LLVM {found[1]} "
+        f"('{path}'), with which they may crash; install that of LLVM {toolchain.major} "
+        f"(Debian: libomp-{toolchain.major}-dev), or use clang {found[1]}"
+    )
 
 
 def _library_folder(toolchain: Toolchain) -> Path:

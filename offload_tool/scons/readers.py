@@ -40,7 +40,7 @@ from offload_tool.formats.target.compile_target import CompileTarget, parse_targ
 from offload_tool.formats.target.processors import find_processor
 from offload_tool.formats.target.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
-from offload_tool.passes.capability_check import Job
+from offload_tool.passes.capability_check import Job, supported_targets
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
@@ -267,7 +267,17 @@ def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
             f"OFFLOAD_ARCH: '{item}' is for CUDA with a ptxas, which lists its processors; give "
             "target IDs, such as gfx90a or sm_80"
         )
-    return cuda.all_processors(found, item)
+    names, compiler = cuda.all_processors(found), toolchain(env)
+    environment = {**env["ENV"], **dict(compiler.environment)}
+    with compat.at_top(env):
+        made = supported_targets(compiler, kind, names, environment)
+    if omitted := [name for name in names if name not in made]:
+        warn(
+            env,
+            f"OFFLOAD_ARCH: '{item}' leaves out {', '.join(omitted)}, for which clang "
+            f"{compiler.version} makes no code",
+        )
+    return made if item == "all" else cuda.first_of_majors(made)
 
 
 def knows_processor(env: Environment, target_id: TargetID) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes.cuda import ARCH_LIST_SINCE
 from offload_tool.toolchain.select import find_toolchain
+from tests.conftest import found_toolchain
 from tests.formats.cuda_images import images_of
 from tests.scons import conftest
 from tests.scons.conftest import SCONSTRUCT, Project, passes
@@ -99,6 +100,26 @@ def test_processor_that_ptxas_does_not_know(assembled: Project) -> None:
     )
     assembled.sconstruct("env['OFFLOAD_ARCH'] = ['sm_80', 'sm_87']\n" + PTX_ONLY + PROGRAM, HEAD)
     assert assembled.build() == passes("k.cu", "host", "sm_80", "sm_87")
+
+
+def test_processors_newer_than_the_compiler(assembled: Project) -> None:
+    """`all` leaves out what ptxas knows and no clang can compile, and a warning says so, once."""
+    assembled.script("bin/ptxas", PTXAS.replace("'sm_90a'", "'sm_90a','sm_997'"))
+    assembled.sconstruct("env['OFFLOAD_ARCH'] = 'all'\n" + OBJECT, HEAD)
+    run = assembled.done()
+    assert run.compiles == passes("k.cu", "host", "sm_70", "sm_80", "sm_86", "sm_90")
+    assert run.errors.count("OFFLOAD_ARCH: 'all' leaves out sm_997, for which clang") == 1
+    assembled.sconstruct("env['OFFLOAD_ARCH'] = 'all-major'\n" + OBJECT, HEAD)
+    assembled.done()
+
+
+def test_ptx_of_processors_behind_a_toolkit(assembled: Project) -> None:
+    """A processor whose PTX version clang does not use by itself gets it from the pass."""
+    if found_toolchain().major < 22:
+        pytest.skip("older clang does not know the processor")
+    assembled.sconstruct(f"env['OFFLOAD_ARCH'] = 'sm_110'\n{PTX_ONLY}{OBJECT}", HEAD)
+    assembled.build()
+    assert ".version 9.0" in (assembled.folder / "k.sm_110.ptx").read_text()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import found_toolchain, missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.nvidia import write_tools
 from tests.scons.test_launchers import ccache
@@ -262,6 +263,21 @@ def test_alias_of_a_target(regions: Project) -> None:
     assert regions.build("gfx906") == passes("work.c", "host-ir", "gfx906")
     assert regions.build(CPU) == passes("work.c", CPU)
     assert regions.build() == passes("work.host.bc", "host")
+
+
+def test_runtime_of_another_llvm(regions: Project) -> None:
+    """A program gets a warning that names the compiler's version and that of the runtime."""
+    found = found_toolchain()
+    if found.is_embedded:
+        pytest.skip("the embedded compiler searches no other folders")
+    library = regions.write("runtime/libomptarget.so.7.1", "")
+    (library.parent / "libomptarget.so").symlink_to(library)
+    regions.write("runtime/libomp.so", "")
+    clang = shlex.join([*found.clang, f"-B{library.parent}"])
+    regions.sconstruct(f"env.Replace(OFFLOAD_CLANG={clang!r})\n" + PROGRAM, HEAD)
+    errors = regions.done("-n").errors
+    warning = f"OpenMP programs of clang {found.version} get the runtime of LLVM 7 ('{library}')"
+    assert errors.count(warning) == 1
 
 
 def test_nvidia_gpus_without_a_device_runtime(regions: Project) -> None:

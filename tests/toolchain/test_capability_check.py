@@ -103,7 +103,13 @@ def test_a_trial_is_the_passes_own_command(
     host_ir = next((arg for arg in own if arg.endswith("host.bc")), None)
     environ = {**os.environ, "OFFLOAD_CLANG": clang}
     command = pass_command(wanted, source, environ=environ, flags=flags, host_ir=host_ir)
-    of_trial = [*(BARE[::-1] if kind != "openmp" else ()), "-w", "-ferror-limit=1", "-o"]
+    of_trial = [
+        *(BARE[::-1] if kind != "openmp" else ()),
+        "-w",
+        "-ferror-limit=1",
+        "-fno-crash-diagnostics",
+        "-o",
+    ]
     assert own == [*command.args, *flags, *command.last, *of_trial]
     assert (Path(output).name, empty) == ("output", os.devnull)
 

@@ -138,6 +138,8 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
     if linked.needs_openmp:
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
         own, folder = openmp.link_flags(found) if readers.is_build() else ([], [])
+        if readers.is_build() and (text := openmp.other_runtime(found)):
+            readers.warn(env, text)
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
     flags += linked.flags
