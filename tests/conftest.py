@@ -204,10 +204,14 @@ def clang() -> Path:
 def llvm() -> Tool:
     """Return the path of an LLVM 22 tool by its plain name, e.g. ``clang-offload-bundler``.
 
-    OFFLOAD_TEST_LLVM names a folder with tools of another LLVM to be used in their place.
+    OFFLOAD_TEST_LLVM names a folder with tools of another LLVM to be used in their place. Clang's
+    driver needs two of them for a bundle; Debian packages them apart from it.
     """
 
     def find(tool: str) -> str:
+        if tool in {"clang", "clang++"}:
+            for part in ("clang-offload-bundler", "llvm-offload-binary"):
+                find(part)
         if folder := os.environ.get("OFFLOAD_TEST_LLVM"):
             other = shutil.which(f"{folder}/{tool}")
             if other is not None:

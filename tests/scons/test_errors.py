@@ -219,10 +219,6 @@ WRONG = {
     ),
     # programs
     "OFFLOAD_PTXAS='/no/ptxas' cannot be run": cuda("OFFLOAD_PTXAS='/no/ptxas'"),
-    "relocatable CUDA code cannot be linked: neither nvlink nor libnvJitLink is on this machine": (
-        "env.OffloadProgram('p', 'k.cu', OFFLOAD_RDC=True, OFFLOAD_ARCH='sm_80',\n"
-        "    OFFLOAD_NVLINK='none')\n"
-    ),
     "OpenMP code for sm_80 cannot be linked: there is no ptxas": (
         "env.OffloadProgram('p', 'runtime.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='sm_80',\n"
         "    OFFLOAD_PTXAS='none')\n"
@@ -239,8 +235,8 @@ WRONG = {
         "OFFLOAD_CUDA_PATH='/no/cuda'"
     ),
     "'/no/clang', which is not an executable file": hip("OFFLOAD_CLANG='/no/clang'"),
-    "gcc --version does not name a clang version; set OFFLOAD_CLANG to a clang": hip(
-        "OFFLOAD_CLANG='gcc'"
+    "true --version does not name a clang version; set OFFLOAD_CLANG to a clang": hip(
+        "OFFLOAD_CLANG='true'"
     ),
     "OFFLOAD_LAUNCHER='ccache \"x' is not a command: No closing quotation; quote it as": hip(
         "OFFLOAD_LAUNCHER='ccache \"x'"

@@ -16,8 +16,9 @@ from offload_tool.formats.host_symbols import hip_host_code
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.list_images import list_images
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import missing, needs_clang
 from tests.scons.conftest import Project, flagged_clang
 from tests.scons.relocatable import RELOCATABLE, declarations
 
@@ -81,8 +82,9 @@ def sources(project: Project) -> Project:
 
 
 @pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest, sources: Project) -> str:
+def driver(request: pytest.FixtureRequest, sources: Project, compiler: Toolchain) -> str:
     """Build with a clang whose driver is the old one, or the new one."""
+    needs_clang(compiler, "a script around it does not link")
     script = flagged_clang(sources.folder, DRIVERS[request.param])
     sources.environment["OFFLOAD_CLANG"] = str(script)
     return str(request.param)

@@ -218,7 +218,10 @@ def linked_objects(
     from offload_tool.nvidia import linked_fatbin, nvlink  # other builds do not need them
 
     images = []
-    if readers.ptxas(env) is not None:  # otherwise the CUDA driver links PTX itself
+    assembler = readers.ptxas(env)
+    if assembler is None and env.subst("$OFFLOAD_NVLINK").lower() not in {"", "none"}:
+        readers.nvlink(env)  # which checks what is named; nothing is linked with it
+    if assembler is not None:  # otherwise the CUDA driver links PTX itself
         linker = readers.nvlink(env)
         images = [
             _link_node(env, stem, linker, device, part.of(device))
