@@ -125,6 +125,9 @@ FEATURES = (
     "stream 77",
     "device says 42",
 )
+_LATER = ("ptx", "virtual")
+"""Prefixes of the names of programs that have PTX alone."""
+IDIOMS = ("here 42", "there 7")
 LINKED = ("answer 20107, 1 evaluated, own 101 and 20000",)
 PLUGIN_CALLS = {"one": 1, "two": 50, "one again": 2, "two reopened": 50, "one reopened": 1}
 
@@ -186,9 +189,10 @@ def cuda_cases() -> list[Case]:
             f"cuda/{name}",
             about,
             f"build/cuda/{name}/{name}",
-            {unit: SOME if "ptx" in name else targets},
+            {unit: SOME if name.startswith(_LATER) else targets},
             lines,
-            **({"has_cubin": False} if "ptx" in name else {}),
+            has_cubin=not name.startswith(_LATER),
+            has_ptx=not name.startswith("real"),
         )
         for name, about, unit, lines in (
             ("nested", "kernels that start kernels", "nested", ("sum 120",)),
@@ -196,6 +200,12 @@ def cuda_cases() -> list[Case]:
             ("ptx_features", "PTX alone", "features", (*FEATURES, "texture 87")),
             ("ptx_linked", "PTX alone, relocatable", "linked", LINKED),
             ("ptx_nested", "PTX alone, kernels that start kernels", "nested", ("sum 120",)),
+            ("compressed", "OFFLOAD_COMPRESS", "images", ()),
+            ("compressed_linked", "OFFLOAD_COMPRESS, relocatable", "linked", LINKED),
+            ("idioms", "what only nvcc accepted", "idioms", IDIOMS),
+            ("ptx_idioms", "the same, PTX alone", "idioms", IDIOMS),
+            ("real_images", "OFFLOAD_ARCH with -real: cubins alone", "images", ()),
+            ("virtual_images", "OFFLOAD_ARCH with -virtual: PTX alone", "images", ()),
         )
     ]
     cases += [
