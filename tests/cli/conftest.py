@@ -89,7 +89,7 @@ def stand_in(
         real = shlex.join(compiler.clang)
         path = script(
             tmp_path / "clang-99",
-            f'case " $* " in *" -o /dev/null "*) exec {real} "$@" ;; *" -o "*) ;; '
+            f'case " $* " in *" -o /dev/null "*|*/offload-trial-*) exec {real} "$@" ;; *" -o "*) ;; '
             f'*) exec {real} "$@" ;; esac\nreal={real}\n{text}',
         )
         monkeypatch.setenv("OFFLOAD_CLANG", path)
