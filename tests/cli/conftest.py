@@ -89,7 +89,8 @@ def stand_in(
         real = shlex.join(compiler.clang)
         path = script(
             tmp_path / "clang-99",
-            f'case " $* " in *" -o /dev/null "*|*/offload-trial-*) exec {real} "$@" ;; *" -o "*) ;; '
+            f'case " $* " in *" -o /dev/null "*|*/offload-trial-*) exec {real} "$@" ;;\n'
+            f'*" -o "*) ;; '
             f'*) exec {real} "$@" ;; esac\nreal={real}\n{text}',
         )
         monkeypatch.setenv("OFFLOAD_CLANG", path)
