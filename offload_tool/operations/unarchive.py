@@ -113,7 +113,7 @@ def unbundle_archive(
     if not outputs:
         raise UsageError("no targets to unbundle; give at least one bundle entry ID")
     with InputFile(path) as source, ExitStack() as stack:
-        if not is_archive(source.data) and not (offload_binaries and is_elf(source.data)):
+        if not is_archive(source.data) and not (offload_binaries and _is_object(source.data)):
             raise NotAnArchiveError(path, bytes(source.data[:8]))
         walk = _Walk(source, stack, list(outputs), hip_openmp, offload_binaries, warn)
         if check:
@@ -238,7 +238,7 @@ class _Walk:
         with open_member(self.location, member, _POLICY) as inner:
             content = _without_padding(inner) if member.path is None else inner.source
             bundle = open_bundle(content, "o", wanted=lambda _: True)
-            if self.offload_binaries and not bundle.entries and is_elf(content.data):
+            if self.offload_binaries and not bundle.entries and _is_object(content.data):
                 bundle = _offload_binaries(content)
             yield bundle
 
@@ -337,19 +337,32 @@ class _UnbundlerPolicy(Policy):
 _POLICY = _UnbundlerPolicy()
 
 
+def _is_object(data: memoryview) -> bool:
+    """Return whether a file is an object of clang: ELF, or bitcode (``-flto``)."""
+    from offload_tool.formats.bitcode.module import is_bitcode  # slow, and rarely needed
+
+    return is_elf(data) or is_bitcode(data)
+
+
 def _offload_binaries(object_file: InputFile) -> OpenedBundle:
     """Return a bundle with the images in an object's section ``.llvm.offloading``."""
     from offload_tool.containers.find import containers_in
 
-    found = [
-        container
-        for container in containers_in(object_file, str(object_file.path))
-        if container.section == OFFLOADING_SECTION
-    ]
-    entries = [
-        replaced(image.content, id=_plain_id(image)) for each in found for image in each.images
-    ]
-    return OpenedBundle(object_file, entries, [None] * len(found))
+    entries, count = list[StoredEntry](), 0
+    for found in containers_in(object_file, str(object_file.path)):
+        if found.section == OFFLOADING_SECTION:
+            count += 1
+            entries += [_lasting_entry(image, object_file) for image in found.images]
+    return OpenedBundle(object_file, entries, [None] * count)
+
+
+def _lasting_entry(image: FoundImage, object_file: InputFile) -> StoredEntry:
+    """Return an image's entry, a copy if the image is not a range of the file: in bitcode."""
+    content = image.content
+    if is_elf(object_file.data) or content.is_decompressed:
+        return replaced(content, id=_plain_id(image))
+    source = InputFile.from_data(object_file.path, memoryview(bytes(content.view())))
+    return StoredEntry(_plain_id(image), source, 0, content.size, is_decompressed=True)
 
 
 def _plain_id(image: FoundImage) -> str:

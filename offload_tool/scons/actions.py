@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import SCons.Action
 import SCons.Errors
 
-from offload_tool.errors import CodeObjectError, OffloadError, UsageError
+from offload_tool.errors import CodeObjectError, NoContainerError, OffloadError, UsageError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.passes.verify_output import (
     blame_launcher,
@@ -295,17 +296,27 @@ def _compression(spec: Any) -> Any:
 
 
 def _device_archive(work: _Work) -> None:
-    from offload_tool.operations.unarchive import unbundle_archive
+    from offload_tool.containers.find import find_containers
+    from offload_tool.operations.unarchive import MissingCodeObjectError, unbundle_archive
 
     spec = work.spec
-    unbundle_archive(
-        work.inputs[0],
-        {BundleEntryID.parse(spec["entry"]): work.output},
-        keep_equal=True,
-        offload_binaries=True,
-        warn=work.warn,
-        **spec.get("options", {}),
-    )
+    try:
+        unbundle_archive(
+            work.inputs[0],
+            {BundleEntryID.parse(spec["entry"]): work.output},
+            keep_equal=True,
+            offload_binaries=True,
+            warn=work.warn,
+            **spec.get("options", {}),
+        )
+    except MissingCodeObjectError as error:
+        found: set[str] = set()
+        with suppress(NoContainerError):
+            for container in find_containers(work.inputs[0]):
+                found |= {image.id for image in container.images if image.kind != "host"}
+        raise UsageError(
+            f"{error}, but for {', '.join(sorted(found)) or 'none'}; build it for this target, too"
+        ) from None
 
 
 def _cuda_archive(work: _Work) -> None:

@@ -28,6 +28,7 @@ from tests.scons.test_offload_drivers import DRIVERS, FLAGS
 from tests.scons.test_offload_drivers import RUNTIME as HIP_RUNTIME
 from tests.scons.test_openmp import CPU
 
+LINK = "env.{}('prog', [env.Object('main.c'), env.Object('runtime.c')], {})\n"
 USE = "_Z18address_of_counterv"
 MAIN = f"void *{USE}(void);\nint main(void) {{ return !{USE}(); }}\n"
 REGION = """\
@@ -160,8 +161,30 @@ def test_device_code_takes_part(project: Project, language: str) -> None:
     assert failed == []
 
 
+def test_bitcode(project: Project) -> None:
+    """Device code in a host object of -flto takes part."""
+    project.write("two.hip", two("hip"))
+    driver(project, "-x", "hip", *FLAGS, DRIVERS["new"], "-fgpu-rdc", "-flto", "two.hip")
+    project.write("main.c", MAIN)
+    project.write("runtime.c", HIP_RUNTIME)
+    how = "LIBS=[File('given.o')], LINKFLAGS=['-flto', '-fuse-ld=lld']"
+    project.sconstruct(LINK.format("OffloadProgram", how)).build_once()
+    assert "kernel _Z6secondPi" in project.start()
+
+
+def test_code_for_no_target(project: Project) -> None:
+    """A library without code for a target stops the build, which says what it has."""
+    project.write("two.hip", two("hip"))
+    driver(project, "-x", "hip", *FLAGS[:3], DRIVERS["new"], "-fgpu-rdc", "two.hip")
+    project.write("main.c", MAIN)
+    project.write("runtime.c", HIP_RUNTIME)
+    project.sconstruct(LINK.format("OffloadProgram", "LIBS=[File('given.o')]"))
+    errors = project.fails("-Q").errors
+    assert "'given.o': no member has a code object for 'hip-amdgcn-amd-amdhsa--gfx90a" in errors
+    assert ", but for hip-amdgcn-amd-amdhsa--gfx906; build it for this target, too" in errors
+
+
 LATE = "env.Command('late.a', [], 'cp given.in $TARGET')\n"
-LINK = "env.{}('prog', [env.Object('main.c'), env.Object('runtime.c')], {})\n"
 LATE_FORMS = {
     "source": ("OffloadProgram", "LIBS=[File('late.a')]"),
     "flag": ("OffloadProgram", "LINKFLAGS=['late.a']"),
