@@ -176,6 +176,23 @@ def test_compressed(assembled: Project) -> None:
     assert "'zlib' is for bundles; images of CUDA are compressed with 'zstd'" in run.errors
 
 
+def test_reproducible(kernels: Project) -> None:
+    """PTX has the same bytes each time, although clang orders variables by their addresses."""
+    names = [f"v{number}" for number in range(8)]
+    text = f"{KERNEL}#define __device__ __attribute__((device))\n"
+    text += f"static __device__ int {', '.join(names)};\n"
+    text += f"static __device__ int* const table[] = {{&{', &'.join(names)}}};\n"
+    text += "__attribute__((global)) void other(int** p, int i) { *p = table[i]; }\n"
+    kernels.write("k.cu", text)
+    kernels.sconstruct(PTX_ONLY + OBJECT, HEAD)
+    made = set()
+    for _ in range(4):
+        kernels.build("k.sm_80.ptx")
+        made.add(kernels.read("k.sm_80.ptx"))
+        (kernels.folder / "k.sm_80.ptx").unlink()
+    assert len(made) == 1
+
+
 def test_with_and_without_ptxas(assembled: Project) -> None:
     """A ptxas that appears, goes, or is another version assembles; nothing is compiled."""
     assembled.build()

@@ -139,6 +139,17 @@ def test_ptx_alone(sources: Project) -> None:
     sources.assert_up_to_date()
 
 
+def test_no_device_runtime(sources: Project) -> None:
+    """A kernel that starts kernels fails the build without NVIDIA's device runtime, by name."""
+    call = "__cudaCDP2LaunchDevice"
+    use = f"__global__ void parent(int* p) {{ *p = {call}(); }}\n"
+    sources.write("one.cu", one("cuda") + f'extern "C" __device__ int {call}();\n{use}')
+    run = sources.sconstruct(
+        "env['OFFLOAD_PTXAS'] = 'none'\n" + RELOCATABLE + PROGRAM, HEAD
+    ).fails()
+    assert "kernels that start kernels need libcudadevrt.a, which is not there; name" in run.errors
+
+
 def test_ptx_is_to_be_linked(sources: Project) -> None:
     """The driver is told to compile the PTX of a source for its own link."""
     sources.build()
