@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 
 _DEVICE_ONLY = ("--cuda-device-only", "--offload-device-only")
-_UNDEFINED = re.compile(rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?")
+_UNDEFINED = re.compile(
+    rb"error: undefined (?:\w+ )?symbol: (__o(?:ckl|cml)_)?|ptxas fatal +: Unresolved extern"
+)
 _NO_DEFINITION = (
     "device code calls what its own source does not define; if another source does, set "
     "OFFLOAD_RDC=True ('offload-tool compile': --rdc, then --link)"
@@ -27,7 +29,7 @@ _NAMES = {"hip": ("HIP", "amdhip64", "Rocm"), "cuda": ("CUDA", "cudart", "Cuda")
 
 def advice_for(command: Sequence[str], messages: bytes) -> str:
     """Return a hint about the messages of a failed command, as a line, or an empty text."""
-    if not set(_DEVICE_ONLY).isdisjoint(command):
+    if not set(_DEVICE_ONLY).isdisjoint(command) or messages.startswith(b"ptxas "):
         text = device_advice(messages)
         return text and f"offload: {command[-1]}: {text}\n"
     is_link = "-c" not in command and "-o" in command

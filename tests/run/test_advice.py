@@ -9,6 +9,7 @@ from offload_tool.run.advice import advice_for
 LINK = ["clang++", "-o", "prog", "k.o"]
 COMPILE = ["clang++", "-o", "main.o", "-c", "main.cpp"]
 DEVICE = ["clang++", "--cuda-device-only", "-c", "-o", "k.co", "k.hip"]
+PTXAS = ["ptxas", "-o", "k.cubin", "k.ptx"]
 ROCM, CUDA = "env.MergeFlags(env.OffloadRocmFlags())", "env.MergeFlags(env.OffloadCudaFlags())"
 
 
@@ -28,13 +29,14 @@ ROCM, CUDA = "env.MergeFlags(env.OffloadRocmFlags())", "env.MergeFlags(env.Offlo
         (COMPILE, "main.cpp:1:1: error: unknown type name 'hip'", ""),
         (DEVICE, "ld.lld: error: undefined symbol: other(int)", "set OFFLOAD_RDC=True"),
         (DEVICE, "lld: error: undefined hidden symbol: other(int)", "set OFFLOAD_RDC=True"),
+        (PTXAS, "ptxas fatal   : Unresolved extern function '_Z5otheri'", "set OFFLOAD_RDC=True"),
         (DEVICE, "lld: error: undefined symbol: __ocml_sin_f32", "remove that flag"),
     ],
 )  # fmt: skip
 def test_hints(command: list[str], message: str, expected: str) -> None:
     """A line names what is compiled or linked, and what to write; other messages get none."""
-    found = advice_for(command, f"before\n{message}\nafter\n".encode())
+    found = advice_for(command, f"{message}\nafter\n".encode())
     assert bool(found) == bool(expected)
     assert expected in found
-    name = "prog" if command[-1] not in ("main.cpp", "k.hip") else command[-1]
+    name = "prog" if command[-1] not in ("main.cpp", "k.hip", "k.ptx") else command[-1]
     assert not found or (found.startswith(f"offload: {name}: ") and found.count("\n") == 1)
