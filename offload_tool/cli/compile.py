@@ -132,7 +132,8 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
         "--link",
         action="store_true",
         help="link relocatable device code and archives of it into the image for "
-        "--target-id; FLAGS are those of the linker (for CUDA, ptxas and nvlink or "
+        "--target-id; FLAGS are those of the linker, and those of the compiles that choose "
+        "the compiler, such as -nogpulib (for CUDA, ptxas and nvlink or "
         "libnvJitLink link PTX and cubins; see OFFLOAD_PTXAS and OFFLOAD_NVLINK)",
     )
     parser.set_defaults(stage="device")
@@ -191,6 +192,7 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> Non
 
 
 def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[str, str]) -> int:
+    from offload_tool.clang.options import INSTALLED, relevant_flags, without_values
     from offload_tool.errors import CompilerError
     from offload_tool.passes.capability_check import Job
     from offload_tool.run.pass_command import cached_toolchain
@@ -206,11 +208,13 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     )
     if len(devices) != 1:
         raise UsageError(f"'{options.target_id}': expected one target ID for one output")
-    try:  # prefer a compiler that can compile all such sources
+    try:  # the compiler of the sources, whose bitcode an older lld cannot read
         names = (devices[0].name,) if devices[0].target_id is not None else ()
-        toolchain = cached_toolchain(environ, Job(kind, names))
+        toolchain = cached_toolchain(environ, Job(kind, names, relevant_flags(flags)))
     except CompilerError:
         toolchain = cached_toolchain(environ)
+    if devices[0].target_id is not None:  # which lld links, and clang for a CPU
+        flags = [*without_values(flags, INSTALLED)]
     outputs = Outputs(options.output, options.depfile, options.stamp)
     target_id = devices[0].target_id
     if kind == "cuda" and target_id is not None:

@@ -32,7 +32,8 @@ from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
 REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
-FLAGS = ["--", "-nogpuinc", "-nogpulib", "-DVALUE=1"]
+BARE = ["--", "-nogpuinc", "-nogpulib"]
+FLAGS = [*BARE, "-DVALUE=1"]
 GFX906 = ["compile", "k.hip", "-o", "k.co", "--target-id", "gfx906"]
 HOST = ["compile", "k.hip", "-o", "k.o", "--host"]
 CPU = "x86_64-pc-linux-gnu"
@@ -336,7 +337,7 @@ def test_rdc(folder: Path) -> None:
         assert run(*words, *FLAGS) == 0
         assert Path(f"{name}.bc").read_bytes()[:2] == b"BC"
     link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
-    assert run(*link) == 0
+    assert run(*link, *BARE) == 0
     assert processor("all.co") == 0x2F
 
 
@@ -345,7 +346,7 @@ def test_rdc_link_error(folder: Path, capfd: Capture) -> None:
     Path("k.hip").write_text("__attribute__((device)) int twice(int);\n" + KERNEL)
     assert run("compile", "k.hip", "-o", "k.bc", "--target-id", "gfx906", "--rdc", *FLAGS) == 0
     link = ["compile", "--link", "k.bc", "-o", "all.co", "--target-id", "gfx906"]
-    assert run(*link, "--depfile", "all.d", "--", "--no-such-option") == 1
+    assert run(*link, "--depfile", "all.d", *BARE, "--no-such-option") == 1
     assert "unknown argument '--no-such-option'" in capfd.readouterr().err
     assert names() == {"k.hip", "k.bc", ".k.bc.manifest"}
 

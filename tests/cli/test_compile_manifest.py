@@ -18,7 +18,7 @@ from offload_tool.clang.depfile import read_depfile
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
-from tests.cli.test_compile import CPU, FLAGS, GFX906, REGION
+from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION
 from tests.conftest import Tool, needs_clang
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
@@ -313,7 +313,7 @@ def test_device_link(folder: Path) -> None:
         words = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
         assert run(*words, *FLAGS) == 0
     link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
-    link += ["--depfile", "all.d", "--stamp", "all.stamp"]
+    link += ["--depfile", "all.d", "--stamp", "all.stamp", *BARE]
     assert run(*link) == 0
     depfile, made = Path("all.d").read_text(), Path("all.co").read_bytes()
     assert read_depfile(Path("all.d"))[:2] == ["k.bc", "twice.bc"]
