@@ -17,6 +17,7 @@ from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
@@ -107,7 +108,7 @@ class CudaPass(CompilePass):
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`; with a toolkit, clang uses its PTX and SDK version."""
         del host_ir, source
-        flags = ["-x", "cuda"]
+        flags = [CXX_MODE, "-x", "cuda"]
         if self.device is None:
             flags += ["--offload-host-only"]
         else:

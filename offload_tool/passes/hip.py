@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from offload_tool.clang.driver import query_front_end
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.passes.source_kind import CXX_MODE
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -77,7 +78,7 @@ def device_flags(target_id: str, cuid: str, *, rdc: bool = False) -> list[str]:
     ``--no-gpu-bundle-output`` the driver would wrap it in a bundle.
     """
     return [
-        *("-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
+        *(CXX_MODE, "-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
         *("--no-gpu-bundle-output", f"-cuid={cuid}", *(["-fgpu-rdc"] if rdc else [])),
     ]
 
@@ -88,7 +89,15 @@ def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
     The front end gets the CUID a second time because the driver of clang 19 does not pass it on in
     a host-only pass.
     """
-    flags = ["-x", "hip", "--offload-host-only", f"-cuid={cuid}", "-Xclang", f"-cuid={cuid}"]
+    flags = [
+        CXX_MODE,
+        "-x",
+        "hip",
+        "--offload-host-only",
+        f"-cuid={cuid}",
+        "-Xclang",
+        f"-cuid={cuid}",
+    ]
     return [*flags, *(["-fgpu-rdc"] if rdc else [])]
 
 

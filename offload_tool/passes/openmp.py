@@ -24,7 +24,7 @@ from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import ptx_flag
-from offload_tool.passes.source_kind import language_flags, language_of
+from offload_tool.passes.source_kind import language_flags, language_of, mode_flags
 from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class OpenMPPass(CompilePass):
                 *("-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"),
             ]
         # The source's preprocessor flags have no effect on the host object, made of the IR.
-        return ["-x", "ir", "-Wno-unused-command-line-argument", "-c"]
+        return [*mode_flags(source), "-x", "ir", "-Wno-unused-command-line-argument", "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """See `CompilePass.last_flags`: a device's target, after the host's of ``CCFLAGS``."""
@@ -117,7 +117,8 @@ def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str
     flags: list[str] = []
     if gpu and Path(wrappers).is_dir():
         flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
-    report = _query(toolchain, "-E", "-v", "-x", language, os.devnull).errors
+    mode = mode_flags(f"source.{language}")
+    report = _query(toolchain, *mode, "-E", "-v", "-x", language, os.devnull).errors
     folders = searched_folders(report, toolchain.clang[0])
     return (*flags, *(arg for folder in folders for arg in ("-isystem", folder)))
 

@@ -9,6 +9,10 @@ C_SUFFIXES = (".c",)
 CXX_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP")
 KIND_OF_SUFFIX = {".hip": "hip", ".cu": "cuda"}
 
+CXX_MODE = "--driver-mode=g++"
+"""Makes clang's driver act as ``clang++``, whatever the name of the program: for C++ and the
+languages that extend it. It then reads the configuration files of C++ (``clang++.cfg``)."""
+
 
 def kind_of_suffix(name: str) -> str | None:
     """Return the offload kind of a source's suffix, if it has one."""
@@ -26,7 +30,12 @@ def language_of(name: str) -> str:
 def language_flags(name: str) -> list[str]:
     """Return the flags for that language: ``clang++`` would compile C sources as C++."""
     language = language_of(name)
-    return ["-x", language] if language else []
+    return [*mode_flags(name), *(["-x", language] if language else [])]
+
+
+def mode_flags(name: str) -> list[str]:
+    """Return the flags with which the driver compiles a source of this name, C or not."""
+    return [] if language_of(name) == "c" else [CXX_MODE]
 
 
 def derive_cuid(source: str, output_stem: str = "") -> str:

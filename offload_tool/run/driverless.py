@@ -42,6 +42,7 @@ from offload_tool.clang.driver import (
 from offload_tool.clang.options import DRIVER, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
+from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.run.advice import device_advice
 from offload_tool.toolchain.driver_cache import cached_query, program_of
 
@@ -258,7 +259,7 @@ def _names_in(command: Sequence[str]) -> _Names | None:
 
 def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Return True if neither command nor environment changes what the driver itself does."""
-    if any(arg == PLAN or does(arg, DRIVER) for arg in command):
+    if any(arg == PLAN or (does(arg, DRIVER) and arg != CXX_MODE) for arg in command):
         return False
     return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
 

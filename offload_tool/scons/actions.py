@@ -29,6 +29,7 @@ from offload_tool.passes.verify_output import (
     check_no_entries,
     check_ptx,
 )
+from offload_tool.scons import compat
 from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput, records_of
@@ -140,14 +141,21 @@ def offload_wrap(target: list[Node], source: list[Node], env: Environment) -> in
     return _run(_wrap, target, source, env)
 
 
-def _command(name: str, check: Any = None, begin: Any = None, **made: Any) -> NodeBuilder:
-    """Return the builder of a command line's node; `check` its output, `begin` before it."""
+def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:
+    """Return the builder of a command line's node, with a `check` of its output."""
     command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
+    after = [SCons.Action.Action(check, cmdstr=None)] if check else []
+    return NodeBuilder(SCons.Action.Action([command, *after]), **made)
+
+
+def _pass(name: str, **made: Any) -> NodeBuilder:
+    """Return the builder of a compiler pass's node."""
     before, after = (
-        [SCons.Action.Action(function, cmdstr=None)] if function else []
-        for function in (begin, check)
+        SCons.Action.Action(function, cmdstr=None) for function in (offload_begin, offload_check)
     )
-    return NodeBuilder(SCons.Action.Action([*before, command, *after]), **made)
+    command = compat.PassCommandAction(f"OFFLOAD{name}COM", {"cmdstr": f"$OFFLOAD{name}COMSTR"})
+    actions = SCons.Action.Action([before, command, after])
+    return NodeBuilder(actions, PassOutput, source_scanner=NO_SCANNER, **made)
 
 
 def _function(function: Any, name: str) -> NodeBuilder:
@@ -155,11 +163,9 @@ def _function(function: Any, name: str) -> NodeBuilder:
     return NodeBuilder(action)
 
 
-_PASS: dict[str, Any] = {"node_class": PassOutput, "source_scanner": NO_SCANNER}
-_SOURCE_PASS = {**_PASS, "target_scanner": DEPENDENCY_SCANNER}
-DEVICE = _command("DEVICE", offload_check, offload_begin, **_SOURCE_PASS)
-HOST = _command("HOST", offload_check, offload_begin, **_SOURCE_PASS)
-HOST_FROM_IR = _command("HOSTIR", offload_check, offload_begin, **_PASS)
+DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
+HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
+HOST_FROM_IR = _pass("HOSTIR")
 LINK = _command("LINK", offload_check_link, target_scanner=flags_scanner("OFFLOAD_LINK_FLAGS"))
 MERGE = _command("MERGE")
 MERGE_LIBRARY = _function(offload_merge_library, "MERGE")

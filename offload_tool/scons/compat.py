@@ -44,11 +44,12 @@ _NEEDED = (
     (SCons.PathList, "PathList"),
     (SCons.Node.FS.Dir, "srcdir_list", "get_all_rdirs"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
-    (SCons.Action, "execute_actions"),
+    (SCons.Action, "execute_actions", "LazyAction"),
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
     (SCons.Executor.Executor, "get_contents", "get_sources"),
     (SCons.Node.FS, "Save_Strings"),
+    (SCons.Subst, "escape_list"),
     (SCons.Taskmaster, "find_cycle"),
     (SCons.Taskmaster.Taskmaster, "cleanup"),
     (SCons.Tool.Tool, "__call__"),
@@ -342,6 +343,32 @@ def is_interactive() -> bool:
 def does_execute() -> bool:
     """Return True if actions run: not with ``-n``."""
     return bool(SCons.Action.execute_actions)
+
+
+OWN_SPAWN = "_OFFLOAD_SPAWN"
+
+
+class PassCommandAction(SCons.Action.LazyAction):  # type: ignore[misc]
+    """The command of a compiler pass, alone of the node's actions, runs by its own function.
+
+    SCons runs all actions of a node, the user's pre- and post-actions as well, by its ``SPAWN``.
+    """
+
+    def __call__(self, target: Any, source: Any, env: Any, *args: Any, **keywords: Any) -> Any:
+        """Run the command; ``_OFFLOAD_SPAWN`` is the function."""
+        local = env.Override({"SPAWN": env[OWN_SPAWN]})
+        return super().__call__(target, source, local, *args, **keywords)
+
+
+def escaped(line: Any, quote: Callable[[str], str]) -> list[str]:
+    """Return the words of a command as SCons quotes them for a shell."""
+    return list(map(str, SCons.Subst.escape_list(line, quote)))
+
+
+def has_more_actions(node: Any) -> bool:
+    """Return True if a user has added pre- or post-actions to a node."""
+    executor = node.get_executor()
+    return bool(executor.pre_actions or executor.post_actions)
 
 
 def keep_command(node: Any) -> None:

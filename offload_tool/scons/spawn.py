@@ -1,9 +1,10 @@
-"""How this tool's commands run: without a shell, possibly on another machine.
+"""How this tool's commands run: without a shell where possible, possibly on another machine.
 
-SCons runs every command through ``SPAWN``, which is in no signature. Ours splits arguments quoted
-by SCons as a shell would, and gives them to a runner, but runs no shell. A command that fails in
-``OFFLOAD_DIST`` or ``OFFLOAD_LAUNCHER`` for the engine's own reasons runs once more on this
-machine, with a message.
+SCons runs every command through ``SPAWN``, which is in no signature. Ours splits the command as a
+shell does (`shell_words`), and leaves to SCons's own what needs a shell, and the user's pre- and
+post-actions. The command of a pass has a function of its own (``_OFFLOAD_SPAWN``), without a shell,
+as the manifest must know the arguments. A command that fails in ``OFFLOAD_DIST`` or
+``OFFLOAD_LAUNCHER`` for the engine's own reasons runs once more on this machine, with a message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import atexit
 import copy
 import functools
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.clang.driver import response_text, terminal_args
-from offload_tool.errors import OffloadError
+from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.run.advice import advice_for
@@ -35,6 +35,7 @@ from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
+from offload_tool.util.shell_words import NeedsShellError, shell_words
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
@@ -70,7 +71,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
         "_OFFLOAD_IDENTITY": found.identity,
         # SCons's own function would leave folders' names, and backquotes in others, to a shell.
         "ESCAPE": shlex.quote,
-        "SPAWN": command_spawn(program or found.clang),
+        "SPAWN": command_spawn(program or found.clang, env["SPAWN"]),
         # The compiler's own version output identifies it, not its path or bytes.
         "IMPLICIT_COMMAND_DEPENDENCIES": False,
         "ENV": {**env["ENV"], **dict(found.environment)},
@@ -233,18 +234,28 @@ _LONGEST_ARG = 120_000
 _LONGEST_COMMAND = 1_000_000
 """Bytes; Linux allows 2 MiB of arguments and variables with the usual stack limit."""
 _CANNOT_RUN = 127
-_OPERATORS = frozenset({"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
-_PLAIN = re.compile(r"'(?P<quoted>[^']*)'|[^\s'\"\\]+")
-_EXPANSION = re.compile(r"`|\$[({A-Za-z_]")
 
 
-def command_spawn(program: Sequence[str]) -> Callable[..., int]:
-    """Return the SPAWN function of commands that begin with `program`."""
-    return spawn_of(partial(run_args, program=len(program)))
+def command_spawn(program: Sequence[str], others: Callable[..., int]) -> Callable[..., int]:
+    """Return the SPAWN function of commands that begin with `program`.
+
+    `others` runs those that only a shell can, and the user's: pre- and post-actions of the node.
+    """
+
+    def spawn(
+        shell: str, escape: Any, name: str, parts: list[str], environment: dict[str, str]
+    ) -> int:
+        with suppress(NeedsShellError, UsageError):
+            args = shell_words(" ".join(parts))
+            if args[: len(program)] == [*program]:
+                return run_args(args, environment, len(program))
+        return others(shell, escape, name, parts, environment)
+
+    return spawn
 
 
-def spawn_of(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..., int]:
-    """Return the SPAWN function that uses no shell: no file name can become a command.
+def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..., int]:
+    """Return the function that runs a pass, and no shell: no file name can become a command.
 
     It removes the files `removed_on_failure` if it refuses the command, or the command fails.
     """
@@ -254,7 +265,14 @@ def spawn_of(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..
     ) -> int:
         status = 1
         try:
-            status = run(split_args(parts), environment)
+            status = run(shell_words(" ".join(parts)), environment)
+        except UsageError as error:
+            raise SCons.Errors.BuildError(errstr=str(error)) from None
+        except NeedsShellError as error:
+            raise SCons.Errors.BuildError(
+                errstr=f"the command has {error}, but compilers are run without a shell; quote "
+                "it, or set the variable from Python (env.ParseConfig, os.environ)"
+            ) from None
         finally:
             if status:
                 for name in removed_on_failure:
@@ -285,34 +303,6 @@ def run_args(command: list[str], environment: Mapping[str, str], program: int) -
     advice = advice_for(command, messages) if status and messages else ""
     _write_messages(messages + os.fsencode(advice))
     return status
-
-
-def split_args(parts: list[str]) -> list[str]:
-    """Split a command as a shell does; reject constructs that need a shell.
-
-    :raises BuildError: an unclosed quote, or an operator or expansion of shells.
-    """
-    args: list[str] = []
-    pending = ""
-    for part in parts:
-        if part in _OPERATORS or (not part.startswith("'") and _EXPANSION.search(part)):
-            raise SCons.Errors.BuildError(
-                errstr=f"the command has {part!r}, but compilers are run without a shell; quote "
-                "it, or set the variable from Python (env.ParseConfig, os.environ)"
-            )
-        plain = None if pending else _PLAIN.fullmatch(part)
-        if plain is not None:  # shlex takes seconds for an argument of 100 KB
-            args.append(part if plain["quoted"] is None else plain["quoted"])
-            continue
-        pending = f"{pending} {part}" if pending else part
-        with suppress(ValueError):  # a later part closes the quote
-            args += shlex.split(pending)
-            pending = ""
-    if pending:
-        raise SCons.Errors.BuildError(
-            errstr=f"no closing quotation in the command {' '.join(parts)}"
-        )
-    return args
 
 
 @contextmanager

@@ -29,6 +29,24 @@ def test_words_after_the_compiler(project: Project) -> None:
         assert_as_clean_build(project, OUTPUTS)
 
 
+def test_configuration_of_cxx(project: Project) -> None:
+    """The configuration of clang++ applies to C++ and HIP alone, though the compiler is clang."""
+    settings = project.folder.parent / "settings"
+    settings.mkdir()
+    (settings / "clang.cfg").write_text("-DIN_C\n")
+    project.write("k.hip", f"#ifdef IN_C\n#error\n#endif\n{BODY}")
+    project.write("o.cpp", "#ifndef HERE\n#error\n#endif\n")
+    project.write("o.c", "#ifndef IN_C\n#error\n#endif\n")
+    openmp = "OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906'"
+    hosts = "".join(f"env.OffloadHostObject('{n}.o', '{n}', {openmp})\n" for n in ("o.c", "o.cpp"))
+    command = f"{own_clang()} --config-user-dir={settings}"
+    project.sconstruct(f"env['OFFLOAD_CLANG'] = {command!r}\n{NODES}{hosts}")
+    for number in (1, 2):
+        (settings / "clang++.cfg").write_text(f"-DHERE={number}\n")
+        assert {*ALL} < {*project.build_once()}
+    assert_as_clean_build(project, OUTPUTS)
+
+
 def test_marked_file_of_flags(project: Project) -> None:
     """A response file that one in UTF-16 names is an input; a broken one fails by its name."""
     project.write("k.hip", BODY)

@@ -1,4 +1,4 @@
-"""Commands run without a shell, however long they are."""
+"""How commands run: by a shell where they must, and the user's actions as without this tool."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 import SCons.Errors
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from SCons.Platform.posix import subprocess_spawn
 
-from offload_tool.scons.spawn import command_spawn, shortened, split_args
-from tests.scons.conftest import Project
+from offload_tool.errors import UsageError
+from offload_tool.scons.spawn import command_spawn, pass_spawn, shortened
+from offload_tool.util.shell_words import NeedsShellError, shell_words
+from tests.scons.conftest import ALL, BODY, ONE, Project, checkout, contents, passes
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 SHOW = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
@@ -22,24 +25,43 @@ SHOW = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
 @given(st.lists(WORDS, min_size=1))
 def test_quoted_words_come_back(words: list[str]) -> None:
     """What SCons quotes comes back as it was, whatever it holds."""
-    assert split_args([shlex.quote(word) for word in words]) == words
+    assert shell_words(" ".join(map(shlex.quote, words))) == words
+
+
+PIECES = ["a", "\\", "$", "'", '"', " ", "\n", "-D=", "${a}", "`", "~", "#", ":", "é"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_words_of_a_shell(pieces: list[str]) -> None:
+    """A line is split as a shell splits it, or is left to the shell."""
+    line = f"x{''.join(pieces)}"
+    script = ["sh", "-c", f"printf '%s\\0' {line.rstrip()}"]
+    done = subprocess.run(script, capture_output=True, check=False)
+    try:
+        words = shell_words(line.rstrip())
+    except (NeedsShellError, UsageError):
+        return
+    if not {"\n", "#"} & {*pieces}:  # there, the shell begins another command, or a comment
+        assert (done.stdout.decode().split("\0")[:-1], done.stderr) == (words, b"")
 
 
 @pytest.mark.parametrize(
-    "word", ["`id`", "-I$(pwd)", "$HOME/include", "-D${X}", "|", ";", "&&", ">", "2>&1"]
+    "word",
+    ["`id`", "-I$(pwd)", "$HOME/include", "-D${X}", "|", ";", "&&", ">", "2>&1", '"$HOME"', "~/a"],
 )
 def test_what_only_a_shell_can_do(word: str) -> None:
-    """An expansion or operator of shells is refused by name, and not passed on."""
+    """An expansion or operator of shells in a pass is refused by name, and not passed on."""
     with pytest.raises(SCons.Errors.BuildError) as caught:
-        split_args(["clang", word, "a.hip"])
-    assert repr(word) in str(caught.value.errstr)
+        pass_spawn(lambda *_: 0)("sh", None, "clang", ["clang", word, "a.hip"], {})
+    assert word.strip('"') in str(caught.value.errstr)
     assert "without a shell" in caught.value.errstr
 
 
 def test_quote_that_is_not_closed() -> None:
     """A quote that is not closed is an error that shows the command."""
     with pytest.raises(SCons.Errors.BuildError) as caught:
-        split_args(["clang", "-DX='1"])
+        pass_spawn(lambda *_: 0)("sh", None, "clang", ["clang", "-DX='1"], {})
     assert "clang -DX='1" in caught.value.errstr
 
 
@@ -64,14 +86,16 @@ def test_long_command(words: list[str]) -> None:
 
 def test_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     """A program that cannot be run is named, and fails as in a shell."""
-    assert command_spawn(["/nowhere"])("sh", None, "x", ["/nowhere", "a"], {}) == 127
+    assert (
+        command_spawn(["/nowhere"], subprocess_spawn)("sh", None, "x", ["/nowhere", "a"], {}) == 127
+    )
     assert "'/nowhere' cannot be run: No such file" in capsys.readouterr().err
 
 
 def test_status_of_a_program() -> None:
     """The exit status is the program's."""
     words = [shlex.quote(word) for word in (sys.executable, "-c", "raise SystemExit(3)")]
-    assert command_spawn(words[:1])("sh", None, "x", words, {}) == 3
+    assert command_spawn(words[:1], subprocess_spawn)("sh", None, "x", words, {}) == 3
     assert subprocess.run(SHOW, check=True, capture_output=True).stdout == b"[]\n"
 
 
@@ -88,3 +112,62 @@ def test_command_of_more_than_128_kib(project: Project) -> None:
     )
     assert project.run().status == 0
     project.assert_up_to_date()
+
+
+ORIGINS = (
+    *("env.Literal('\\\\$$ORIGIN/lib')", "r'\\$$ORIGIN/lib'", "'\\'$$ORIGIN/lib\\''"),
+    *("r'\"\\$$ORIGIN/lib\"'", "env.Literal(r'\\$$ORIGIN/lib')", "r'\\$$ORIGIN/a b'"),
+)
+
+
+def test_paths_from_the_program(project: Project) -> None:
+    """Each way to write $ORIGIN that SCons's own Program accepts gives the same run path."""
+    for name in ("main.c", "own.c"):
+        project.write(name, "int main(void) { return 0; }\n")
+    ways = {f"RPATH=[{origin}]" for origin in ORIGINS}
+    ways |= {f"LINKFLAGS=['-Wl,-rpath,' + {origin}]" for origin in ORIGINS[1:4]}
+    ways.add("LINKFLAGS=['-Wl,-rpath,`echo /a`']")
+    calls = "".join(
+        f"env.OffloadProgram('ours{n}', 'main.c', {way})\nenv.Program('own{n}', 'own.o', {way})\n"
+        for n, way in enumerate(sorted(ways))
+    )
+    project.sconstruct(f"env.Object('own.c')\n{calls}").build()
+    for n, way in enumerate(sorted(ways)):
+        ours, own = (run_path(project.folder / f"{name}{n}") for name in ("ours", "own"))
+        assert ours == own, way
+
+
+def run_path(program: Path) -> str:
+    """Return the run path in a program."""
+    done = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True)
+    return next((x.split("[")[1] for x in done.stdout.splitlines() if "PATH" in x), "")
+
+
+OBJECTS = "made = env.OffloadDeviceObject('k.hip') + env.OffloadHostObject('k.hip')\n"
+MADE = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.host.o"]
+
+
+def test_post_actions(project: Project) -> None:
+    """A pass's output is what the user's action has made of it: once, for the cache, too."""
+    project.write("k.hip", f'#include "h.h"\n{BODY}')
+    project.write("h.h", ONE)
+    more = "env.AddPostAction(made, 'echo more >> $TARGET && true')\n"
+    project.sconstruct(f"env.CacheDir('cache')\n{OBJECTS}{more}")
+    assert project.build_once() == ALL
+    assert all(data.count(b"more\n") == 1 for data in contents(project.folder, MADE).values())
+    before = contents(project.folder, MADE)
+    project.write("h.h", f"{ONE}// more\n")  # the same bitcode
+    assert project.build_once() == ALL
+    assert contents(project.folder, MADE) == before
+    again = checkout(project, project.folder.parent / "again")
+    assert again.build() == []
+    assert contents(again.folder, MADE) == before
+
+
+def test_post_action_that_fails(project: Project) -> None:
+    """A compile whose post-action failed is repeated."""
+    project.sconstruct(f"{OBJECTS}env.AddPostAction(made[0], 'test -e now')\n")
+    project.fails()
+    project.fails()
+    project.write("now", "")
+    assert passes("k.hip", "gfx906")[0] in project.build_once()

@@ -25,6 +25,7 @@ from offload_tool.passes import cuda, hip
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers, spawn
+from offload_tool.scons.compat import OWN_SPAWN
 from offload_tool.scons.extras.summary import request_summary, timed
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
@@ -82,14 +83,14 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     else:
         _add_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
         variables = spawn.toolchain_variables(env)
-        variables["SPAWN"] = spawn.spawn_of(spawn.runner_of(env, job))
+        variables[OWN_SPAWN] = spawn.pass_spawn(spawn.runner_of(env, job))
         actions.HOST_FROM_IR(
             env,
             node,
             [_host_ir_node(env, unit)],
             **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
-            _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env)),
+            _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env), source=unit.source.name),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
@@ -129,7 +130,7 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
         run = timed(run, declared)
-    variables["SPAWN"] = spawn.spawn_of(run, (node.get_internal_path(), depfile_of(node)))
+    variables[OWN_SPAWN] = spawn.pass_spawn(run, (node.get_internal_path(), depfile_of(node)))
     _add_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
@@ -271,7 +272,7 @@ def _driver_command(
     toolchain = readers.toolchain(env)
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
-    args = [*job.flags(toolchain), *given, *more]
+    args = [*job.flags(toolchain, source=unit.source.name), *given, *more]
     # Flags that differ between sources without effect here would repeat the query for each.
     flags = [_NO_CUID if arg.startswith("-cuid=") else arg for arg in args]
     flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]

@@ -138,7 +138,7 @@ def assembled(
         names,
         [ptx],
         ESCAPE=shlex.quote,
-        SPAWN=spawn.command_spawn(ptxas.command),
+        SPAWN=spawn.command_spawn(ptxas.command, env["SPAWN"]),
         _OFFLOAD_PTXAS=list(ptxas.command),
         _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=rdc),
         _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,

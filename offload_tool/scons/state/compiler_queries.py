@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from offload_tool.clang import job_plan
 from offload_tool.clang.environment import Surroundings
-from offload_tool.errors import CompilerError
+from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
@@ -18,6 +20,9 @@ from offload_tool.scons.types import Node
 from offload_tool.toolchain.driver_cache import cached_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
 from offload_tool.toolchain.identity import has_configuration
+from offload_tool.util.shell_words import NeedsShellError, shell_words
+
+_QUOTING = "'\"\\"
 
 
 def files_read(node: Node, command: str) -> list[str]:
@@ -175,4 +180,8 @@ def _all_args(node: Node, command: str) -> list[str]:
 def _found_args(node: Any, command: str) -> tuple[str, ...]:
     env = node.get_build_env().Override({"OFFLOAD_LAUNCHER": ""})
     lines = env.subst_list(command, target=[node], source=node.sources)
-    return tuple(str(arg) for arg in lines[0])
+    args = tuple(str(arg) for arg in lines[0])
+    if any(mark in arg for arg in args for mark in _QUOTING):
+        with suppress(NeedsShellError, UsageError):  # the compile itself is refused
+            return tuple(shell_words(" ".join(compat.escaped(lines[0], shlex.quote))))
+    return args

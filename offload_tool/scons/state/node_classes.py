@@ -163,10 +163,16 @@ class PassOutput(Output):
         records.is_fetched = records.fetch(lambda: File.retrieve_from_cache(self))
         return records.is_fetched
 
+    def built(self) -> None:
+        """Record the output as the user's post-actions have left it."""
+        records_of(self).record_post_actions()
+        super().built()
+
     def push_to_cache(self) -> Any:
         """Store the result in a ``CacheDir``, with its manifest."""
         if self.nocache:
             return None
+        records_of(self).record_post_actions()  # SCons calls `built` later
         return records_of(self).store(lambda: File.push_to_cache(self))
 
     def visited(self) -> None:

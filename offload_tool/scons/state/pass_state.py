@@ -298,7 +298,17 @@ class PassRecords:
         made = record._replace(side_outputs=self._side_files(), output=digest, why=self.reason)
         if self._stages is not None and digest and not (assembler_reads or made.side_outputs):
             made = made._replace(bitcode=self._stages.bitcode())
-        self._save_record(made)
+        if compat.has_more_actions(self._node):
+            self._record = made
+        else:
+            self._save_record(made)
+
+    def record_post_actions(self) -> None:
+        """Record the output as the user's actions after the compile have left it."""
+        record = self._record
+        if record is not None and compat.has_more_actions(self._node):
+            digest = record.output and _PRINTS.digest(_path(self._node))
+            self._save_record(record._replace(output=digest))
 
     def _side_files(self) -> dict[str, str]:
         if not self._writes_more:
@@ -347,6 +357,7 @@ class PassRecords:
         record = self._before
         is_unchanged = (
             record is not None
+            and not compat.has_more_actions(self._node)  # they would run on their own output
             and record.key == self._key_before
             and _PRINTS.digest(_path(self._node)) == record.output != ""
         )
