@@ -40,6 +40,8 @@ T = TypeVar("T")
 _NEEDED = (
     (SCons.Node.Node, "_children_reset", "del_binfo", "children", "get_stored_info"),
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
+    (SCons.Node.FS.File, "srcnode", "must_be_same", "built"),
+    (SCons.Node.FS.Dir, "srcdir_list"),
     (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig", "RDirs"),
     (SCons.PathList, "PathList"),
     (SCons.Node.FS.Dir, "srcdir_list", "get_all_rdirs"),
@@ -71,6 +73,19 @@ def adopt(node: Any, node_class: type) -> None:
         node.__class__ = node_class
 
 
+def source_node(node: Any) -> Any:
+    """Return a file's node in the first source folder of its variant folder; `node` if it has none.
+
+    This is `SCons.Node.FS.File.srcnode`, which wants the class of `node` for both.
+    """
+    folders = node.dir.srcdir_list()
+    if not folders:
+        return node
+    found = folders[0].Entry(node.name)
+    found.must_be_same(SCons.Node.FS.File)
+    return found
+
+
 def adopt_input(node: Any, node_class: type) -> None:
     """Assign one of our classes to a dependency of a target.
 
@@ -78,7 +93,7 @@ def adopt_input(node: Any, node_class: type) -> None:
     """
     if type(node) not in {SCons.Node.FS.Entry, SCons.Node.FS.File}:
         return
-    adopt(node.srcnode(), node_class)  # SCons needs one class for a copy and its original
+    adopt(node.srcnode(), node_class)
     adopt(node, node_class)
     known = node.get_ninfo()
     if hasattr(known, "csig"):

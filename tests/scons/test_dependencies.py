@@ -18,6 +18,7 @@ from tests.scons.conftest import (
     KERNEL,
     NODES,
     ONE,
+    RUNTIME,
     SCONSTRUCT,
     THREE,
     TWO,
@@ -315,3 +316,22 @@ def test_newer_gcc(project: Project, compiler: Toolchain, head: str, expected: l
 def test_sconstruct_head_is_what_users_write() -> None:
     """The tests load the tool as the README says."""
     assert 'toolpath=[PyPackageDir("offload_tool.scons")]' in SCONSTRUCT
+
+
+def test_chain_of_variant_folders(project: Project) -> None:
+    """A variant folder of a variant folder builds, and builds again what a change reaches."""
+    project.write("src/value.h", ONE)
+    project.write("src/k.hip", VALUED.replace("<value.h>", '"value.h"'))
+    project.write("src/main.c", '#include "value.h"\nint main(void) { return HERE - HERE; }\n')
+    project.write("src/runtime.c", RUNTIME.replace("int main(void) { return 0; }", ""))
+    project.write(
+        "src/SConscript", "Import('env')\nenv.OffloadProgram('p', ['k.hip', 'main.c', 'runtime.c'])"
+    )
+    project.sconstruct(
+        "VariantDir('one', 'src', duplicate=0)\nVariantDir('two', 'one', duplicate=0)\n"
+        "SConscript('two/SConscript', exports='env')\n"
+    )
+    expected = passes("src/k.hip", "host", *BOTH)
+    assert project.build_once() == expected
+    project.write("src/value.h", TWO)
+    assert project.build_once() == expected

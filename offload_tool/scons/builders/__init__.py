@@ -20,8 +20,8 @@ from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.formats.target.compile_target import parse_target
 from offload_tool.passes import openmp
 from offload_tool.scons import compat, readers
-from offload_tool.scons.builders import containers, objects, programs
-from offload_tool.scons.builders.standard import accept_offload_sources
+from offload_tool.scons.builders import configure, containers, objects, programs
+from offload_tool.scons.builders.standard import accept_offload_sources, builder_of_scons
 from offload_tool.scons.extras.compile_commands import offload_compilation_database
 from offload_tool.scons.extras.report import offload_report
 from offload_tool.scons.extras.summary import offload_progress
@@ -51,7 +51,8 @@ def add_builders(env: Environment) -> None:
         ("OffloadReport", offload_report),
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
-        env.AddMethod(_as_builder(name, method), name)
+        wrapped = configure.BuilderMethod(env, _as_builder(name, method), name)
+        env.added_methods.append(wrapped)
     for name, query in (
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),
@@ -77,6 +78,7 @@ def extend_builders(env: Environment) -> None:
             "LoadableModule": _as_builder("LoadableModule", programs.offload_loadable_module),
             "Program": _as_builder("OffloadProgram", programs.offload_program),
         },
+        lambda name: functools.partial(_check, name),
     )
 
 
@@ -94,6 +96,8 @@ def _as_builder(name: str, method: Any) -> Any:
     def builder(
         env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
     ) -> Any:
+        if configure.is_check(overrides):
+            return _check(configure.BUILDERS[name], env, target, source, **overrides)
         call = readers.call(env, overrides)
         local = call.env
         if method is offload_compilation_database:
@@ -141,6 +145,14 @@ def _with_scons_errors(method: Any) -> Any:
 
     compat.blame_caller(call)
     return call
+
+
+@_with_scons_errors
+def _check(name: str, env: Environment, target: Any, source: Any, **overrides: Any) -> Any:
+    """Declare the file of a check of a ``Configure`` context, as SCons's builder of a name."""
+    local = readers.call(env, overrides).env
+    builder = builder_of_scons(env, name)
+    return configure.check(local, builder, name, target, SCons.Util.flatten([source]))
 
 
 def offload_kpack(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:

@@ -19,6 +19,7 @@ import SCons.Util
 
 from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
 from offload_tool.scons.graph.link_inputs import look_into
+from offload_tool.scons.builders.configure import CheckedAction, is_check
 from offload_tool.scons.types import Environment, Node
 
 Method = Callable[..., Any]
@@ -27,8 +28,12 @@ _LINKS = {"Program": "LINK", "SharedLibrary": "SHLINK", "LoadableModule": "LDMOD
 _LIBRARIES = ("StaticLibrary", "Library", "SharedLibrary", "LoadableModule")
 
 
-def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> None:
+def accept_offload_sources(
+    env: Environment, methods: Mapping[str, Method], check: Callable[[str], Method]
+) -> None:
     """Make SCons's builders of these names call the methods for offload sources.
+
+    In a ``Configure`` context, they call `check` of their name for all.
 
     Only this environment and its clones change. If the tool is loaded before SCons's own, so that
     builders are missing, they reject offload sources.
@@ -42,7 +47,7 @@ def accept_offload_sources(env: Environment, methods: Mapping[str, Method]) -> N
         return
     for name, method in methods.items():
         if name in builders and not isinstance(builders[name], _Accepting):
-            builders[name] = _Accepting(builders[name], name, method)
+            builders[name] = _Accepting(builders[name], name, method, check(name))
 
 
 def builder_of_scons(env: Environment, name: str) -> Any:
@@ -61,10 +66,16 @@ def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:
 class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
     """One of SCons's builders, except for calls with offload sources."""
 
-    def __init__(self, builder: Any, name: str, method: Method) -> None:
+    def __init__(self, builder: Any, name: str, method: Method, check: Method) -> None:
         super().__init__(builder)
         self._name = name
         self._method = method
+        self._check = check
+
+    @property
+    def action(self) -> Any:
+        """The action, for checks of ``Configure``."""
+        return CheckedAction(self.get().action)
 
     def __call__(
         self,
@@ -76,6 +87,8 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
     ) -> Any:
         builder = self.get()
         given = SCons.Util.flatten([source])
+        if is_check(overrides):
+            return self._check(env, target, source, **overrides)
         local = env.Override(overrides) if overrides else env
         libs = SCons.Util.flatten([local.get("LIBS", [])]) if self._name in _LINKS else []
         if not any(self._is_own(local, item) for item in given) and not any(map(_has_code, libs)):

@@ -37,6 +37,10 @@ class Input(File):  # type: ignore[misc]
 
     __slots__ = ()
 
+    def srcnode(self) -> Any:
+        """Return the node of this file in the source folder, which may have SCons's own class."""
+        return compat.source_node(self)
+
     def visited(self) -> None:
         """Store the file's signature and its stat()."""
         super().visited()
