@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 
+_NO_WARNINGS_OF_PARTS = ("-Qunused-arguments", "-Wno-option-ignored")
+
 
 @dataclass(frozen=True, slots=True)
 class CompilePass(ABC):
@@ -104,6 +106,14 @@ class CompilePass(ABC):
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """Return the flags that name paths of this machine; not for signatures."""
 
+    def end_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """Return `last_flags`, and flags against the driver's warnings.
+
+        A pass is a part of a compile, so that its driver would call flags of the others unused:
+        see `whole_compile`.
+        """
+        return [*self.last_flags(toolchain, archive_format), *_NO_WARNINGS_OF_PARTS]
+
     def command(
         self, toolchain: Toolchain, flags: Sequence[str], source: str, host_ir: str = ""
     ) -> list[str]:
@@ -111,7 +121,7 @@ class CompilePass(ABC):
         return [
             *(*toolchain.clang, *self.local_flags(toolchain, source)),
             *self.flags(toolchain, host_ir, source),
-            *(*flags, *self.last_flags(toolchain)),
+            *(*flags, *self.end_flags(toolchain)),
         ]
 
     @abstractmethod

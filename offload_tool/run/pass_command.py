@@ -157,7 +157,7 @@ def pass_command(
         return {
             "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],
             # Host objects that list their entries need no embedded fat binary for each source.
-            "last": job.last_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
+            "last": job.end_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
             "dependencies": dependencies,
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),

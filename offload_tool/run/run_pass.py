@@ -168,6 +168,15 @@ def run_pass(
 
             raise blame_launcher(error) from None
 
+    def accepts_flags() -> bool:
+        from offload_tool.passes.whole_compile import command_of, warnings_of
+
+        begin = [*parts.compiler, *parts.toolchain["local_flags"]]
+        targets = [wanted.target] if wanted.target is not None else []
+        found = warnings_of(command_of(begin, wanted.kind, source, targets, flags), environment)
+        sys.stderr.write(found.text)
+        return not found.is_error
+
     job = OutputJob(
         work,
         command=command,
@@ -177,6 +186,7 @@ def run_pass(
         installed=parts.installed,
         faster=None if faster is None else faster.run,
         stages=stages,
+        accepts_flags=accepts_flags,
     )
     return produce_output(job, runner)
 
@@ -303,6 +313,8 @@ class OutputJob(NamedTuple):
     """Runs the pass in a faster way and returns True; if False, the command runs."""
     stages: Stages | None = None
     """Set if the pass can run without the compiler's driver."""
+    accepts_flags: Callable[[], bool] = lambda: True
+    """Prints the driver's warnings of the flags, and returns False if one is an error."""
 
 
 def _compiler_depfile(output: str) -> str:
@@ -331,12 +343,7 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
             record = before.last_record if before is not None else None
             is_unchanged = before is not None and before.is_unchanged()
             job.stages.begin(record, job.command, is_unchanged=is_unchanged)
-        if job.faster is not None and job.faster():
-            status = 0
-        elif runner is None:
-            status = _run_locally(job, lambda: manifest().prepare())
-        else:
-            status = runner(job.command, job.work.environment)
+        status = _execute(job, runner, lambda: manifest().prepare())
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
                 backup.restore()
@@ -403,6 +410,16 @@ def _write_stamp(name: str | None) -> None:
 
     with replace_file(name):
         pass
+
+
+def _execute(job: OutputJob, runner: Runner | None, while_running: Callable[[], None]) -> int:
+    if not job.accepts_flags():
+        return 1
+    if job.faster is not None and job.faster():
+        return 0
+    if runner is None:
+        return _run_locally(job, while_running)
+    return runner(job.command, job.work.environment)
 
 
 def _run_locally(job: OutputJob, while_running: Callable[[], None]) -> int:

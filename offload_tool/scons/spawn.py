@@ -31,6 +31,7 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.run.advice import advice_for
+from offload_tool.passes.whole_compile import Warnings, warnings_of
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.types import Environment
@@ -154,6 +155,33 @@ def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
         return run(command, environment)
 
     return run_in_stages
+
+
+class _DriverWarnings:
+    """The commands of whole compiles whose warnings were printed in this build."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.found: dict[tuple[str, ...], Warnings] = {}
+
+
+def with_driver_warnings(env: Environment, run: Runner, whole: Sequence[str]) -> Runner:
+    """Return the runner of a pass that first prints the driver's warnings of the `whole` compile.
+
+    They are printed once in a build; errors among them, as of ``-Werror``, fail each pass.
+    """
+    printed = compat.of_build(env, _DriverWarnings)
+
+    def run_with_warnings(command: list[str], environment: dict[str, str]) -> int:
+        with printed.lock:
+            known = printed.found.get(tuple(whole))
+            found = known or warnings_of(whole, environment)
+            printed.found[tuple(whole)] = found
+        if found.text and (known is None or found.is_error):
+            sys.stderr.write(found.text)
+        return 1 if found.is_error else run(command, environment)
+
+    return run_with_warnings
 
 
 _without_driver = functools.lru_cache(maxsize=8)(DirectRunner)

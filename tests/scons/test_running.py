@@ -171,3 +171,17 @@ def test_post_action_that_fails(project: Project) -> None:
     project.fails()
     project.write("now", "")
     assert passes("k.hip", "gfx906")[0] in project.build_once()
+
+
+UNUSED = "-fno-plt -fstack-clash-protection -mtune=native -Xarch_gfx906 -DX"
+HOST_ALONE = "-Xarch_host -fsanitize=address"
+
+
+def test_flags_that_one_side_uses(project: Project) -> None:
+    """A flag that only some passes use is no error with -Werror; one that none uses fails all."""
+    body = f"env.Append(CCFLAGS='-Werror {UNUSED} {HOST_ALONE} $MORE')\n{OBJECTS}"
+    assert project.sconstruct(body).build_once() == ALL
+    failed = project.sconstruct(f"env['MORE'] = '-lmissing'\n{body}").fails("-k")
+    assert failed.errors.count("-lmissing: 'linker' input unused [-Werror,-Wunused") == 3
+    warned = project.sconstruct(f"env['MORE'] = '-Wno-error -lmissing'\n{body}").done()
+    assert warned.errors.count("warning: -lmissing: 'linker' input unused") == 1

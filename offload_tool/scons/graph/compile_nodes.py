@@ -21,7 +21,7 @@ from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.manifest import manifest_path
-from offload_tool.passes import cuda, hip
+from offload_tool.passes import cuda, hip, whole_compile
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers, spawn
@@ -127,6 +127,8 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
     run = _pass_runner(env, node, job, f"{like} {target} {is_shared}", run)
+    whole = cached(env, f"{unit.kind} {unit.language_flags}", lambda: _whole_compile(env, unit))
+    run = spawn.with_driver_warnings(env, run, whole)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
         run = timed(run, declared)
@@ -144,6 +146,19 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     node.add_dependency(libraries)
     add_identity(env, node)
     return node
+
+
+def _whole_compile(env: Environment, unit: Unit) -> list[str]:
+    """Return the driver's command for all passes of a source."""
+    toolchain, devices = readers.toolchain(env), readers.devices(env, unit.kind)
+    given = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $OFFLOAD_HOST_FLAGS $OFFLOAD_FLAGS"
+    flags = _substituted(env, given, unit)
+    for device in devices:
+        flags += map(str, readers.arch_flags(env, device))
+    local = [flag for flag in unit.job("device", devices[0]).local_flags(toolchain, "") if flag]
+    begin = [*toolchain.clang, *local]
+    targets = [device.name for device in devices if device.target_id is not None]
+    return whole_compile.command_of(begin, unit.kind, unit.source.name, targets, flags)
 
 
 def _pass_runner(
@@ -245,7 +260,7 @@ def last_flags(env: Environment, job: CompilePass) -> list[str]:
     """Return the flags of a pass that follow the user's, with all targets of CUDA's passes."""
     wanted = readers.archive_format(env, job.kind) if job.rdc else ""
     toolchain = readers.toolchain(env)
-    flags = job.last_flags(toolchain, wanted)
+    flags = job.end_flags(toolchain, wanted)
     if not job.lists_targets or toolchain.major < cuda.ARCH_LIST_SINCE:
         return flags
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
