@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import SCons.Errors
 
 from offload_tool.clang.driver import response_text, terminal_args
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.run.advice import advice_for
@@ -273,10 +273,11 @@ def command_spawn(program: Sequence[str], others: Callable[..., int]) -> Callabl
     def spawn(
         shell: str, escape: Any, name: str, parts: list[str], environment: dict[str, str]
     ) -> int:
-        with suppress(NeedsShellError, UsageError):
+        args: list[str] = []
+        with suppress(NeedsShellError, ValueError):
             args = shell_words(" ".join(parts))
-            if args[: len(program)] == [*program]:
-                return run_args(args, environment, len(program))
+        if args[: len(program)] == [*program]:
+            return run_args(args, environment, len(program))
         return others(shell, escape, name, parts, environment)
 
     return spawn
@@ -293,14 +294,7 @@ def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[
     ) -> int:
         status = 1
         try:
-            status = run(shell_words(" ".join(parts)), environment)
-        except UsageError as error:
-            raise SCons.Errors.BuildError(errstr=str(error)) from None
-        except NeedsShellError as error:
-            raise SCons.Errors.BuildError(
-                errstr=f"the command has {error}, but compilers are run without a shell; quote "
-                "it, or set the variable from Python (env.ParseConfig, os.environ)"
-            ) from None
+            status = run(_pass_args(parts), environment)
         finally:
             if status:
                 for name in removed_on_failure:
@@ -308,6 +302,22 @@ def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[
         return status
 
     return spawn
+
+
+def _pass_args(parts: list[str]) -> list[str]:
+    """Return the arguments of a pass's command.
+
+    :raises BuildError: an unclosed quote, or an operator or expansion of shells.
+    """
+    try:
+        return shell_words(" ".join(parts))
+    except ValueError as error:
+        raise SCons.Errors.BuildError(errstr=str(error)) from None
+    except NeedsShellError as error:
+        raise SCons.Errors.BuildError(
+            errstr=f"the command has {error}, but compilers are run without a shell; quote "
+            "it, or set the variable from Python (env.ParseConfig, os.environ)"
+        ) from None
 
 
 def run_args(command: list[str], environment: Mapping[str, str], program: int) -> int:

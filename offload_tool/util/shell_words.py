@@ -10,8 +10,6 @@ from __future__ import annotations
 import glob
 import re
 
-from offload_tool.errors import UsageError
-
 _TOKEN = re.compile(
     r"""
       (?P<blank>[ \t\n]+)
@@ -36,7 +34,7 @@ def shell_words(text: str) -> list[str]:
     """Return the arguments of a command line.
 
     :raises NeedsShellError: only a shell can split it.
-    :raises UsageError: a quote is not closed.
+    :raises ValueError: a quote is not closed.
     """
     words: list[str] = []
     parts: list[str] = []
@@ -44,7 +42,7 @@ def shell_words(text: str) -> list[str]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise UsageError(f"no closing quotation in the command {text}")
+            raise ValueError(f"no closing quotation in the command {text}")
         kind, at = str(found.lastgroup), found.end()
         if kind == "blank":
             words += _word(text[begin : found.start()], parts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from offload_tool.clang import job_plan
 from offload_tool.clang.environment import Surroundings
-from offload_tool.errors import CompilerError, UsageError
+from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
@@ -182,6 +182,6 @@ def _found_args(node: Any, command: str) -> tuple[str, ...]:
     lines = env.subst_list(command, target=[node], source=node.sources)
     args = tuple(str(arg) for arg in lines[0])
     if any(mark in arg for arg in args for mark in _QUOTING):
-        with suppress(NeedsShellError, UsageError):  # the compile itself is refused
+        with suppress(NeedsShellError, ValueError):  # the compile itself is refused
             return tuple(shell_words(" ".join(compat.escaped(lines[0], shlex.quote))))
     return args
