@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import SCons
 import SCons.Action
 import SCons.CacheDir
+import SCons.Environment
 import SCons.Errors
 import SCons.Executor
 import SCons.Node
@@ -42,6 +43,8 @@ _NEEDED = (
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
     (SCons.Node.FS.File, "srcnode", "must_be_same", "built"),
     (SCons.Node.FS.Dir, "srcdir_list"),
+    (SCons.Node.Node, "set_noclean"),
+    (SCons.Environment, "CleanTargets"),
     (SCons.Node.FS.File, "get_cachedir_bsig", "get_csig", "RDirs"),
     (SCons.PathList, "PathList"),
     (SCons.Node.FS.Dir, "srcdir_list", "get_all_rdirs"),
@@ -378,6 +381,18 @@ class PassCommandAction(SCons.Action.LazyAction):  # type: ignore[misc]
 def escaped(line: Any, quote: Callable[[str], str]) -> list[str]:
     """Return the words of a command as SCons quotes them for a shell."""
     return list(map(str, SCons.Subst.escape_list(line, quote)))
+
+
+def ignored_files(node: Any) -> frozenset[str]:
+    """Return the files that ``env.Ignore`` names for a node, by their paths."""
+    files = (each for each in node.ignore if isinstance(each, SCons.Node.FS.Base))
+    return frozenset(str(each.rfile().get_internal_path()) for each in files)
+
+
+def forget_cleaning(node: Any, names: Collection[str]) -> None:
+    """Make ``scons -c`` keep the files of these names that go with a node."""
+    files = SCons.Environment.CleanTargets.get(node, [])
+    files[:] = [file for file in files if file.get_internal_path() not in names]
 
 
 def has_more_actions(node: Any) -> bool:

@@ -22,6 +22,7 @@ class Node(Protocol):
     builder: Any
     sources: list[Node]
     depends: list[Node]
+    noclean: bool
 
     def add_dependency(self, depend: list[Node]) -> None: ...
     def add_source(self, source: list[Node]) -> None: ...

@@ -109,6 +109,23 @@ def test_sources_in_other_folders(waves: Project) -> None:
     assert found == ["deep/er/wave.hip", "inc/wave.h"]
 
 
+def test_names_as_of_scons(waves: Project) -> None:
+    """Copies have the names of their originals; SCons's variables of its own database apply."""
+    waves.write("src/wave.hip", SOURCE)
+    waves.write("src/wave.h", HEADER)
+    waves.write("src/SConscript", "Import('env')\nenv.OffloadDeviceObject('wave.hip')\n")
+    body = "env.OffloadCompilationDatabase()\n"
+    body += "SConscript('src/SConscript', variant_dir='out', duplicate=1, exports='env')\n"
+    waves.sconstruct(body)
+    found = entries(waves)
+    assert [entry["file"] for entry in found] == ["src/wave.hip", "src/wave.hip", "src/wave.h"]
+    assert {entry["arguments"][-1] for entry in found} == {"src/wave.hip", "src/wave.h"}
+    settings = "COMPILATIONDB_USE_ABSPATH=True, COMPILATIONDB_PATH_FILTER='*/out/*gfx906*'"
+    waves.sconstruct(f"env.Replace({settings})\n{body}")
+    names = [entry["file"] for entry in entries(waves)]
+    assert names == [f"{waves.folder}/src/{name}" for name in ("wave.hip", "wave.h")]
+
+
 @pytest.mark.llvm
 @pytest.mark.parametrize("see", ["", "host", "gfx942"])
 def test_clangd_with_hip(waves: Project, llvm: Callable[[str], str], see: str) -> None:

@@ -254,3 +254,26 @@ def test_header_map(project: Project, flags: str) -> None:
     project.assert_up_to_date()
     project.write("real/2.h", "#define HERE 3\n")
     assert project.build() == ALL
+
+
+def test_ignored_header(project: Project) -> None:
+    """A header that env.Ignore names is no input of the pass; without Ignore, it is again."""
+    project.write("k.hip", f'#include "a.h"\n#include "b.h"\n{BODY}')
+    project.write("a.h", "#define HERE 1\n")
+    project.write("b.h", "")
+    ignores = f"env.Ignore(env.OffloadDeviceObject('k.hip'), 'a.h')\n{NODES}"
+    assert project.sconstruct(ignores).build_once() == ALL
+    project.write("a.h", "#define HERE 2\n")
+    assert project.build_once() == passes("k.hip", "host")
+    project.write("b.h", "#define MORE\n")
+    assert project.build_once() == ALL
+    project.sconstruct(NODES)
+    assert project.build_once() == passes("k.hip", *BOTH)
+
+
+def test_no_clean(project: Project) -> None:
+    """What env.NoClean keeps is current after ``scons -c``: its manifest stays, too."""
+    project.sconstruct(f"env.NoClean(env.OffloadHostObject('k.hip'))\n{NODES}")
+    assert project.build_once() == ALL
+    project.done("-c")
+    assert project.build_once() == passes("k.hip", *BOTH)

@@ -4,12 +4,17 @@ Source: the JSON Compilation Database Format Specification. Tools that use the f
 (clangd) thus see the host's code; others can choose a target's. With ``OFFLOAD_CLANGD_ARCH`` each
 source has only that target's entry, or the host's if it has no pass for the target.
 
+``COMPILATIONDB_USE_ABSPATH`` and ``COMPILATIONDB_PATH_FILTER`` mean what they do for SCons's own
+database: absolute names, and a pattern of the outputs that have an entry. A file that SCons copies
+to a variant folder has the name of its original.
+
 A header has the entry of the first source that may reach it, with its own name instead. clangd
 would guess a header's language by its name, and fail for a ``.h`` of HIP code.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -33,6 +38,7 @@ def offload_compile_commands(target: list[Node], source: list[Node], env: Enviro
     return 0
 
 
+_ABSOLUTE, _FILTER = "COMPILATIONDB_USE_ABSPATH", "COMPILATIONDB_PATH_FILTER"
 _DATABASE = SCons.Builder.Builder(
     action=SCons.Action.Action(offload_compile_commands, "$OFFLOADCOMPILECOMMANDSCOMSTR")
 )
@@ -52,8 +58,18 @@ def offload_compilation_database(env: Environment, target: str | None) -> list[N
 def _signed(passes: DeclaredPasses, env: Environment) -> str:
     """Return a digest of all commands, as in the nodes' signatures, and of the headers' names."""
     parts = [f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes]
-    parts += [env.subst("$OFFLOAD_CLANGD_ARCH"), *(str(name) for name, _ in _headers(passes, env))]
+    parts += [
+        env.subst("$OFFLOAD_CLANGD_ARCH"),
+        *_settings(env),
+        *(str(name) for name, _ in _headers(passes, env)),
+    ]
     return str(SCons.Util.hash_signature("\n".join(parts)))
+
+
+def _settings(env: Environment) -> tuple[str, str]:
+    """Return the pattern of outputs, and a text if names are absolute."""
+    is_absolute = env.get(_ABSOLUTE) in (True, "True", "true")
+    return env.subst(f"${_FILTER}"), "absolute" if is_absolute else ""
 
 
 def _write(path: str, env: Environment) -> None:
@@ -65,11 +81,14 @@ def _write(path: str, env: Environment) -> None:
     ordered = sorted(passes, key=lambda d: (first[d.source], d.target != "host", d.target))
     if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
         ordered = _one_for_each_source(ordered, wanted)
-    entries = [_entry(declared, env) for declared in ordered]
-    for name, declared in _headers(ordered, env):
-        made = _entry(declared, env)
+    pattern = _settings(env)[0]
+    if pattern:
+        ordered = [d for d in ordered if fnmatch.fnmatch(_name(d.node, env), pattern)]
+    entries = [_entry(declared, declared.source, env) for declared in ordered]
+    for header, declared in _headers(ordered, env):
+        made = _entry(declared, header, env)
         del made["output"]
-        entries.append({**made, "file": name, "arguments": [*made["arguments"][:-1], name]})
+        entries.append(made)
     text = json.dumps(entries, indent=2) + "\n"
     try:
         with replace_file(path, keep_equal=True) as out:
@@ -99,7 +118,7 @@ def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[De
 
 def _headers(
     passes: Iterable[DeclaredPass], env: Environment
-) -> Iterator[tuple[str, DeclaredPass]]:
+) -> Iterator[tuple[Node, DeclaredPass]]:
     """Yield each header of the project, and the first pass that may reach it."""
     seen = {declared.source for declared in passes}
     for declared in passes:
@@ -107,15 +126,24 @@ def _headers(
         for header in reachable_files([declared.source], folders):
             if header not in seen and header.is_under(env.fs.Top):
                 seen.add(header)
-                yield str(header.rfile()), declared
+                yield header, declared
 
 
-def _entry(declared: DeclaredPass, env: Environment) -> dict[str, Any]:
+def _entry(declared: DeclaredPass, file: Node, env: Environment) -> dict[str, Any]:
+    """Return the entry of a source, or of a header that a pass over it may reach."""
     # A launcher is not a compiler, and indexers write no depfile.
     args = args_of(declared.node, declared.command)
+    name = _name(file, env)
     return {
         "directory": env.fs.Top.get_abspath(),
-        "file": str(declared.source.rfile()),
-        "arguments": args,
-        "output": str(declared.node),
+        "file": name,
+        "arguments": [*args[:-1], name],
+        "output": _name(declared.node, env),
     }
+
+
+def _name(node: Node, env: Environment) -> str:
+    """Return the name of a file: of its original, if SCons copies it to a variant folder."""
+    original = node if node.is_derived() else node.srcnode()
+    found = original.rfile() if original.rexists() or original.is_derived() else node.rfile()
+    return found.get_abspath() if _settings(env)[1] else str(found)

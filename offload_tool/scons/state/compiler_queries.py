@@ -28,6 +28,8 @@ _QUOTING = "'\"\\"
 def files_read(node: Node, command: str) -> list[str]:
     """Return the files that the compile of a node has read: see `inputs.files_read`.
 
+    Files that ``env.Ignore`` names for the node are left out.
+
     :raises CompilerError: the source is not among the files.
     """
     job = _job(node, command)
@@ -38,13 +40,18 @@ def files_read(node: Node, command: str) -> list[str]:
     used = getattr(node.attributes, "offload_pch", None)
     if used is not None:
         read = used.files_read(job[1], read)
-    return _relative_to_top(node, read)
+    return _inputs_among(node, read)
 
 
 def preprocess(node: Node, command: str) -> list[str] | None:
     """Run the preprocessor on a node's source; return the files read, or None if it fails."""
     read = inputs.preprocess(*_job(node, command))
-    return None if read is None else _relative_to_top(node, read)
+    return None if read is None else _inputs_among(node, read)
+
+
+def _inputs_among(node: Node, read: Iterable[str]) -> list[str]:
+    ignored = compat.ignored_files(node)
+    return [name for name in _relative_to_top(node, read) if name not in ignored]
 
 
 def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:

@@ -17,6 +17,7 @@ from SCons.Node.FS import File
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
 from offload_tool.io.file_digests import Fingerprints, content_of
+from offload_tool.manifest import manifest_path
 from offload_tool.scons import compat
 from offload_tool.scons.types import Node
 
@@ -166,6 +167,11 @@ class PassOutput(Output):
         records = records_of(self)
         records.is_fetched = records.fetch(lambda: File.retrieve_from_cache(self))
         return records.is_fetched
+
+    def set_noclean(self, noclean: bool = True) -> None:
+        """Keep the manifest with the output: ``env.NoClean``."""
+        super().set_noclean(noclean)
+        compat.forget_cleaning(self, [manifest_path(self.get_internal_path())])
 
     def built(self) -> None:
         """Record the output as the user's post-actions have left it."""

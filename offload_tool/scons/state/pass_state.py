@@ -130,12 +130,17 @@ class PassRecords:
         node = self._node
         source = node.sources[0]
         values = []
+        ignored = compat.ignored_files(node)
         key = {
             COMMAND: _signed_command(node),
             "its source's place": str(source.rfile()),
             "its place": node.get_internal_path(),
         }
+        if ignored:
+            key["the list of ignored files"] = digest_of_parts(sorted(ignored))
         for child in (*node.sources[1:], *node.depends):
+            if isinstance(child, Base) and _path(child) in ignored:
+                continue
             if not isinstance(child, Base) or child.isdir():
                 values.append(child.get_csig())
             elif _path(child).startswith("/"):  # a library of an installation, at any location
