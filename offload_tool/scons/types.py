@@ -78,7 +78,6 @@ class Environment(Protocol):
     """A construction environment."""
 
     fs: FileSystem
-    added_methods: list[Any]
 
     def __getitem__(self, key: str) -> Any: ...
     def get(self, key: str, default: Any = None) -> Any: ...

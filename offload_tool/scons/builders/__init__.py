@@ -51,8 +51,8 @@ def add_builders(env: Environment) -> None:
         ("OffloadReport", offload_report),
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
-        wrapped = configure.BuilderMethod(env, _as_builder(name, method), name)
-        env.added_methods.append(wrapped)
+        env.AddMethod(_as_builder(name, method), name)
+        configure.accept_in_checks(env, name)
     for name, query in (
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),

@@ -55,6 +55,13 @@ class BuilderMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
         return self.object["BUILDERS"][BUILDERS[self.name]]
 
 
+def accept_in_checks(env: Environment, name: str) -> None:
+    """Make a builder's method one that ``TryBuild`` accepts, also in clones of the environment."""
+    method = getattr(env, name, None)
+    if type(method) is SCons.Util.MethodWrapper:
+        method.__class__ = BuilderMethod
+
+
 class CheckedAction(SCons.Util.Proxy):  # type: ignore[misc]
     """The action of one of SCons's builders, which has contents for offload sources, too."""
 
