@@ -30,8 +30,8 @@ from offload_tool.clang.driver import response_text, terminal_args
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.compile_pass import CompilePass
-from offload_tool.run.advice import advice_for
 from offload_tool.passes.whole_compile import Warnings, warnings_of
+from offload_tool.run.advice import advice_for
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import records_of
 from offload_tool.scons.types import Environment

@@ -18,8 +18,8 @@ import SCons.Tool
 import SCons.Util
 
 from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
-from offload_tool.scons.graph.link_inputs import look_into
 from offload_tool.scons.builders.configure import CheckedAction, is_check
+from offload_tool.scons.graph.link_inputs import look_into
 from offload_tool.scons.types import Environment, Node
 
 Method = Callable[..., Any]
