@@ -41,6 +41,10 @@ T = TypeVar("T")
 _NEEDED = (
     (SCons.Node.Node, "_children_reset", "del_binfo", "children", "get_stored_info"),
     (SCons.Node.FS.File, "is_up_to_date", "retrieve_from_cache", "push_to_cache", "visited"),
+    (SCons.Node.FS.File, "get_max_drift_csig", "changed_timestamp_newer"),
+    (SCons.Node.FS.File, "changed_timestamp_match", "explain", "released_target_info"),
+    (SCons.Util, "MethodWrapper"),
+    (SCons.CacheDir.CacheDir, "cachepath", "is_enabled"),
     (SCons.Node.FS.File, "srcnode", "must_be_same", "built"),
     (SCons.Node.FS.Dir, "srcdir_list"),
     (SCons.Node.Node, "set_noclean"),
@@ -74,6 +78,21 @@ def adopt(node: Any, node_class: type) -> None:
         node.disambiguate()
     if type(node) is SCons.Node.FS.File or issubclass(node_class, type(node)):
         node.__class__ = node_class
+
+
+class AddedMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
+    """A method that was added to an environment; clones of it have the same."""
+
+    object: Any
+    """The environment."""
+    name: str
+
+
+def adopt_method(env: Any, name: str, method_class: type) -> None:
+    """Assign one of our classes to a method that was added to an environment."""
+    method = getattr(env, name, None)
+    if type(method) is SCons.Util.MethodWrapper:
+        method.__class__ = method_class
 
 
 def source_node(node: Any) -> Any:
@@ -157,6 +176,21 @@ def copy_again(node: Any) -> None:
     node.srcnode().clear()
     node.clear()
     node.exists()
+
+
+def implicit_of(node: Any) -> list[Any]:
+    """Return the dependencies that a scanner has found for a node."""
+    return list(node.implicit or ())
+
+
+def was_released(node: Any) -> bool:
+    """Return True if SCons has dropped a node's sources, as it does after the build."""
+    return bool(node.released_target_info)
+
+
+def command_of(action: Any) -> Any:
+    """Return the command of an action, before substitution."""
+    return action.cmd_list
 
 
 def was_scanned(node: Any) -> bool:
@@ -341,6 +375,17 @@ def known_file(fs: FileSystem, path: str) -> Any:
         ):
             return folder.File(name)
     return None
+
+
+def cache_file(node: Any) -> str:
+    """Return the path of a node's entry in its ``CacheDir``; "" if there is none."""
+    cache = node.get_build_env().get_CacheDir()
+    return str(cache.cachepath(node)[1]) if cache.is_enabled() else ""
+
+
+def cache_folder(cache: Any, digest: str) -> str:
+    """Return the folder of a ``CacheDir`` for the entry of a digest."""
+    return os.path.join(cache.path, digest[: cache.config["prefix_len"]].upper())
 
 
 def cache_is_forced() -> bool:

@@ -16,7 +16,7 @@ import SCons.Util
 
 from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import CXX_MODE
-from offload_tool.scons import readers
+from offload_tool.scons import compat, readers
 from offload_tool.scons.graph import units
 from offload_tool.scons.types import Environment, Node
 
@@ -39,7 +39,7 @@ def is_check(overrides: dict[str, Any]) -> bool:
     return "SCONF_NODE" in overrides
 
 
-class BuilderMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
+class BuilderMethod(compat.AddedMethod):
     """A builder as a method, which ``TryBuild`` of a ``Configure`` context accepts."""
 
     @property
@@ -57,9 +57,7 @@ class BuilderMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
 
 def accept_in_checks(env: Environment, name: str) -> None:
     """Make a builder's method one that ``TryBuild`` accepts, also in clones of the environment."""
-    method = getattr(env, name, None)
-    if type(method) is SCons.Util.MethodWrapper:
-        method.__class__ = BuilderMethod
+    compat.adopt_method(env, name, BuilderMethod)
 
 
 class CheckedAction(SCons.Util.Proxy):  # type: ignore[misc]

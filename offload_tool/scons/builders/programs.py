@@ -28,7 +28,7 @@ from offload_tool import passes
 from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
-from offload_tool.scons import readers, spawn
+from offload_tool.scons import compat, readers, spawn
 from offload_tool.scons.builders.objects import for_shared_library, plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
@@ -201,7 +201,7 @@ def placement_flags(
 
     :raises SCons.Errors.UserError: the chosen linker cannot read the script.
     """
-    libraries = (node for node in target[0].implicit or () if node.get_suffix() == ".a")
+    libraries = (node for node in compat.implicit_of(target[0]) if node.get_suffix() == ".a")
     linked = {node for node in (*source, *libraries) if node.get_suffix() != ".so"}
     size = sum(node.get_size() for node in linked)
     if size < LARGE:

@@ -115,7 +115,7 @@ def _declaration(action: Any, node: Node, sources: list[Node], env: Environment)
     local = env.Override(_NOT_IN_RESULTS)
     for part in getattr(action, "list", [action]):
         if isinstance(part, SCons.Action.CommandAction):
-            lines = local.subst_list(part.cmd_list, target=[node], source=sources)
+            lines = local.subst_list(compat.command_of(part), target=[node], source=sources)
             made.append([[str(arg) for arg in line] for line in lines])
         else:
             made.append(part.get_contents([node], sources, env))

@@ -144,7 +144,7 @@ class PassOutput(Output):
 
         ``--tree=status`` also calls this after SCons has released the node's sources.
         """
-        if self.released_target_info:
+        if compat.was_released(self):
             return records_of(self).is_known_current
         File.is_up_to_date(self)  # computes the dependencies' signatures, which are stored later
         return records_of(self).is_current()
@@ -194,8 +194,8 @@ class PassOutput(Output):
 
 def _digest_file(node: Node) -> Path | None:
     """Return the file with the digest of a node's entry in the ``CacheDir``."""
-    cache = node.get_build_env().get_CacheDir()
-    return Path(f"{cache.cachepath(node)[1]}.digest") if cache.is_enabled() else None
+    file = compat.cache_file(node)
+    return Path(f"{file}.digest") if file else None
 
 
 def _digest(node: Node) -> str:

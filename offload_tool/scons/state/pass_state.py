@@ -408,9 +408,8 @@ class PassRecords:
         output = _path(self._node)
         if _PRINTS.digest(output) != record.output:
             Path(output).unlink(missing_ok=True)
-            _, file = cache.cachepath(self._node)
             if not compat.cache_is_readonly():
-                Path(file).unlink(missing_ok=True)
+                Path(compat.cache_file(self._node)).unlink(missing_ok=True)
             self._record = None
             return False
         self._save_record(record._replace(why=f"{self.reason}; a CacheDir had the result"))
@@ -441,8 +440,7 @@ class PassRecords:
 
     def _folder(self, cache: Any, key: Mapping[str, str]) -> Path:
         name = digest_of_parts(dict(key))
-        prefix = name[: cache.config["prefix_len"]].upper()
-        return Path(cache.path, prefix, f"{name}.manifest")
+        return Path(compat.cache_folder(cache, name), f"{name}.manifest")
 
     def _find(self, cache: Any) -> PassRecord | None:
         key = self.key()
