@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -593,21 +594,24 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
 def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
     """Return the runtime of ``hip`` or ``cuda`` in the installation that its sources use.
 
-    Where flags leave out the installation's headers, it is the first that is installed.
+    If they use none, it is the first that is installed: flags may leave out its headers, and may
+    be set later.
 
-    :raises CompilerError: there is no installation, no usable compiler, or no runtime library.
+    :raises CompilerError: there is no installation, or no runtime library in it.
     """
-    found = toolchain(env.Override({KINDS: kind}))
-    named = [flag for flag in found.rocm_flags if flag.startswith("--rocm-path=")]
-    used = [found.cuda] if kind == "cuda" else [flag.partition("=")[2] for flag in named]
-    if not any(used):
-        own = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
-        search = rocm_installations if kind == "hip" else cuda_installations
-        used = [one.path for one in search({**_shell(env), **own})]
-    if not used:
-        name = "ROCm" if kind == "hip" else "CUDA toolkit"
-        raise CompilerError(f"no {name} is installed; {ADVICE[kind]}")
-    return find_runtime(kind, used[0])
+    used = ""
+    with suppress(CompilerError):
+        found = toolchain(env.Override({KINDS: kind}))
+        used = found.cuda if kind == "cuda" else found.rocm
+    with compat.at_top(env):
+        if not used:
+            own = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
+            search = rocm_installations if kind == "hip" else cuda_installations
+            used = next((one.path for one in search({**_shell(env), **own})), "")
+        if not used:
+            name = "ROCm" if kind == "hip" else "CUDA toolkit"
+            raise CompilerError(f"no {name} is installed; {ADVICE[kind]}")
+        return find_runtime(kind, os.path.abspath(used))
 
 
 def _shell(env: Environment) -> dict[str, str]:

@@ -96,6 +96,12 @@ class Toolchain:
         return len(self.clang) == 1 or self.is_embedded
 
     @property
+    def rocm(self) -> str:
+        """The ROCm installation's directory; empty if none is named to the compiler."""
+        named = (flag for flag in self.rocm_flags if flag.startswith("--rocm-path="))
+        return next(named, "").partition("=")[2]
+
+    @property
     def major(self) -> int:
         """The first number of the version."""
         return int(self.version.split(".", 1)[0])

@@ -299,7 +299,9 @@ def test_flags_of_rocm(with_runtime: Project) -> None:
     So does a program of SCons's own compiler; without a ROCm, `scons -c` and `-h` work.
     """
     plain = "env.Program('plain', env.Object('own', 'main.cpp'))\n"
-    body = f"env.Replace(CPPDEFINES={{'A': 1}})\n{FLAGS}{PROGRAM}{plain}"
+    header = Path(with_runtime.environment["ROCM_PATH"], "include/hip/hip_runtime.h")
+    header.write_text(f"#ifndef A\n#error lacking\n#endif\n{header.read_text()}")
+    body = f"{FLAGS}env.Append(CPPDEFINES={{'A': 1}})\n{PROGRAM}{plain}"
     with_runtime.sconstruct(body, HEAD).build_once()
     with_runtime.start("prog")
     with_runtime.start("plain")
