@@ -22,7 +22,7 @@ from tests.conftest import missing
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
-from tests.scons.relocatable import RELOCATABLE, declarations, one, two
+from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, two
 from tests.scons.test_cuda_rdc import HEAD as CUDA_HEAD
 from tests.scons.test_offload_drivers import DRIVERS, FLAGS
 from tests.scons.test_offload_drivers import RUNTIME as HIP_RUNTIME
@@ -74,7 +74,7 @@ def driver(project: Project, *words: str) -> None:
     found = find_toolchain()
     if found.is_embedded:
         missing("a clang with its offload bundler and packager")
-    command = [*found.clang, "-O2", "-c", *words, "-o", "given.o"]
+    command = [*found.clang, "-O2", "-fPIC", "-c", *words, "-o", "given.o"]
     subprocess.run(command, cwd=project.folder, check=True)
 
 
@@ -159,6 +159,27 @@ def test_device_code_takes_part(project: Project, language: str) -> None:
         if given.expected not in project.start(f"prog_{name}", OMP_TARGET_OFFLOAD="MANDATORY")
     ]
     assert failed == []
+
+
+@pytest.mark.parametrize("builder", ["OffloadSharedLibrary", "LoadableModule"])
+def test_shared_library(project: Project, builder: str) -> None:
+    """A shared library takes the code of libraries in LIBS, and of flags for it alone."""
+    for name in ("two", "last"):
+        text = two("hip") if name == "two" else declarations("hip") + LAST
+        project.write(f"{name}.hip", text)
+        driver(project, "-x", "hip", *FLAGS, DRIVERS["new"], "-fgpu-rdc", f"{name}.hip")
+        create_archive([("given.o", project.folder / "given.o")], project.folder / f"lib{name}.a")
+    project.write("runtime.c", HIP_RUNTIME)
+    project.write("k.hip", declarations("hip") + "__global__ void own(int* p) { *p = 1; }\n")
+    project.write("use.c", f"void *{USE}(void);\nvoid *use(void) {{ return {USE}(); }}\n")
+    project.sconstruct(
+        f"env.{builder}('gpu', ['k.hip', 'use.c', 'runtime.c'], LIBS=['two'], LIBPATH=['.'],\n"
+        "    SHLINKFLAGS=['$LINKFLAGS', '-shared', '-Wl,--whole-archive,liblast.a',"
+        " '-Wl,--no-whole-archive'])\n"
+    ).build_once()
+    lines = loaded(project.folder / "libgpu.so")
+    kernels = sorted(line for line in lines if line.startswith("kernel"))
+    assert kernels == ["kernel _Z3ownPi", "kernel _Z4lastPi", "kernel _Z6secondPi"]
 
 
 def test_bitcode(project: Project) -> None:

@@ -202,7 +202,8 @@ def placement_flags(
     :raises SCons.Errors.UserError: the chosen linker cannot read the script.
     """
     libraries = (node for node in compat.implicit_of(target[0]) if node.get_suffix() == ".a")
-    linked = {node for node in (*source, *libraries) if node.get_suffix() != ".so"}
+    # A slice: SCons makes its list of sources anew for each item.
+    linked = {node for node in (*source[:], *libraries) if node.get_suffix() != ".so"}
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
