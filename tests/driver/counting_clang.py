@@ -65,8 +65,12 @@ def _compiles(words: list[str]) -> bool:
     output = words[words.index("-o") + 1]
     if output.endswith("/registration.o"):  # of a module that no source is compiled for
         return False
-    # The others are questions: what a precompiled header puts into each object.
-    return output != os.devnull and not output.startswith(".offload-pch/")
+    # The others are questions: a compiler's trial, what a precompiled header puts into each object.
+    return (
+        "/offload-trial-" not in output
+        and output != os.devnull
+        and not output.startswith(".offload-pch/")
+    )
 
 
 def _control(folder: str) -> dict[str, object]:
