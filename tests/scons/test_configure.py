@@ -41,5 +41,5 @@ def test_checks(project: Project) -> None:
     flags = "env.Append(CPPPATH='own', CCFLAGS='-Wno-unused-command-line-argument')\n"
     cuda = "env.Append(OFFLOAD_FLAGS=['-nocudainc', '-nocudalib'])\n"
     project.sconstruct(head + flags + cuda + CHECKS + "env.OffloadBundle('k.hip')\n")
-    assert "found 1 1 1 1 1 1 1 1 1 0 0 0\n" in project.done().output
-    assert "found 1 1 1 1 1 1 1 1 1 0 0 0\n" in project.done().output
+    for arguments in ([], [], ["-c"]):
+        assert "found 1 1 1 1 1 1 1 1 1 0 0 0\n" in project.done(*arguments).output

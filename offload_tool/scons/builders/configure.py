@@ -19,6 +19,7 @@ from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.scons import compat, readers
 from offload_tool.scons.graph import units
 from offload_tool.scons.types import Environment, Node
+from offload_tool.toolchain.probe import Toolchain
 
 BUILDERS = {
     "OffloadObject": "Object",
@@ -73,7 +74,7 @@ class CheckedAction(SCons.Util.Proxy):  # type: ignore[misc]
 
 def check(env: Environment, builder: Any, name: str, target: Any, given: list[Any]) -> Any:
     """Declare the file of a check: with SCons's `builder` of a name, and our compiler."""
-    found = readers.toolchain(env)
+    found = _toolchain(env)
     variables: dict[str, Any] = {"ENV": {**env["ENV"], **dict(found.environment)}}
     for prefix in ("", "SH"):
         variables |= {f"{prefix}CC": list(found.cc), f"{prefix}CXX": list(found.cxx)}
@@ -90,8 +91,13 @@ def check(env: Environment, builder: Any, name: str, target: Any, given: list[An
     return builder(local, target, [objects.get(node, node) for node in nodes])
 
 
+def _toolchain(env: Environment) -> Toolchain:
+    """Return the compiler, with ``scons -c`` as well: checks decide what a SConscript declares."""
+    return readers.toolchain(env, lenient=readers.is_build())
+
+
 def _object(env: Environment, kind: str, target: Any, source: Node) -> Any:
-    toolchain = readers.toolchain(env)
+    toolchain = _toolchain(env)
     devices = readers.devices(env, kind)
     host = compile_pass(kind, "host", "check")
     if kind == "hip":  # the driver links device code by itself

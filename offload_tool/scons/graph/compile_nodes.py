@@ -127,8 +127,10 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
     run = _pass_runner(env, node, job, f"{like} {target} {is_shared}", run)
-    whole = cached(env, f"{unit.kind} {unit.language_flags}", lambda: _whole_compile(env, unit))
-    run = spawn.with_driver_warnings(env, run, whole)
+    if readers.is_build():
+        name = f"{unit.kind} {unit.language_flags}"
+        whole = cached(env, name, lambda: _whole_compile(env, unit))
+        run = spawn.with_driver_warnings(env, run, whole)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
         run = timed(run, declared)
@@ -155,7 +157,8 @@ def _whole_compile(env: Environment, unit: Unit) -> list[str]:
     flags = _substituted(env, given, unit)
     for device in devices:
         flags += map(str, readers.arch_flags(env, device))
-    local = [flag for flag in unit.job("device", devices[0]).local_flags(toolchain, "") if flag]
+    of_device = unit.job("device", devices[0])
+    local = [flag for flag in of_device.local_flags(toolchain, unit.source.name) if flag]
     begin = [*toolchain.clang, *local]
     targets = [device.name for device in devices if device.target_id is not None]
     return whole_compile.command_of(begin, unit.kind, unit.source.name, targets, flags)
