@@ -67,6 +67,8 @@ def _lines() -> Iterator[str]:
                 yield f"  {name} with {' '.join(flags)}: {found.used}"
             continue
         yield f"{name}: {found.used}"
+        if found.is_embedded:
+            yield "  C and C++ headers and libraries are its own; --gcc-toolchain has no effect"
         yield from (f"  skipped: {reason}" for reason in found.passed_over)
     try:
         toolkit = os.environ.get("OFFLOAD_CUDA_PATH", "")

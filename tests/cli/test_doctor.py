@@ -18,3 +18,13 @@ def test_what_is_used(llvm: Tool, monkeypatch: pytest.MonkeyPatch, capsys: Captu
     for name in ("HIP", "CUDA"):
         (line,) = (line for line in lines if line.startswith(f"{name}: "))
         assert "clang 22" in line
+
+
+def test_embedded(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """With the embedded compiler, it names what has no effect."""
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("OFFLOAD_CLANG", "embedded")
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (at,) = (at for at, line in enumerate(lines) if line.startswith("OpenMP: clang 22"))
+    assert lines[at + 1].endswith("--gcc-toolchain has no effect")
