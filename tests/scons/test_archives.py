@@ -95,16 +95,12 @@ def test_one_target_of_one_member(library: Project) -> None:
     before = stamps(library, *DSAS, "prog.gfx90a_xnack+.co")
     run = library.sconstruct(RELOCATABLE + body % 3 + PROGRAM).run()
     assert run.compiles == passes("a.hip", "gfx906")
-    assert [line for line in run.actions if "gfx90a" not in line] == [
+    assert [line for line in run.actions if "[gfx906]" in line] == [
         "HIP [gfx906] a.hip",
-        "BUNDLE a.o",
-        "ARCHIVE libparts.a",
         "ARCHIVE [gfx906] libparts.gfx906.a",
         "LINK [gfx906] prog.gfx906.co",
-        "BUNDLE prog.hipfb",
-        "EMBED prog.fatbin.o",
-        "-> prog",
     ]
+    assert "-> prog" in run.actions
     # The archive of the other target was looked at; it came out the same and stayed.
     others = [line for line in run.actions if "gfx90a" in line]
     assert others == ["ARCHIVE [gfx90a:xnack+] libparts.gfx90a_xnack+.a"]

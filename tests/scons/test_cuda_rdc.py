@@ -65,7 +65,7 @@ def test_one_image_of_all_sources(sources: Project) -> None:
     sources.assert_up_to_date()
     check_registration(sources.start(), sources=2)
     listed = [image.target_id for image in list_images(sources.folder / "prog")]
-    assert listed == [*BOTH, *["compute_80", "compute_90a"] * 2]
+    assert sorted(listed) == sorted([*BOTH, *["compute_80", "compute_90a"] * 2])
     assert entries(sources.folder / "prog.fatbin") == list(BOTH)
     assert entries(sources.folder / "one.rdc.fatbin") == ["compute_80", "compute_90a"]
     log = (sources.folder / "nvlink.log").read_text().splitlines()
