@@ -22,7 +22,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "match",
         help="print which images of a file a device would load",
         description="For each bundle and offload binary in a file, print the image that a device "
-        f"would load and why, or why there is none. A device loads {CHOICE}",
+        f"would load and why, or why there is none. A device loads {CHOICE} The relocatable CUDA "
+        "code of a program's sources is left out for a device with an image that is linked of it.",
         epilog="The exit status is 0 if each of them has such an image, else 1.",
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
