@@ -225,7 +225,7 @@ WRONG = {
     ),
     "OFFLOAD_NVLINK='/no/such/nvlink' cannot be run": (
         "env.OffloadProgram('p', 'k.cu', OFFLOAD_RDC=True, OFFLOAD_ARCH='sm_80',\n"
-        "    OFFLOAD_NVLINK='/no/such/nvlink')\n"
+        "    OFFLOAD_NVLINK='/no/such/nvlink', OFFLOAD_PTXAS='none')\n"
     ),
     "OFFLOAD_NVLINK='/no/such/libnvJitLink.so.12' cannot be run": (
         "env.OffloadProgram('p', 'k.cu', OFFLOAD_RDC=True, OFFLOAD_ARCH='sm_80',\n"

@@ -35,7 +35,7 @@ from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_system_path
 from offload_tool.manifest import manifest_path
-from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
 from offload_tool.manifest.manifest import (
     Inputs,
@@ -75,14 +75,18 @@ _CHANGED_MEANWHILE = "changed meanwhile"
 _NO_RESULT = PassRecord({}, {}, Lookups(), "")
 
 
-def _signed_command(node: Node) -> str:
+def _signed_command(node: Node, repository: str = "") -> str:
     """Return the digest and the readable part of a command's signature.
 
-    The build's folder is "." there if it is a mapped prefix: the compile replaces it, so that other
+    It is without the header folders in a `repository`, which SCons adds to those of the build. The
+    build's folder is "." there if it is a mapped prefix: the compile replaces it, so that other
     checkouts have the same output. Otherwise the key has the folder (`PassRecords._has_folder`).
     """
     top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
     contents = re.sub(_PREFIX_MAP % top, rb"\1.=", compat.contents(node))
+    if repository:
+        path = re.escape(repository.encode("utf-8", "surrogateescape"))
+        contents = re.sub(rb" -I%s(?:/\S*)?" % path, b"", contents)
     return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
@@ -143,7 +147,9 @@ class PassRecords:
                 continue
             if not isinstance(child, Base) or child.isdir():
                 values.append(child.get_csig())
-            elif _path(child).startswith("/"):  # a library of an installation, at any location
+            elif is_outside(
+                child.get_internal_path()
+            ):  # a library of an installation, at any location
                 values.append(_PRINTS.digest(_path(child)))
             else:
                 key[f"'{child}'"] = _PRINTS.digest(_path(child))
@@ -236,6 +242,10 @@ class PassRecords:
         self._before = record
         if record is not None:
             compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
+        repository = _repository_of(self._node)
+        if record is not None and repository:
+            record = _as_named_here(record, repository, key)
+            key[COMMAND] = _signed_command(self._node, repository)
         judgement = self._judge(record, key, _path(self._node))
         if judgement.state is State.UNSURE and record is not None:
             read = compiler_queries.preprocess(self._node, self.command)
@@ -266,7 +276,7 @@ class PassRecords:
         """Record the start of the compile, and remove an earlier manifest."""
         node = self._node
         with suppress(OSError):  # a half-written one must not pass for this compile's
-            Path(manifest_path(_path(node))).unlink(missing_ok=True)
+            Path(manifest_path(node.get_internal_path())).unlink(missing_ok=True)
         files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
         expected = dict.fromkeys([*files, *self.stored_inputs(), *self.reachable])
         digests = {name: _PRINTS.digest(name) for name in expected}
@@ -473,6 +483,46 @@ class PassRecords:
             files_of = f"{nearest[0]} other file{'s' * (nearest[0] != 1)}"
             self.reason += f"; the nearest result in the CacheDir has {files_of}: {nearest[1]}"
         return None
+
+
+def _repository_of(node: Node) -> str:
+    """Return the Repository that has an output which is not here; "" if there is none."""
+    own, output = node.get_internal_path(), _path(node)
+    return output.removesuffix(f"/{own}") if output.endswith(f"/{own}") else ""
+
+
+def _as_named_here(record: PassRecord, top: str, own_key: Mapping[str, str]) -> PassRecord | None:
+    """Return the record of an output in the Repository `top`, with its files' names as seen here.
+
+    SCons spells outputs there as if they were here, as `own_key` does. It is None if a file here
+    would be read in place of the Repository's.
+    """
+    own = [name for name in record.inputs if not is_outside(name)]
+    read = frozenset(record.inputs)
+    if any(map(os.path.lexists, own)) or appeared(record.lookups, read, _PRINTS):
+        return None
+
+    def here(name: str) -> str:
+        return name if is_outside(name) else f"{top}/{name}" if name else top
+
+    def renamed(names: Mapping[str, str]) -> dict[str, str]:
+        return {here(name): here(first) for name, first in names.items()}
+
+    source = "its source's place"
+    key = {
+        f"'{here(part[1:-1])}'" if part.startswith("'") and part not in own_key else part: text
+        for part, text in record.key.items()
+    }
+    lookups = record.lookups
+    return record._replace(
+        key={**key, source: here(key[source])},
+        inputs={here(name): digest for name, digest in record.inputs.items()},
+        lookups=lookups._replace(
+            folders=tuple(map(here, lookups.folders)), present=tuple(map(here, lookups.present))
+        ),
+        same_files=renamed(record.same_files),
+        same_folders=renamed(record.same_folders),
+    )
 
 
 def prints_now() -> Fingerprints:
