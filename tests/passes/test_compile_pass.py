@@ -54,7 +54,7 @@ def run(compiler: Toolchain, job: CompilePass, source: Path, host_ir: Path | Non
     output = source.with_name(f"{source.stem}.{name}.out")
     read = source if job.compiles_source else host_ir
     command = [*compiler.clang, *job.local_flags(compiler, source.name)]
-    command += [*job.flags(compiler, str(host_ir or "")), *PLAIN[job.kind]]
+    command += [*job.flags(compiler, str(host_ir or ""), source.name), *PLAIN[job.kind]]
     command += [*job.last_flags(compiler), "-o", output, read]
     environment = os.environ | dict(compiler.environment)
     subprocess.run(command, check=True, env=environment, capture_output=True)

@@ -92,7 +92,7 @@ def test_empty_code_object(tmp_path: Path, llvm) -> None:
     """Preprocessed text compiles to an empty code object with status 0; that is refused."""
     target = TargetID.parse("gfx906")
     (tmp_path / "k.hipi").write_text("int variable;\n")
-    flags = ["-x", "hip-cpp-output", *device_flags("gfx906", "13")[2:], "-nogpulib", "-c", "k.hipi"]
+    flags = ["-x", "hip-cpp-output", *device_flags("gfx906", "13")[3:], "-nogpulib", "-c", "k.hipi"]
     command = [llvm("clang"), *flags, "-o", "out"]
     assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
     with pytest.raises(CodeObjectError, match="from nothing"):
