@@ -97,6 +97,12 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_installed.py": ("test_construction_variables", "test_c_stays_c"),
     "tests/scons/test_kpack.py": ("test_what_is_made_again",),
     "tests/scons/test_launchers.py": ("test_second_checkout_hits*",),
+    "tests/scons/test_link_inputs.py": (
+        "test_device_code_takes_part[[]OpenMP]",
+        "test_library_that_nothing_describes[[]HIP, new driver-source]",
+        "test_library_with_its_own_device_link[[]CUDA, new form]",
+        "test_unused_sections[[]HIP, new driver-lld]",
+    ),
     "tests/scons/test_manifest_caches.py": ("test_header_that_appears", "test_damaged_entry"),
     "tests/scons/test_manifest_damage.py": ("test_killed_scons[[]False]",),
     "tests/scons/test_observing.py": ("test_summary", "test_explain_names_the_changed_header"),

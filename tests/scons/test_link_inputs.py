@@ -214,8 +214,14 @@ LATE_FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", LATE_FORMS)
-@pytest.mark.parametrize("language", ["HIP, new driver", "CUDA, old form", "OpenMP"])
+@pytest.mark.parametrize(
+    ("language", "form"),
+    [
+        *(("HIP, new driver", form) for form in LATE_FORMS),
+        ("CUDA, old form", "source"),
+        ("OpenMP", "source"),
+    ],
+)
 def test_library_that_nothing_describes(project: Project, language: str, form: str) -> None:
     """What a command makes of nothing known is read when it is linked, and stops that by name."""
     given = LANGUAGES[language]
@@ -249,8 +255,14 @@ def test_library_declared_later(project: Project) -> None:
 UNUSED = "['-Wl,--gc-sections', '-fuse-ld={}']"
 
 
-@pytest.mark.parametrize("linker", ["lld", "bfd", "gold"])
-@pytest.mark.parametrize("language", ["HIP, new driver", "CUDA, new form", "OpenMP"])
+@pytest.mark.parametrize(
+    ("language", "linker"),
+    [
+        *(("HIP, new driver", linker) for linker in ("lld", "bfd", "gold")),
+        ("CUDA, new form", "lld"),
+        ("OpenMP", "lld"),
+    ],
+)
 def test_unused_sections(project: Project, language: str, linker: str) -> None:
     """A link that drops unused sections keeps the entries of device code."""
     given = LANGUAGES[language]
