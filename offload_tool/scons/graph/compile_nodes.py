@@ -152,13 +152,14 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
 
 def _whole_compile(env: Environment, unit: Unit) -> list[str]:
     """Return the driver's command for all passes of a source."""
-    toolchain, devices = readers.toolchain(env), readers.devices(env, unit.kind)
+    toolchain = readers.toolchain(env)
+    devices = readers.devices(env, unit.kind) if env["OFFLOAD_ARCH"] else ()
     given = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $OFFLOAD_HOST_FLAGS $OFFLOAD_FLAGS"
     flags = _substituted(env, given, unit)
     for device in devices:
         flags += map(str, readers.arch_flags(env, device))
-    of_device = unit.job("device", devices[0])
-    local = [flag for flag in of_device.local_flags(toolchain, unit.source.name) if flag]
+    job = unit.job("device", devices[0]) if devices else unit.job("host")
+    local = [flag for flag in job.local_flags(toolchain, unit.source.name) if flag]
     begin = [*toolchain.clang, *local]
     targets = [device.name for device in devices if device.target_id is not None]
     return whole_compile.command_of(begin, unit.kind, unit.source.name, targets, flags)
