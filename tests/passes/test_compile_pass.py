@@ -37,7 +37,7 @@ int main(void) {
 PLAIN = {
     "hip": ["-nogpuinc", "-nogpulib"],
     "cuda": ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"],
-    "openmp": [],
+    "openmp": ["-nogpulib"],  # clang 19 comes without them
 }
 
 
