@@ -21,7 +21,6 @@ from tests.conftest import ROOT, missing, run_tool
 from tests.scons.conftest import flagged_clang
 
 FATBIN = 0x10  # AMD_COMGR_DATA_KIND_FATBIN
-NO_DEVICE = "no HIP device (hipErrorNoDevice)"
 
 
 class Found(ctypes.Structure):
@@ -210,4 +209,4 @@ def test_hip_runtime_takes_the_program(tmp_path: Path) -> None:
         [tmp_path / "saxpy" / "saxpy"], capture_output=True, text=True, check=True, timeout=60
     )
     assert "stand-in" not in ran.stdout
-    assert NO_DEVICE in ran.stdout or "0 of 100000 values wrong" in ran.stdout
+    assert "no HIP device (" in ran.stdout or "0 of 100000 values wrong" in ran.stdout
