@@ -222,8 +222,9 @@ def read_variables(env: Environment) -> dict[str, Any]:
     read = {}
     for name, variable in VARIABLES.items():
         given = env[name]
-        is_missing = name in MACHINE_VARIABLES and not given
-        found = variable.read(env, _of_environment(env, name) if is_missing else given)
+        found = variable.read(env, given)
+        if name in MACHINE_VARIABLES and not found and (text := _of_environment(env, name)):
+            found = variable.read(env, text)
         if found is _WRONG:
             shown = env.subst(given) if isinstance(given, str) else given
             raise UsageError(f"{name}: expected {variable.expected}, found {shown!r}")

@@ -177,7 +177,9 @@ def test_examples(
 
 
 def test_skipped_without_a_toolkit(tmp_path: Path) -> None:
-    """Without a toolkit the examples say so in one line, and build nothing."""
+    """Without a usable toolkit the examples say so in one line, and build nothing."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda.h").touch()  # and no other header
     for name in ("cuda_thrust", "cuda_rdc"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
         environment = {
