@@ -53,6 +53,12 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/gpu/test_pack.py": ("test_table",),
     "tests/gpu/*": (),
     "tests/test_docs_howtos.py": ("test_other_tools", "test_every_page*", "test_page[[]why]"),
+    "tests/scons/test_openmp_driver.py": (
+        "test_programs*",
+        "test_bytes_are_the_drivers[[]22-c--O0 -g]",
+        "test_flags_of_the_host_stay_there[[]22]",
+        "test_libraries_of_the_program[[]22]",
+    ),
     "tests/scons/test_rebuild_table.py": ("*-HIP]", "test_table_is_complete"),
     "tests/scons/test_aliases.py": ("test_what_a_name_builds[[]*", "test_unknown_target"),
     "tests/scons/test_archives.py": (

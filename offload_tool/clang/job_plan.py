@@ -237,6 +237,18 @@ def jobs_in(errors: str) -> list[DriverJob]:
     return [job_in(job_args(line)) for line in lines]
 
 
+def messages_in(errors: str) -> list[str]:
+    """Return the driver's messages for the user, of ``-###`` output."""
+    return [line for line in errors.splitlines() if _MESSAGE.fullmatch(_COLOUR.sub("", line))]
+
+
+def kind_of_job(args: Sequence[str]) -> str:
+    """Return the kind of a job: see `DriverJob`; "" for an unknown program."""
+    if [*args[1:2]] in (["-cc1"], ["-cc1as"]):
+        return args[1][1:]
+    return _PROGRAMS.get(re.sub(r"-\d+$", "", os.path.basename(args[0])), "")
+
+
 def job_in(args: list[str]) -> DriverJob:
     """Parse a command of the driver's.
 
@@ -244,11 +256,7 @@ def job_in(args: list[str]) -> DriverJob:
     """
     if any(arg.startswith("@") for arg in args):
         raise UnknownPlanError("the driver would write a response file")
-    name = os.path.basename(args[0])
-    if args[1:2] in (["-cc1"], ["-cc1as"]):
-        kind = args[1][1:]
-    else:
-        kind = _PROGRAMS.get(re.sub(r"-\d+$", "", name), "")
+    name, kind = os.path.basename(args[0]), kind_of_job(args)
     if not kind:
         raise UnknownPlanError(f"the driver would run '{args[0]}'")
     if kind == "linker-wrapper" and any(_SPLIT_DWARF in arg for arg in args):

@@ -20,6 +20,7 @@ change. A failure is not cached: its possible remedies are not all known.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.formats.target.compile_target import parse_targets
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.toolchain.disk_cache import cached_result
-from offload_tool.toolchain.equipment import Equipment
+from offload_tool.toolchain.equipment import CUDA_PATH, Equipment
 from offload_tool.toolchain.installations import (
     Installation,
     cuda_installations,
@@ -88,7 +89,7 @@ class Job:
     @property
     def needs_libraries(self) -> bool:
         """Return whether device libraries are linked."""
-        return self.kind != "openmp" and not any(does(x, NO_LIBRARIES) for x in self.flags)
+        return not any(does(x, NO_LIBRARIES) for x in self.flags)
 
     def __str__(self) -> str:
         kind = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}[self.kind]
@@ -108,8 +109,7 @@ class Job:
         :raises CompilerError: it cannot with any; the message names what is missing.
         """
         request = _Request(toolchain, self, environ, doubts)
-        find = {"hip": _find_rocm, "cuda": _find_cuda}.get(self.kind)
-        return find(request) if find is not None else _first_working(request, [])
+        return {"hip": _find_rocm, "cuda": _find_cuda, "openmp": _find_both}[self.kind](request)
 
     def commands(self, toolchain: Toolchain) -> list[list[str]]:
         """Return the commands of its passes over an empty source, one per target.
@@ -146,6 +146,18 @@ class _Request:
         return any(
             flag.startswith(tuple(f"{name}=" for name in options)) for flag in self.job.flags
         )
+
+
+def _find_both(request: _Request) -> Equipment:
+    """Find what the passes of an OpenMP source need for AMD's GPUs, and for NVIDIA's."""
+    both = Equipment()
+    is_nvidia = [target.startswith("sm_") for target in request.job.targets]
+    for find, chosen in ((_find_rocm, False), (_find_cuda, True)):
+        names = tuple(itertools.compress(request.job.targets, (x == chosen for x in is_nvidia)))
+        if names:
+            found = find(replaced(request, job=replaced(request.job, targets=names)))
+            both = both.with_other(found)
+    return both
 
 
 def _find_rocm(request: _Request) -> Equipment:
@@ -186,14 +198,14 @@ def _find_cuda(request: _Request) -> Equipment:
     named = request.environ.get("OFFLOAD_CUDA_PATH")
     if request.has_option("--cuda-path") or not (job.needs_headers or job.needs_libraries or named):
         return Equipment()
-    toolkits = map(_toolkit, cuda_installations(request.environ))
-    return _first_working(request, [*toolkits], (), unusable_variables(request.environ, "cuda"))
+    toolkits = [_toolkit(found, job.kind) for found in cuda_installations(request.environ)]
+    return _first_working(request, toolkits, (), unusable_variables(request.environ, "cuda"))
 
 
-def _toolkit(found: Installation) -> Equipment:
-    flags = [f"--cuda-path={found.path}", "-Wno-unknown-cuda-version"]
+def _toolkit(found: Installation, kind: str) -> Equipment:
+    flags = [f"{CUDA_PATH}={found.path}", "-Wno-unknown-cuda-version"]
     cccl = f"{found.path}/include/cccl"  # Thrust and CUB of CUDA 13, as nvcc knows
-    flags += ["-isystem", cccl] if Path(cccl).is_dir() else []
+    flags += ["-isystem", cccl] if kind == "cuda" and Path(cccl).is_dir() else []
     return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,))
 
 

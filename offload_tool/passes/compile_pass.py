@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
@@ -55,8 +55,6 @@ class CompilePass(ABC):
     has_host_ir: ClassVar[bool] = False
     """A pass writes the host IR of a source, which all others read. Names in it contain inode
     numbers, so the results are valid for these very files."""
-    has_headers: ClassVar[bool] = True
-    """Each pass uses headers and device libraries of the vendor's installation."""
     is_direct: ClassVar[bool] = False
     """A device pass is a front end and a linker, which can run without the driver."""
     is_distributed: ClassVar[bool] = False
@@ -123,6 +121,10 @@ class CompilePass(ABC):
             *self.flags(toolchain, host_ir, source),
             *(*flags, *self.end_flags(toolchain)),
         ]
+
+    def own_flags(self, flags: Sequence[Any]) -> list[Any]:
+        """Return the user's flags for this pass alone, as the driver's command has them."""
+        return [*flags]
 
     @abstractmethod
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:

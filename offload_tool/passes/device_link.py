@@ -1,8 +1,7 @@
-"""The link of relocatable device code: bitcode of all sources to one image per target ID.
+"""The link of HIP's relocatable device code: bitcode of all sources to one image per target ID.
 
 AMD GPUs: lld with link-time optimisation, as clang's driver calls it for ``-fgpu-rdc`` (22.1.8,
-observed with ``-###``). A CPU as OpenMP device: a shared library. For NVIDIA GPUs see `nvlink`
-(CUDA) and `openmp_link`.
+observed with ``-###``). For NVIDIA GPUs see `nvlink`, for OpenMP `run.openmp_jobs`.
 """
 
 from __future__ import annotations
@@ -15,37 +14,30 @@ from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.target.target_id import TargetID
     from offload_tool.toolchain.probe import Toolchain
 
 _LEVELS = {"": "1", "g": "1", "s": "2", "z": "2", "4": "3", "fast": "3"}
 """lld's levels for those that only the compiler has."""
 
 
-def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[str, ...]:
-    """Return the command that links for `device`.
+def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[TargetID, tuple[str, ...]]:
+    """Return the target ID, and the command that links HIP's code for it.
 
     :raises UsageError: there is none for such a device.
     """
-    if device.target_id is None:
-        return (*toolchain.cxx, "-shared")
-    if device.arch == "amdgcn":
-        return toolchain.lld
-    raise UsageError(f"lld links no device code for {device.name}; expected AMD GPUs or a CPU")
+    if device.arch == "amdgcn" and device.target_id is not None:
+        return device.target_id, toolchain.lld
+    raise UsageError(f"lld links no device code for {device.name}; expected AMD GPUs")
 
 
-def link_arguments(device: CompileTarget, kind: str) -> list[str]:
-    """Return the arguments for the target of the image, from sources of `kind`.
-
-    A HIP image exports its kernels and variables only; OpenMP's runtime may look up others.
-    """
-    if device.target_id is None:
-        return ["-fPIC"]
+def link_arguments(target_id: TargetID) -> list[str]:
+    """Return the arguments for the target of the image, which exports kernels and variables."""
     arguments = ["-m", "elf64_amdgpu", "--no-undefined", "-shared"]
-    if kind == "hip":
-        arguments.append("-plugin-opt=-amdgpu-internalize-symbols")
-    arguments.append(f"-plugin-opt=mcpu={device.target_id.processor}")
-    if device.target_id.features:
-        features = (f"{'-+'[on]}{name}" for name, on in device.target_id.features)
+    arguments.append("-plugin-opt=-amdgpu-internalize-symbols")
+    arguments.append(f"-plugin-opt=mcpu={target_id.processor}")
+    if target_id.features:
+        features = (f"{'-+'[on]}{name}" for name, on in target_id.features)
         arguments.append(f"-plugin-opt=-mattr={','.join(features)}")
     return arguments
 

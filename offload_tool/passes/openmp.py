@@ -4,39 +4,50 @@
 
     source --+--> host IR (bitcode) --+--> host object
              |                        |
-             +------------------------+--> bitcode of each GPU, object of a CPU as device
+             +------------------------+--> bitcode of each AMD GPU, cubin of each NVIDIA GPU,
+                                           object of a CPU as device
 
 The host IR gives the devices their target regions, the order of these, and the names of their
-entries. Source: clang 22.1.8, observed: the IR is the same for all devices, and the module of a
-device is the same as the driver's own.
+entries. The commands are the driver's, for one target each. Those of the host have one job. That of
+a device makes the host IR first: `run.openmp_jobs` runs the others, with the IR that is there.
+
+Source: clang 19 to 23, observed: the jobs of these commands are those of a compile for all targets
+together; IR and host object are the same for all targets.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.driver import QueryResult, query
-from offload_tool.clang.search_path import searched_folders
+from offload_tool.clang.options import takes_next
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
-from offload_tool.passes.cuda import ptx_flag
+from offload_tool.passes.cuda import Ptxas, find_ptxas, ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of, mode_flags
+from offload_tool.toolchain.equipment import CUDA_PATH
 from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:
     from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.toolchain.probe import Toolchain
 
-_ANY_TARGET = "gfx906"
-"""The driver needs some target for the host pass; the IR is the same for all."""
+HOST_IR = "-fopenmp-host-ir-file-path"
+"""The front end's option that names the host IR for a device."""
 _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
 """Libraries of host programs; packages may have the first without the other."""
 _LIBRARY_SINCE = 20
-"""The first LLVM whose device runtimes for NVIDIA GPUs are not one per processor."""
+"""The first LLVM whose device runtimes are not one per processor."""
+_LINKED_SINCE = 21
+"""The first LLVM that links the device runtime into images; others link it into each module."""
+_GENERIC_SINCE = 21
+"""The first LLVM that packages images of CPUs for the processor ``generic``."""
 
 
 class OpenMPPass(CompilePass):
@@ -46,35 +57,46 @@ class OpenMPPass(CompilePass):
     kind = "openmp"
     usual_suffix = relocatable_suffix = ".bc"
     has_host_ir = True
-    has_headers = False
+
+    @property
+    def suffix(self) -> str:
+        """See `CompilePass.suffix`."""
+        return ".bc" if self.device is not None and self.device.arch == "amdgcn" else ".o"
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`."""
         if self.device is not None:
-            flags = device_flags(self.device, host_ir, toolchain.host_triple)
-            return [*language_flags(source), *flags, "-c"]
+            flags = [*target_flags(self.device), "--offload-device-only"]
+            if self.device.arch == "nvptx64" and not _cuda_flags(toolchain):
+                flags.append(ptx_flag(self.device.name))
+            return [*language_flags(source), *flags, *_front_end(HOST_IR, host_ir), "-c"]
+        # The driver needs some target, and prints no message about this one.
+        flags = ["-fopenmp", f"-fopenmp-targets={toolchain.host_triple}", "--offload-host-only"]
         if self.compiles_source:  # the host IR must reach the devices unoptimised
-            return [
-                *(*language_flags(source), "-fopenmp", f"--offload-arch={_ANY_TARGET}"),
-                *("--offload-host-only", "-nogpulib"),
-                *("-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"),
-            ]
+            flags += _front_end("-disable-llvm-passes", "-emit-llvm-uselists")
+            return [*language_flags(source), *flags, "-emit-llvm", "-c"]
         # The source's preprocessor flags have no effect on the host object, made of the IR.
-        return [*mode_flags(source), "-x", "ir", "-Wno-unused-command-line-argument", "-c"]
+        return [*mode_flags(source), "-x", "ir", *flags, "-Wno-unused-command-line-argument", "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """See `CompilePass.last_flags`: a device's target, after the host's of ``CCFLAGS``."""
+        """See `CompilePass.last_flags`."""
         del toolchain, archive_format
-        return [] if self.device is None else [f"--target={self.device.triple.rstrip('-')}"]
+        return []
 
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """See `CompilePass.local_flags`."""
-        language, flags = language_of(source) or "c++", [*toolchain.local_flags]
+        flags = [*toolchain.local_flags]
         if self.device is not None:
-            flags += header_flags(toolchain, language, gpu=self.device.target_id is not None)
-        if language == "c" and "-nostdinc++" in flags:  # the embedded compiler's; clang warns
-            flags.remove("-nostdinc++")
+            flags += gpu_flags(self.device, toolchain)
+        if language_of(source) == "c" and "-nostdinc++" in flags:  # the embedded compiler's
+            flags.remove("-nostdinc++")  # clang warns
         return flags
+
+    def own_flags(self, flags: Sequence[Any]) -> list[Any]:
+        """See `CompilePass.own_flags`: the driver keeps machine flags to the host otherwise."""
+        if self.device is None:
+            return [*flags]
+        return [*_for_target(flags)]
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """See `CompilePass.check`."""
@@ -88,39 +110,92 @@ class OpenMPPass(CompilePass):
             verify_output.check_host_ir(output)
 
 
-def device_flags(device: CompileTarget, host_ir: str, host_triple: str) -> list[str]:
-    """Return the flags for a device's module; `host_ir` is the path of the host IR."""
-    flags = ["-fopenmp", "-fvisibility=protected"]
-    if device.target_id is not None:
-        option = "-mcpu" if device.arch == "amdgcn" else "-march"
-        flags += [f"{option}={device.target_id}", "-nogpulib", "-emit-llvm"]
-        if device.arch != "amdgcn":
-            flags.append(ptx_flag(device.name))
-    else:
-        flags += ["-fPIC"]
-    args = ["-aux-triple", host_triple, "-fopenmp-is-target-device"]
-    args += ["-fopenmp-host-ir-file-path", host_ir]
-    return flags + [flag for arg in args for flag in ("-Xclang", arg)]
+def target_flags(device: CompileTarget) -> list[str]:
+    """Return the driver's flags for a compile, or a link, for one target."""
+    if device.target_id is None:
+        return ["-fopenmp", f"-fopenmp-targets={device.triple.rstrip('-')}"]
+    return ["-fopenmp", f"--offload-arch={device.name}"]
 
 
-@memoized(16)
-def header_flags(toolchain: Toolchain, language: str, *, gpu: bool) -> tuple[str, ...]:
-    """Return the flags that give a device pass the host's headers, through OpenMP's wrappers.
+def gpu_flags(device: CompileTarget, toolchain: Toolchain) -> list[str]:
+    """Return the flags that name the installation for a GPU on this machine."""
+    cuda = _cuda_flags(toolchain)
+    if device.arch == "nvptx64":
+        ptxas = find_ptxas("", toolkit_of(toolchain))
+        return [*cuda, *([ptxas_flag(ptxas)] if ptxas is not None else [])]
+    return [flag for flag in toolchain.openmp_flags if flag not in cuda and device.target_id]
 
-    `language` is ``c`` or ``c++``. A device's own target has no system headers. The embedded
-    compiler has no such wrappers: a GPU's variants of mathematical functions are missing then.
 
-    :raises CompilerError: the compiler does not print its header search path.
+def ptxas_flag(ptxas: Ptxas) -> str:
+    """Return the driver's flag that names ptxas; the last one counts."""
+    return f"--ptxas-path={ptxas.command[0]}"
+
+
+def toolkit_of(toolchain: Toolchain) -> str:
+    """Return the CUDA toolkit of OpenMP passes; empty if none is used."""
+    named = (flag.partition("=") for flag in toolchain.openmp_flags)
+    return next((path for name, _, path in named if name == CUDA_PATH), "")
+
+
+def _cuda_flags(toolchain: Toolchain) -> list[str]:
+    return [flag for flag in toolchain.openmp_flags if "cuda" in flag.partition("=")[0]]
+
+
+def runtime_flags(
+    device: CompileTarget, toolchain: Toolchain, runtimes: Iterable[str]
+) -> list[str]:
+    """Return the flags of a device pass for device runtimes other than the compiler's."""
+    if device.target_id is None or toolchain.major >= _LINKED_SINCE:
+        return []
+    arch = "amdgpu" if device.arch == "amdgcn" else "nvptx"
+    return [f"--libomptarget-{arch}-bc-path={name}" for name in runtimes]
+
+
+def image_link_flags(
+    device: CompileTarget,
+    toolchain: Toolchain,
+    flags: Iterable[str],
+    runtimes: Iterable[str] | None = None,
+) -> tuple[list[str], list[str]]:
+    """Return the driver's flags for the link of an image, and those for the device's linker.
+
+    `flags` are the linker's own; `runtimes` replace the compiler's own device runtime.
     """
-    resources = _query(toolchain, "-print-resource-dir").output.strip()
-    wrappers = f"{resources}/include/openmp_wrappers"
-    flags: list[str] = []
-    if gpu and Path(wrappers).is_dir():
-        flags = ["-isystem", wrappers, "-include", "__clang_openmp_device_functions.h"]
-    mode = mode_flags(f"source.{language}")
-    report = _query(toolchain, *mode, "-E", "-v", "-x", language, os.devnull).errors
-    folders = searched_folders(report, toolchain.clang[0])
-    return (*flags, *(arg for folder in folders for arg in ("-isystem", folder)))
+    own, given = target_flags(device), [part for flag in flags for part in _for_linker(flag)]
+    if runtimes is not None and device.target_id and toolchain.major >= _LINKED_SINCE:
+        own.append("-nogpulib")
+        given += runtimes
+    if toolchain.major >= _LINKED_SINCE:
+        return own, [arg for flag in given for arg in ("-Xoffload-linker", flag)]
+    # Older wrappers give them to clang, and drop those with "=" unless they are for one triple.
+    option = f"-Xoffload-linker-{device.triple.rstrip('-')}"
+    return own, [arg for flag in given for arg in (option, f"-Wl,{flag}")]
+
+
+def _for_linker(flag: str) -> list[str]:
+    return flag.split(",")[1:] if flag.startswith("-Wl,") else [flag]
+
+
+def packaged_arch(device: CompileTarget, toolchain: Toolchain) -> str:
+    """Return the processor that clang's driver packages an image for."""
+    if device.target_id is None:
+        return "generic" if toolchain.major >= _GENERIC_SINCE else ""
+    return str(device.target_id)
+
+
+def _front_end(*args: str) -> list[str]:
+    return [each for arg in args for each in ("-Xclang", arg)]
+
+
+def _for_target(flags: Iterable[Any]) -> Iterator[Any]:
+    """Yield flags, machine flags after ``-Xopenmp-target``."""
+    rest = iter(flags)
+    for flag in rest:
+        text = str(flag)
+        if text.startswith("-m") and not takes_next(text):
+            yield "-Xopenmp-target"
+        yield flag
+        yield from itertools.islice(rest, takes_next(text))
 
 
 def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
@@ -181,14 +256,14 @@ def _device_runtime_names(device: CompileTarget) -> tuple[str, ...]:
         return ()
     library = f"{'-'.join(device.triple.split('-')[:3])}/libompdevice.a"
     if device.arch == "amdgcn":
-        return (library, "libomptarget-amdgpu.bc")
+        own = f"libomptarget-amdgpu-{device.target_id.processor}.bc"
+        return (library, "libomptarget-amdgpu.bc", own)
     return (library, "libomptarget-nvptx.bc", f"libomptarget-nvptx-{device.target_id}.bc")
 
 
 def no_device_runtime(toolchain: Toolchain, device: CompileTarget) -> str:
     """Return the error message for a GPU without a device runtime."""
-    # Old versions use the last of the names.
-    is_old = device.arch != "amdgcn" and toolchain.major < _LIBRARY_SINCE
+    is_old = toolchain.major < _LIBRARY_SINCE  # they use the last of the names
     name = _device_runtime_names(device)[-1 if is_old else 0]
     of_rocm = "of ROCm, or " if device.arch == "amdgcn" else ""
     return (

@@ -300,18 +300,30 @@ def check_host_ir(path: StrPath) -> None:
     _bitcode_symbols(path, "host IR")
 
 
+def check_image(path: StrPath, device: CompileTarget) -> None:
+    """Check the image of linked sources; a CPU's is what its linker writes.
+
+    :raises CodeObjectError: it is not for the device.
+    """
+    if device.target_id is not None:
+        if device.arch == "nvptx64":
+            check_cubin(path)
+        else:
+            check_code_object(path, device.target_id, None)
+
+
 def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
     """Check that an OpenMP device module has every kernel that its host code starts.
 
-    It is bitcode for a GPU, and an object for a CPU.
+    It is bitcode for an AMD GPU, and an object for others.
 
     :raises CodeObjectError: a kernel is missing, as the two were compiled from different states of
         the source (names contain its inode), or the file is no such module.
     """
-    if device.target_id is not None:
+    if device.arch == "amdgcn":
         defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
     else:
-        defined = _cpu_symbols(path, device)
+        defined = _object_symbols(path, device)
     kernels = {name for name in _host_entries(host_ir) if name.startswith(_KERNEL)}
     missing = sorted(kernels - defined)
     if missing:
@@ -375,12 +387,13 @@ def _described(data: memoryview) -> str:
     return repr(bytes(data[:8]))
 
 
-def _cpu_symbols(path: StrPath, device: CompileTarget) -> set[str]:
+def _object_symbols(path: StrPath, device: CompileTarget) -> set[str]:
     with _read(path, f"a device module for {device.name}") as elf:
         machine, symbols = elf.header.e_machine, list(elf.named_symbols())
     defined = [symbol for symbol in symbols if symbol.defined]
     is_host = any(_HOST_MARK.fullmatch(symbol.name) for symbol in defined)
-    if machine in (EM_AMDGPU, EM_CUDA) or is_host:
+    is_gpu = machine in (EM_AMDGPU, EM_CUDA)
+    if is_host or (machine != EM_CUDA if device.target_id is not None else is_gpu):
         raise OtherOutputError(
             f"'{path}': expected a device module for {device.name}, found "
             f"{_OTHER_CODE.get(machine, 'a host object')}"

@@ -188,7 +188,14 @@ def run_pass(
         stages=stages,
         accepts_flags=accepts_flags,
     )
-    return produce_output(job, runner)
+    is_openmp = parts.needs_host_ir and wanted.stage == "device"
+    return produce_output(job, runner or (_openmp_pass if is_openmp else None))
+
+
+def _openmp_pass(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    from offload_tool.run.openmp_jobs import run_device_pass
+
+    return run_device_pass(command, environment, run_command)
 
 
 def _stages(environ: Mapping[str, str]) -> Stages:
@@ -231,42 +238,75 @@ def run_device_link(
 
     :raises: as `run_pass` does; UsageError also for a device without a linker.
     """
+    check_names(inputs, outputs)
+    if kind == "openmp":
+        return _link_openmp(device, toolchain, inputs, outputs, flags)
     from offload_tool.clang.depfile import read_depfile
     from offload_tool.passes.device_link import link_arguments, linker
 
-    check_names(inputs, outputs)
-    tool = linker(device, toolchain)
+    target_id, tool = linker(device, toolchain)
     depfile = _compiler_depfile(outputs.file)
-    args, end = [*tool, *link_arguments(device, kind), *flags], ["-o", outputs.file, *inputs]
-    dependencies = []
-    is_lld = device.target_id is not None
-    if is_lld:
-        from offload_tool.passes.openmp import device_runtimes
+    args = [*tool, *link_arguments(target_id), *flags]
+    # Only the host code tells which kernels of an archive are needed.
+    end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive"]
+    work = _link_work([*args, *end], toolchain, inputs, outputs, lambda: read_depfile(depfile))
+    command = [*args, f"--dependency-file={depfile}", *end]
+    return produce_output(OutputJob(work, command, outputs, tool, _image_check(device, outputs)))
 
-        dependencies.append(f"--dependency-file={depfile}")
-        # Only the host code tells which kernels of an archive are needed.
-        runtimes = device_runtimes(toolchain, device) if kind == "openmp" else ()
-        end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive", *runtimes]
 
-    work = Work(
-        outputs.file,
-        [*args, *end],
-        {**os.environ, **dict(toolchain.environment)},
-        toolchain.identity,
-        tuple(inputs),
-        Surroundings,
-        lambda: read_depfile(depfile) if is_lld else [],
-        names_all_inputs=is_lld,
+def _link_openmp(
+    device: CompileTarget,
+    toolchain: Toolchain,
+    inputs: Sequence[str],
+    outputs: Outputs,
+    flags: Sequence[str],
+) -> int:
+    from offload_tool.passes.openmp import (
+        device_runtimes,
+        gpu_flags,
+        image_link_flags,
+        packaged_arch,
+    )
+    from offload_tool.run.openmp_jobs import link_image
+
+    own, _ = image_link_flags(device, toolchain, ())
+    args = [*toolchain.cxx, *gpu_flags(device, toolchain), *own, *flags]
+    args += ["-o", outputs.file, *inputs]
+    listed = [*inputs, *device_runtimes(toolchain, device)]
+    work = _link_work(args, toolchain, inputs, outputs, lambda: listed)
+    if device.target_id is None:  # the linker finds libraries
+        work = work._replace(names_all_inputs=False)
+    target = device, packaged_arch(device, toolchain)
+
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        return link_image(command, inputs, target, environment, run_command)
+
+    check = _image_check(device, outputs)
+    return produce_output(OutputJob(work, args, outputs, toolchain.cxx, check), run)
+
+
+def _link_work(
+    args: Sequence[str],
+    toolchain: Toolchain,
+    inputs: Sequence[str],
+    outputs: Outputs,
+    listed: Callable[[], list[str]],
+) -> Work:
+    environment = {**os.environ, **dict(toolchain.environment)}
+    return Work(
+        *(outputs.file, [*args], environment, toolchain.identity, tuple(inputs), Surroundings),
+        listed,
+        names_all_inputs=True,
     )
 
+
+def _image_check(device: CompileTarget, outputs: Outputs) -> Callable[[], None]:
     def check() -> None:
-        if device.target_id is not None:
-            from offload_tool.passes.verify_output import check_code_object
+        from offload_tool.passes.verify_output import check_image
 
-            check_code_object(outputs.file, device.target_id, None)
+        check_image(outputs.file, device)
 
-    command = [*args, *dependencies, *end]
-    return produce_output(OutputJob(work, command, outputs, tool=tool, check=check))
+    return check
 
 
 def check_names(inputs: Sequence[str], outputs: Outputs) -> None:

@@ -23,11 +23,10 @@ from offload_tool.errors import CodeObjectError, NoContainerError, OffloadError,
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
 from offload_tool.passes.verify_output import (
     blame_launcher,
-    check_code_object,
     check_cubin,
     check_holds_code,
+    check_image,
     check_no_entries,
-    check_ptx,
 )
 from offload_tool.scons import compat
 from offload_tool.scons.graph.declare import NodeBuilder
@@ -97,10 +96,6 @@ def offload_link_cuda(target: list[Node], source: list[Node], env: Environment) 
     return _run(_link_cuda, target, source, env)
 
 
-def offload_link_ptx(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_link_ptx, target, source, env)
-
-
 def offload_extract(target: list[Node], source: list[Node], env: Environment) -> int:
     return _run(_extract, target, source, env)
 
@@ -166,7 +161,17 @@ def _function(function: Any, name: str) -> NodeBuilder:
 DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
 HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
 HOST_FROM_IR = _pass("HOSTIR")
-LINK = _command("LINK", offload_check_link, target_scanner=flags_scanner("OFFLOAD_LINK_FLAGS"))
+_OF_LINKS = {"target_scanner": flags_scanner("OFFLOAD_LINK_FLAGS")}
+LINK = _command("LINK", offload_check_link, **_OF_LINKS)
+OPENMP_LINK = NodeBuilder(
+    SCons.Action.Action(
+        [
+            compat.PassCommandAction("OFFLOADLINKCOM", {"cmdstr": "$OFFLOADLINKCOMSTR"}),
+            SCons.Action.Action(offload_check_link, cmdstr=None),
+        ]
+    ),
+    **_OF_LINKS,
+)
 MERGE = _command("MERGE")
 MERGE_LIBRARY = _function(offload_merge_library, "MERGE")
 PTXAS = _command("PTXAS", offload_check_cubin, target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"))
@@ -184,7 +189,6 @@ REGISTER_CUDA = _function(offload_register_cuda, "REGISTER")
 KPACK = _function(offload_kpack, "KPACK")
 MARK = _function(offload_mark, "MARK")
 MARKER = _function(offload_marker, "MARKER")
-LINK_PTX = _function(offload_link_ptx, "CUDALINK")
 LINK_CUDA = _function(offload_link_cuda, "CUDALINK")
 EXTRACT = _function(offload_extract, "EXTRACT")
 FATBIN = _function(offload_fatbin, "FATBIN")
@@ -252,9 +256,7 @@ def _finish_compile(work: _Work) -> None:
 
 
 def _finish_link(work: _Work) -> None:
-    device = work.node.attributes.offload_device
-    if device.target_id is not None:
-        check_code_object(work.output, device.target_id, None)
+    check_image(work.output, work.node.attributes.offload_device)
 
 
 def _finish_cubin(work: _Work) -> None:
@@ -406,15 +408,6 @@ def _link_cuda(work: _Work) -> None:
     command = [*env["_OFFLOAD_LINKER"], *work.spec["arguments"]]
     link_cubins(work.output, command, work.inputs, env["ENV"], env["_OFFLOAD_LINK_LIBRARIES"])
     check_cubin(work.output)
-
-
-def _link_ptx(work: _Work) -> None:
-    from offload_tool.nvidia.openmp_link import link_bitcode
-
-    env = work.env
-    command = [*work.clang, *work.spec["arguments"]]
-    link_bitcode(work.output, command, work.inputs, env["_OFFLOAD_RUNTIMES"], env["ENV"])
-    check_ptx(work.output, work.node.attributes.offload_device.target_id)
 
 
 def _embed_package(work: _Work) -> None:

@@ -642,10 +642,17 @@ def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKe
     flags = relevant_flags(args)
     return _SearchKey(
         env.subst(str(env["OFFLOAD_CLANG"] or "")),
-        tuple(Job(kind, _targets_of(env, kind), flags) for kind in kinds or _likely_kinds(env)),
+        tuple(_job(env, kind, flags) for kind in kinds or _likely_kinds(env)),
         not kinds,  # e.g. a link: prefers the compiler of the sources
         tuple({**_shell(env), **installations}.items()),
     )
+
+
+def _job(env: Environment, kind: str, flags: tuple[str, ...]) -> Job:
+    named = env.subst("$OFFLOAD_PTXAS")
+    if kind == "openmp" and named and (ptxas := find_ptxas(named)) is not None:
+        flags += (openmp.ptxas_flag(ptxas),)
+    return Job(kind, _targets_of(env, kind), flags)
 
 
 def _search(key: _SearchKey, *, lenient: bool = False) -> Toolchain:
@@ -740,6 +747,16 @@ def ptxas(env: Environment) -> Ptxas | None:
 def _toolkit(env: Environment) -> str:
     """Return the folder of the CUDA toolkit in use, or of the one that the user names."""
     return toolchain(env).cuda or folder_path(env, "OFFLOAD_CUDA_PATH")
+
+
+def openmp_ptxas(env: Environment) -> Ptxas | None:
+    """Return the ptxas of OpenMP passes: ``OFFLOAD_PTXAS``, the toolkit's, or any other.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    toolkit = openmp.toolkit_of(toolchain(env))
+    with compat.at_top(env):
+        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolkit)
 
 
 def nvlink(env: Environment) -> NvLinker:

@@ -39,6 +39,7 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.shell_words import NeedsShellError, shell_words
 
 if TYPE_CHECKING:
+    from offload_tool.formats.target.compile_target import CompileTarget
     from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
 
@@ -100,6 +101,8 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     if launcher:
         return _with_launcher(launcher, toolchain, is_device=is_device)
     clang = toolchain.clang
+    if is_device and job.needs_host_ir:
+        return _openmp_jobs
     if is_device and env["OFFLOAD_DIRECT"] and job.is_direct and toolchain.is_driver_alone:
         return _without_driver(clang)
     return partial(run_args, program=len(clang))
@@ -182,6 +185,34 @@ def with_driver_warnings(env: Environment, run: Runner, whole: Sequence[str]) ->
         return 1 if found.is_error else run(command, environment)
 
     return run_with_warnings
+
+
+def _openmp_jobs(command: list[str], environment: dict[str, str]) -> int:
+    from offload_tool.run.openmp_jobs import run_device_pass
+
+    try:
+        return run_device_pass(command, environment, run_job)
+    except OffloadError as error:
+        raise SCons.Errors.BuildError(errstr=str(error)) from error
+
+
+def openmp_linker(inputs: Sequence[Any], target: tuple[CompileTarget, str]) -> Runner:
+    """Return the runner of the driver's link of nodes of device code: see `link_image`."""
+
+    def run(command: list[str], environment: dict[str, str]) -> int:
+        from offload_tool.run.openmp_jobs import link_image
+
+        try:
+            return link_image(command, [*map(str, inputs)], target, environment, run_job)
+        except OffloadError as error:
+            raise SCons.Errors.BuildError(errstr=str(error)) from error
+
+    return run
+
+
+def run_job(job: list[str], environment: Mapping[str, str]) -> int:
+    """Run a job of the driver's plan, such as ``clang -cc1 ...``."""
+    return run_args(job, environment, 2)
 
 
 _without_driver = functools.lru_cache(maxsize=8)(DirectRunner)

@@ -9,6 +9,7 @@ from typing import Protocol
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen, replaced
 
+CUDA_PATH = "--cuda-path"
 _UNLISTED_FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
 
 
@@ -32,13 +33,19 @@ class Equipment:
         paths = (Path(folder, name) for folder in self.used for name in names)
         return [str(path) for path in paths if path.is_file()]
 
+    def with_other(self, other: Equipment) -> Equipment:
+        """Return this equipment and another together."""
+        texts = (self.description, other.description), (self.identity, other.identity)
+        description, identity = (", ".join(filter(None, pair)) for pair in texts)
+        return Equipment(self.flags + other.flags, description, identity, self.used + other.used)
+
     def given_to(self, toolchain: Toolchain, kind: str) -> Toolchain:
         """Return the compiler whose passes of `kind` use this equipment."""
         if kind == "hip":
             return replaced(toolchain, rocm_flags=self.flags)
         if kind == "cuda":
             return replaced(toolchain, cuda_flags=self.flags, cuda="".join(self.used[:1]))
-        return toolchain
+        return replaced(toolchain, openmp_flags=self.flags)
 
 
 class NeededCompile(Protocol):

@@ -68,6 +68,8 @@ class Toolchain:
     """Flags of HIP passes that name the ROCm installation."""
     cuda_flags: tuple[str, ...] = ()
     """Flags of CUDA passes that name the toolkit."""
+    openmp_flags: tuple[str, ...] = ()
+    """Flags of OpenMP passes that name ROCm's device libraries, and the toolkit."""
     cuda: str = ""
     """The CUDA toolkit's directory; empty if none is used."""
     installations: str = ""

@@ -31,7 +31,7 @@ _HOST = {
 _QUIET = {
     "hip": ["-nogpuinc", "-nogpulib"],
     "rdc": ["-nogpuinc", "-nogpulib"],
-    "openmp": [],
+    "openmp": ["-nogpulib"],
     "cuda": ["-nocudainc", "-nocudalib"],
 }
 _LAUNCH = """\

@@ -70,12 +70,15 @@ int main(void) { return 0; }
 _PASSES = (
     (re.compile(r" -x ir "), "host"),
     (re.compile(r" -disable-llvm-passes "), "host-ir"),
-    (re.compile(r" -fopenmp-is-target-device "), None),
+    (re.compile(r" --offload-device-only "), None),
     (re.compile(r" --offload-host-only "), "host"),
     (re.compile(r" --offload-arch="), None),
 )
 """What tells passes apart, the surest first; None: a device's, called by its target."""
-_TARGETS = (re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"), re.compile(r".* --target=(\S+)"))
+_TARGETS = (
+    re.compile(r" (?:--offload-arch|-mcpu|-march)=(\S+)"),
+    re.compile(r" -fopenmp-targets=(\S+)"),
+)
 _ACTION = re.compile(r"[A-Z]+ (\[.*\] )?\S+")
 _SOURCES = (".hip", ".c", ".cpp", ".cu", ".h", ".bin", ".cfg", "SConstruct", "SConscript")
 _COMMAND_OUTPUT = re.compile(r" -o (\S+) ")

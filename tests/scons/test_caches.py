@@ -238,7 +238,7 @@ def test_openmp_device_runtime(project: Project) -> None:
     project.sconstruct(
         "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906',\n"
         "            OFFLOAD_DEVICE_RUNTIME=['runtime.bc'],\n"
-        "            OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[],\n"
+        "            OFFLOAD_FLAGS=['-nogpulib'], OFFLOAD_HOST_FLAGS=[],\n"
         "            OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
         "env.OffloadProgram('prog', 'k.c')\n"
     ).build_once()

@@ -143,6 +143,7 @@ LANGUAGES = {
         *(".c", GPUS["targets"], GPUS["added"]),
         one_target="defined(__gfx90a__)",
         any_device="defined(__AMDGCN__)",
+        flags=("-nogpulib",),
         variables={
             "OFFLOAD_KIND": "openmp",
             # Not every compiler brings the device runtime, and no one runs this program.

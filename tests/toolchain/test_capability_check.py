@@ -96,7 +96,7 @@ def test_a_trial_is_the_passes_own_command(
 
     monkeypatch.setattr(capability_check, "query", query)
     monkeypatch.setattr(capability_check, "cached_result", lambda _, find, *others: find())
-    flags = BARE if kind != "openmp" else ("-isysroot", "/")
+    flags = BARE
     find_toolchain(clang=clang, jobs=(Job(kind, (target,), flags, source=source),))
     *own, output, empty = run[-1]
     wanted = WantedPass(kind, "device", "trial", target)
@@ -104,7 +104,7 @@ def test_a_trial_is_the_passes_own_command(
     environ = {**os.environ, "OFFLOAD_CLANG": clang}
     command = pass_command(wanted, source, environ=environ, flags=flags, host_ir=host_ir)
     of_trial = [
-        *(BARE[::-1] if kind != "openmp" else ()),
+        *BARE[::-1],
         "-w",
         "-ferror-limit=1",
         "-fno-crash-diagnostics",

@@ -20,8 +20,9 @@ from offload_tool.clang.argument_files import all_args, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
-from offload_tool.passes import cuda, hip, whole_compile
+from offload_tool.passes import cuda, hip, openmp, whole_compile
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, readers, spawn
@@ -79,7 +80,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     node = name or unit.stem.file(env, suffix)
     job = unit.job("host")
     if job.compiles_source:
-        _compile(env, unit, job, node)
+        _compile(env, unit, job, node, is_shared=unit.is_shared)
     else:
         _add_records(env, node, unit, job, "$OFFLOADHOSTIRCOM")
         variables = spawn.toolchain_variables(env)
@@ -87,7 +88,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
         actions.HOST_FROM_IR(
             env,
             node,
-            [_host_ir_node(env, unit)],
+            [_host_ir_node(env, unit, is_shared=unit.is_shared)],
             **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env), source=unit.source.name),
@@ -101,26 +102,47 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     return node
 
 
-def _host_ir_node(env: Environment, unit: Unit) -> Node:
+def _host_ir_node(env: Environment, unit: Unit, *, is_shared: bool) -> Node:
     """Return the node of the host IR, which is rebuilt when a source file is replaced."""
-    node = unit.stem.file(env, ".host.bc")
-    return _compile(env, unit, unit.job("host-ir"), node)
+    node = unit.stem.file(env, _host_ir_suffix(is_shared=is_shared))
+    return _compile(env, unit, unit.job("host-ir"), node, is_shared=is_shared)
 
 
-def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node:
-    """Declare a node that the compiler makes from a source, with exact dependencies."""
+def _host_ir_suffix(*, is_shared: bool) -> str:
+    return ".host.pic.bc" if is_shared else ".host.bc"
+
+
+def _host_ir_for(env: Environment, unit: Unit, node: Node) -> Node:
+    """Return the host IR for a device's node.
+
+    Position-independent or not, the device code is the same: a program and a shared library of one
+    source share it.
+    """
+    is_shared = unit.is_shared
+    if node.has_explicit_builder():
+        other = unit.stem.file(env, _host_ir_suffix(is_shared=not is_shared))
+        is_shared ^= other in node.sources
+    return _host_ir_node(env, unit, is_shared=is_shared)
+
+
+def _compile(
+    env: Environment, unit: Unit, job: CompilePass, node: Node, *, is_shared: bool = False
+) -> Node:
+    """Declare a node that the compiler makes from a source, with exact dependencies.
+
+    `is_shared`: the host code is for a shared library.
+    """
     toolchain, device = readers.toolchain(env), job.device
     sources = [unit.source]
     if job.needs_host_ir:
-        sources.append(_host_ir_node(env, unit))
-    is_shared = unit.is_shared and job.stage == "host"
+        sources.append(_host_ir_for(env, unit, node))
     variables: dict[str, Any]
     if device is None:
         builder, command, machine = actions.HOST, "$OFFLOADHOSTCOM", "host"
         variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if is_shared else []}
     else:
         builder, command, machine = actions.DEVICE, "$OFFLOADDEVICECOM", device.triple
-        flags = readers.arch_flags(env, device)
+        flags = job.own_flags(readers.arch_flags(env, device))
         variables = {"_OFFLOAD_TARGET_ID": device.name, "_OFFLOAD_ARCH_FLAGS": flags}
     target = device.name if device is not None else "host"
     declared = declared_passes(env).add(node, unit.source, command, target)
@@ -145,6 +167,9 @@ def _compile(env: Environment, unit: Unit, job: CompilePass, node: Node) -> Node
     variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
+    if device is not None and job.has_host_ir and device.arch == "nvptx64":
+        ptxas = readers.openmp_ptxas(env)
+        env.Depends(node, env.Value(ptxas.identity if ptxas is not None else ""))
     node.add_dependency(libraries)
     add_identity(env, node)
     return node
@@ -191,6 +216,11 @@ def _common_to_passes(
     if readers.is_build():
         local += job.local_flags(readers.toolchain(env), unit.source.name)
     variables = spawn.toolchain_variables(env)
+    if job.has_host_ir and job.device is not None:
+        local += _openmp_local_flags(env, job.device)
+        given = readers.substituted(env, "$OFFLOAD_FLAGS")
+        if job.own_flags(given) != given:
+            variables["OFFLOAD_FLAGS"] = job.own_flags(given)
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
@@ -206,6 +236,16 @@ def _common_to_passes(
         }
     )
     return common, spawn.runner_of(env, job)
+
+
+def _openmp_local_flags(env: Environment, device: CompileTarget) -> list[str]:
+    """Return the flags of a device pass that name the device runtime, and ptxas."""
+    if device.target_id is None:
+        return []
+    runtimes = readers.device_runtimes(env, device)
+    flags = openmp.runtime_flags(device, readers.toolchain(env), runtimes)
+    named = readers.openmp_ptxas(env) if device.arch == "nvptx64" else None
+    return [*flags, *([openmp.ptxas_flag(named)] if named is not None else [])]
 
 
 def _shown_source(
@@ -322,7 +362,7 @@ def _cache_key(
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code on its own."""
     device = job.device
-    if device is None or not job.has_headers or not readers.is_build():
+    if device is None or device.target_id is None or not readers.is_build():
         return []
     like = f"libraries of {job.kind} {job.rdc} {device.name} {unit.language_flags}"
 

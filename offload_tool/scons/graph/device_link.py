@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.passes import device_link
+from offload_tool.passes import device_link, openmp
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.scons import actions, readers, spawn
+from offload_tool.scons import actions, compat, readers, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
+from offload_tool.scons.graph.link_inputs import files_of_flags
 from offload_tool.scons.graph.units import Stem, add_identity, label
 from offload_tool.scons.types import Environment, Node
 
@@ -78,32 +80,70 @@ def link_node(
 
     :raises CompilerError: the language needs a device runtime, and there is none.
     """
-    toolchain = readers.toolchain(env)
-    gpu = device.target_id is not None
-    level = device_link.level_arguments(readers.host_link_flags(env)) if gpu else []
-    suffix = "$OFFLOADDEVICESUFFIX" if gpu else "$SHLIBSUFFIX"
-    runtimes = readers.needed_runtimes(env, device) if LANGUAGES[kind].has_host_ir else []
-    if gpu:  # the link includes all members of archives
-        args = ["--whole-archive", "$SOURCES", "--no-whole-archive", *runtimes]
-    elif any(node.get_suffix() == env.subst("$LIBSUFFIX") for node in inputs):
-        args = ["-Wl,--whole-archive", "$SOURCES", "-Wl,--no-whole-archive"]
+    suffix = "$OFFLOADDEVICESUFFIX" if device.target_id is not None else "$SHLIBSUFFIX"
+    names = stem.files(env, f".{device.filename}{suffix}")
+    if LANGUAGES[kind].has_host_ir:
+        node = _openmp_link(env, stem, names, device, inputs)
     else:
-        args = ["$SOURCES"]
-    node = actions.LINK.first_free(
-        env,
-        stem.files(env, f".{device.filename}{suffix}"),
-        inputs,
-        **spawn.toolchain_variables(env, device_link.linker(device, toolchain)),
-        _OFFLOAD_LINKER=list(device_link.linker(device, toolchain)),
-        _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(device, kind), *level],
-        _OFFLOAD_LINK_INPUTS=args,
-        _OFFLOAD_TARGET_ID=device.name,
-        **({} if gpu else {"OFFLOAD_LINK_FLAGS": []}),
-    )
-    env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
+        node = _hip_link(env, names, device, inputs)
     readers.add_environment(env, node)
     add_identity(env, node)
     label(env, node, kind, device)
+    return node
+
+
+def _hip_link(
+    env: Environment, names: Iterable[Node], device: CompileTarget, inputs: list[Node]
+) -> Node:
+    target_id, linker = device_link.linker(device, readers.toolchain(env))
+    level = device_link.level_arguments(readers.host_link_flags(env))
+    return actions.LINK.first_free(
+        env,
+        names,
+        inputs,
+        **spawn.toolchain_variables(env, linker),
+        _OFFLOAD_LINKER=list(linker),
+        _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(target_id), *level],
+        # The link includes all members of archives.
+        _OFFLOAD_LINK_INPUTS=["--whole-archive", "$SOURCES", "--no-whole-archive"],
+        _OFFLOAD_TARGET_ID=device.name,
+    )
+
+
+def _openmp_link(
+    env: Environment, stem: Stem, names: Iterable[Node], device: CompileTarget, inputs: list[Node]
+) -> Node:
+    """Declare the driver's link of an image; a CPU's takes the program's libraries, too."""
+    toolchain = readers.toolchain(env)
+    runtimes = readers.needed_runtimes(env, device)
+    own, for_linker = openmp.image_link_flags(
+        device,
+        toolchain,
+        readers.substituted(env, "$OFFLOAD_LINK_FLAGS"),
+        runtimes if env["OFFLOAD_DEVICE_RUNTIME"] is not None or not runtimes else None,
+    )
+    is_shared = stem.owner is not None and stem.owner.is_shared
+    libraries = ["$__RPATH", "$_LIBDIRFLAGS", "$_LIBFLAGS"] if device.target_id is None else []
+    variables = spawn.toolchain_variables(env)
+    target = device, openmp.packaged_arch(device, toolchain)
+    variables[compat.OWN_SPAWN] = spawn.pass_spawn(spawn.openmp_linker(inputs, target))
+    node = actions.OPENMP_LINK.first_free(
+        env,
+        names,
+        inputs,
+        **variables,
+        _OFFLOAD_LINKER=[*toolchain.cxx, *openmp.gpu_flags(device, toolchain)],
+        _OFFLOAD_LINK_ARGUMENTS=[
+            *(*own, *readers.link_flags(env), "$SHLINKFLAGS" if is_shared else "$LINKFLAGS")
+        ],
+        OFFLOAD_LINK_FLAGS=for_linker,
+        _OFFLOAD_LINK_INPUTS=["$SOURCES", *libraries],
+        _OFFLOAD_TARGET_ID=device.name,
+    )
+    env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
+    if libraries:
+        by_name, others = files_of_flags(env, "$SHLINKFLAGS" if is_shared else "$LINKFLAGS")
+        env.Depends(node, [*by_name, *others])
     return node
 
 

@@ -21,12 +21,6 @@ device (see `cuda` for CUDA)::
     b.hip -- b.gfx906.bc --+                    +-- prog.hipfb -- prog.fatbin.o --+-- program
                               prog.gfx90a.co ---+          prog.registration.o ---+
 
-The image of OpenMP sources for an NVIDIA GPU is assembled from PTX::
-
-    a.sm_80.bc --+
-                 +-- prog.sm_80.ptx -- prog.sm_80.co
-    b.sm_80.bc --+
-
 `kpack` declares the archives of ``OFFLOAD_KPACK``, which replace bundles. `prog.registration.o`
 registers the entries that host objects of clang's new offload driver only list.
 """
@@ -38,15 +32,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from offload_tool.errors import CompilerError
-from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.passes.cuda import ptxas_flags
-from offload_tool.scons import actions, readers, spawn
+from offload_tool.scons import actions, readers
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_registration
 from offload_tool.scons.graph.link_inputs import selected_kind
-from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
+from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.scons.languages import cuda, kpack
 from offload_tool.scons.types import Environment, Node
 
@@ -164,10 +155,7 @@ def _device_links(
     devices = readers.devices(env, kind)
     if kind == "cuda":
         return cuda.linked_objects(env, stem, devices, part, library)
-    images = []
-    for device in devices:
-        link = _ptx_image if device.arch == "nvptx64" else link_node
-        images.append(link(env, stem, kind, device, part.of(device)))
+    images = [link_node(env, stem, kind, device, part.of(device)) for device in devices]
     if kind == "openmp":
         return [openmp_registration(env, stem, images)]
     bundle = containers.bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
@@ -176,41 +164,6 @@ def _device_links(
         containers.embedded(env, stem, [bundle, *part.hosts], **of_library),
         containers.registration_of_entries(env, stem, library=library),
     ]
-
-
-def _ptx_image(
-    env: Environment, stem: Stem, kind: str, device: CompileTarget, inputs: list[Node]
-) -> Node:
-    """Declare the image of all sources for one GPU.
-
-    :raises CompilerError: there is no device runtime for it, or no ptxas.
-    """
-    from offload_tool.nvidia import openmp_link  # other builds do not need it
-
-    ptxas = readers.ptxas(env)
-    if ptxas is None:
-        raise CompilerError(openmp_link.no_ptxas(device.name))
-    runtimes = readers.needed_runtimes(env, device)
-    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
-    arguments = [*openmp_link.link_arguments(device.name), *flags]
-    variables = spawn.toolchain_variables(env)
-    args = [*variables["_OFFLOAD_CLANG"], *variables["_OFFLOAD_LOCAL_FLAGS"], *arguments]
-    assembling = [*ptxas_flags([*args, "-x", "ir"], env["ENV"])] if readers.is_build() else []
-    ptx = actions.LINK_PTX.first_free(
-        env,
-        stem.files(env, f".{device.filename}.ptx"),
-        inputs,
-        **variables,
-        _OFFLOAD_RUNTIMES=runtimes,
-        _OFFLOAD_SPEC=readers.spec(arguments=arguments),
-        _OFFLOAD_TARGET_ID=device.name,
-    )
-    env.Depends(ptx, [env.File(name, env.fs.Top) for name in runtimes])
-    readers.add_environment(env, ptx)
-    add_identity(env, ptx)
-    label(env, ptx, kind, device)
-    names = stem.files(env, f".{device.filename}$OFFLOADDEVICESUFFIX")
-    return cuda.assembled(env, ptxas, names, kind, ptx, flags=assembling)
 
 
 def _library_code(env: Environment, library: Node, stem: Stem, likely: str) -> list[Any]:

@@ -1,0 +1,238 @@
+"""The driver's jobs for OpenMP: the pass of a device, and the link of a device's image.
+
+::
+
+    clang --offload-device-only a.c            the plan:   cc1 host IR -> cc1 device [-> ptxas]
+    a device's pass                                                       cc1 device [-> ptxas]
+
+    clang++ a.package -o program               the plan:   linker-wrapper
+    a device's image            linker-wrapper: links the image, wraps it, starts the host linker;
+                                a script in the linker's place keeps the wrapped image
+
+Both commands are for one target. Their jobs run as the driver prints them (``-###``), with names of
+files replaced. A plan with anything else is refused.
+
+Source: clang 19, 21, 22 and 23, observed: clang 19's wrapper optimises AMD's bitcode itself, and
+others run clang for it, so only a run of the wrapper gives its image in all versions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from offload_tool.clang.driver import (
+    QueryResult,
+    jobs_of,
+    llvm_temporary_folder,
+    option_values,
+    query_plan,
+    terminal_args,
+)
+from offload_tool.clang.job_plan import kind_of_job, messages_in
+from offload_tool.errors import CodeObjectError, CompilerError
+from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.temporary_directory import temporary_folder
+from offload_tool.passes.openmp import HOST_IR
+
+Run = Callable[[list[str], Mapping[str, str]], int]
+"""Runs a command; returns its exit status."""
+
+_OUTPUTS = ("-o", "--output-file")
+_OF_A_PASS = ("cc1", "cc1as", "ptxas")
+_BEFORE_VALUES = ("", "-o", "-Xlinker", "-Xoffload-linker", "-Xclang", "-mllvm", "-z", "-T")
+"""Arguments after which one is no input: at the beginning, the program."""
+_RPATH = re.compile(r"^(-Wl,--?rpath)=")
+"""The wrapper would give clang an option that it does not have."""
+_LINKER = "--linker-path="
+_RANDOM = re.compile(r"-[0-9a-f]{6}(?=\.\w+$)")
+_KEPT = "wrapped.o"
+_KEEPER = """\
+#!/bin/sh
+for arg in "$@"; do
+  case $arg in "$TMPDIR"/*.wrapper*.o) exec cp "$arg" "$TMPDIR/wrapped.o";; esac
+done
+echo "offload: clang-linker-wrapper gives the linker no wrapped image: $*" >&2
+exit 1
+"""
+"""The host linker's place in a link of one image."""
+
+
+def run_device_pass(command: Sequence[str], environment: Mapping[str, str], run: Run) -> int:
+    """Run the command of a device pass, which ends in ``-o OUTPUT SOURCE``; return its exit status.
+
+    :raises CompilerError: the driver's plan is not understood.
+    """
+    plan = _plan_of(command, environment)
+    if plan is None:
+        return run([*command], environment)  # the driver prints its errors
+    jobs = _device_jobs(plan, command)
+    with temporary_folder("offload-openmp-", llvm_temporary_folder(environment)) as folder:
+        for job in jobs:
+            args = [_without_number(arg, plan.folder, str(folder)) for arg in job]
+            status = run(args, environment)
+            if status:
+                return status
+    return 0
+
+
+def link_image(
+    command: Sequence[str],
+    inputs: Sequence[str],
+    target: tuple[CompileTarget, str],
+    environment: Mapping[str, str],
+    run: Run,
+) -> int:
+    """Link device code to the image of one target; return the exit status.
+
+    `command` is the driver's link ``CXX FLAGS... -o OUTPUT INPUTS... LIBRARIES...``; the device
+    code of `inputs`, files and archives, is packaged in their place. Libraries with such code are
+    left out, as theirs is among the inputs. `target` is the device, and the processor in packages.
+
+    :raises CodeObjectError: there is nothing to link.
+    :raises CompilerError: the driver's plan is not understood.
+    :raises FormatError: a broken archive.
+    :raises FileError: a file cannot be read or written.
+    """
+    output = command[command.index("-o") + 1]
+    with temporary_folder("offload-openmp-", llvm_temporary_folder(environment)) as folder:
+        package = str(folder / "device.package")
+        _write_package(package, inputs, target, output)
+        at = command.index(inputs[0], command.index("-o") + 2)
+        args = [
+            *(*_without_device_code(command[:at]), package),
+            *_without_device_code(command[at + len(inputs) :], command[: at + len(inputs)]),
+        ]
+        plan = _plan_of(args, environment)
+        if plan is None:
+            return run([*command], environment)  # the driver prints its errors
+        wrapper = [_keeping(arg, folder) for arg in _wrapper(plan, output)]
+        status = run(wrapper, {**environment, "TMPDIR": str(folder)})
+        return status or _write_image(folder / _KEPT, output)
+
+
+def _plan_of(command: Sequence[str], environment: Mapping[str, str]) -> QueryResult | None:
+    """Return the driver's plan for a command, and print its messages; None if it refuses."""
+    plan = query_plan([command[0], *terminal_args(environment), *command[1:]], environment)
+    if plan.status:
+        return None
+    sys.stderr.write("".join(f"{line}\n" for line in messages_in(plan.errors)))
+    sys.stderr.flush()
+    return plan
+
+
+def _device_jobs(plan: QueryResult, command: Sequence[str]) -> list[list[str]]:
+    """Return the jobs for the device, with the host IR that the command names."""
+    jobs = jobs_of(plan)
+    output, host_ir = command[-2], command[command.index(HOST_IR) + 2]
+    made = [value for job in jobs for value in option_values(job, HOST_IR)][-1:]
+    chosen: list[list[str]] = []
+    needed = {output}
+    for job in reversed(jobs):
+        written = [value for option in _OUTPUTS for value in option_values(job, option)]
+        if written == made:
+            return [[host_ir if arg in made else arg for arg in job] for job in chosen]
+        if kind_of_job(job) not in _OF_A_PASS or needed.isdisjoint(written):
+            break
+        chosen.insert(0, job)
+        needed |= {*job}
+    programs = ", ".join(f"'{kind_of_job(job)}'" for job in jobs)
+    raise CompilerError(
+        f"'{output}': expected a plan (-###) of a front end for the host and jobs for the device, "
+        f"found {programs}; remove the flags that change the driver's jobs"
+    )
+
+
+def _without_number(arg: str, before: str, folder: str) -> str:
+    """Return an argument with files in another directory, without the random part of their names.
+
+    Source: ptxas 13, observed: with ``-g``, the names are in the cubin.
+    """
+    return _RANDOM.sub("", arg.replace(before, folder)) if before in arg else arg
+
+
+def _wrapper(plan: QueryResult, output: str) -> list[str]:
+    jobs = jobs_of(plan)
+    programs = [kind_of_job(job) for job in jobs]
+    has_linker = any(arg.startswith(_LINKER) for job in jobs for arg in job)
+    if programs != ["linker-wrapper"] or not has_linker:
+        found = ", ".join(f"'{name}'" for name in programs)
+        raise CompilerError(
+            f"'{output}': expected the plan (-###) of a link with clang-linker-wrapper alone, "
+            f"found {found or 'nothing'}; remove the flags that change the driver's jobs"
+        )
+    return jobs[0]
+
+
+def _without_device_code(args: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+    """Return arguments of a link without libraries that hold OpenMP's device code.
+
+    `others` are further arguments, whose folders are searched, too.
+    """
+    from offload_tool.clang.link_inputs import linked_files
+    from offload_tool.containers.relocatable import relocatable_kinds
+
+    def find(path: str) -> str | None:
+        return path if os.path.isfile(path) else None
+
+    folders = [arg for arg in (*others, *args) if arg.startswith("-L")]
+    kept = []
+    begin = others[-1:] or [""]
+    for before, arg in itertools.pairwise((*begin, *args)):
+        is_input = arg.startswith("-l") or not (arg.startswith("-") or before in _BEFORE_VALUES)
+        files = linked_files([*folders, arg], find) if is_input else ()
+        if not any("openmp" in relocatable_kinds(file) for file in files):
+            kept.append(_RPATH.sub(r"\1,", arg))
+    return kept
+
+
+def _keeping(arg: str, folder: Path) -> str:
+    if not arg.startswith(_LINKER):
+        return arg
+    keeper = folder / "keep"
+    keeper.write_text(_KEEPER)
+    keeper.chmod(0o700)
+    return f"{_LINKER}{keeper}"
+
+
+def _write_package(
+    package: str, inputs: Sequence[str], target: tuple[CompileTarget, str], output: str
+) -> None:
+    from offload_tool.containers.walk import open_file_or_members
+    from offload_tool.formats.bitcode.module import is_bitcode
+    from offload_tool.formats.offload_binary import ImageKind, plan_offload_binary
+
+    device, arch = target
+    strings = {"triple": device.packaged_triple, "arch": arch}
+    is_empty = True
+    with replace_file(package) as out:
+        for file in (file for path in inputs for file in open_file_or_members(path)):
+            kind = ImageKind.BITCODE if is_bitcode(file.source.data) else ImageKind.OBJECT
+            size = len(file.source)
+            layout = plan_offload_binary(size, image_kind=kind, offload_kind=1, strings=strings)
+            out.write(layout.head)
+            out.copy(file.source)
+            out.write(bytes(layout.size - len(layout.head) - size))
+            is_empty = False
+    if is_empty:
+        raise CodeObjectError(
+            f"'{output}': there is nothing to link: all archives are empty; "
+            "build them for this target"
+        )
+
+
+def _write_image(wrapped: Path, output: str) -> int:
+    from offload_tool.containers.offload_binaries import find_offload_binaries
+
+    with InputFile(wrapped) as source, find_offload_binaries(source) as found:
+        images = [image.content(each.source.data) for each in found for image in each.binary.images]
+        if len(images) != 1:
+            raise CodeObjectError(f"'{output}': expected one image, found {len(images)}")
+        with replace_file(output) as out:
+            out.write(images[0])
+    return 0

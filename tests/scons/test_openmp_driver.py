@@ -1,0 +1,254 @@
+"""OpenMP builds beside clang's driver: the same bytes, and programs that run on a CPU as device.
+
+`CLANGS` are clang 22, and clang 19 where OFFLOAD_TEST_OPENMP names its libraries (unpacked, with
+its programs beside them); OFFLOAD_TEST_OPENMP_CLANG names another instead.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from offload_tool.formats.objects.elf.reader import read_elf_tables
+from tests.conftest import missing, run_tool, try_tool
+from tests.scons.conftest import Project
+from tests.scons.openmp_programs import MAIN, PROGRAMS
+
+CPU = "x86_64-pc-linux-gnu"
+TRIPLES = {CPU: CPU, "gfx90a": "amdgcn-amd-amdhsa", "sm_80": "nvptx64-nvidia-cuda"}
+SETUP = """\
+env = Environment(
+    tools=["default", "offload"],
+    toolpath=[PyPackageDir("offload_tool.scons")],
+    OFFLOAD_KIND="openmp",
+    OFFLOAD_CLANG={clang!r},
+    OFFLOAD_ARCH={targets},
+    CCFLAGS={flags},
+    LINKFLAGS={level},
+    LIBS=["m"],
+)
+"""
+BOTH = "env.OffloadProgram('p', ['work.{0}'])\nenv.OffloadSharedLibrary('l', ['work.{0}'])\n"
+C = """\
+#include <ar.h>
+#include <math.h>
+#include <stdio.h>
+#pragma omp begin declare target
+int counter = 3;
+#pragma omp end declare target
+static int plain;
+int main(int argc, char **argv) {
+  double r = argc;
+  struct ar_hdr o = {7};
+#pragma omp target map(tofrom : r, o)
+  { r = sin(r) + pow(r, 2.0) + fmin(r, 0.5) + counter; o.first += plain; }
+  printf("%g %d\\n", r, (int)o.first);
+  return ++plain - 1;
+}
+"""
+CXX = C.replace("<math.h>", "<cmath>")
+OWN = "#define ar_hdr of_the_system\n#include_next <ar.h>\n#undef ar_hdr\n"
+OWN += "struct ar_hdr { long first; };\n"
+
+
+def _clangs() -> dict[str, Path]:
+    if given := os.environ.get("OFFLOAD_TEST_OPENMP_CLANG"):
+        return {"given": Path(given)}
+    found = {"22": Path(shutil.which("clang-22") or "clang-22").resolve()}
+    if libraries := os.environ.get("OFFLOAD_TEST_OPENMP"):
+        found["19"] = Path(libraries).parent / "bin/clang"
+    return found
+
+
+CLANGS = _clangs()
+
+
+@pytest.fixture(params=CLANGS)
+def clang(request: pytest.FixtureRequest) -> Path:
+    """Return a clang with its linker wrapper and OpenMP runtime."""
+    found = CLANGS[request.param]
+    if platform.machine() != "x86_64":
+        pytest.skip("the device of these tests is an x86_64 CPU")
+    needed = (found, found.parent / "clang-linker-wrapper", _libraries(found) / "libomptarget.so")
+    for file in needed:
+        if not file.exists():
+            missing(f"{file}, of LLVM's OpenMP")
+    return found
+
+
+def _libraries(clang: Path) -> Path:
+    return clang.parent.parent / "lib"
+
+
+def run_on_device(clang: Path, program: Path) -> tuple[int, str]:
+    """Run a program whose regions must run on a device; return its status and what it prints."""
+    env = {"OMP_TARGET_OFFLOAD": "MANDATORY", "LD_LIBRARY_PATH": f"{_libraries(clang)}:."}
+    done = try_tool(program, cwd=program.parent, env={**os.environ, **env})
+    return done.returncode, done.stdout + done.stderr
+
+
+def build(project: Project, clang: Path, body: str, targets: list[str], *flags: str) -> None:
+    """Build with flags; ``-O`` and ``-g`` are the links', too."""
+    level = [flag for flag in flags if flag.startswith(("-O", "-g"))]
+    setup = SETUP.format(clang=str(clang), targets=targets, flags=[*flags], level=level)
+    project.sconstruct(body, setup).build()
+
+
+def target_flags(targets: list[str]) -> list[str]:
+    """Return the driver's flags for targets."""
+    if len(targets) == 1 and targets[0] != CPU:
+        return [f"--offload-arch={targets[0]}"]
+    flags = [f"-fopenmp-targets={','.join(TRIPLES[name] for name in targets)}"]
+    for name in targets:
+        flags += [] if name == CPU else [f"-Xopenmp-target={TRIPLES[name]}", f"-march={name}"]
+    return flags
+
+
+def target_of(target: str) -> str:
+    """Return the suffix of a target's image."""
+    return "so" if target == CPU else "co"
+
+
+def compare(project: Project, clang: Path, target: str, suffix: str, flags: list[str]) -> None:
+    """Build a source here and with the driver, for a program and a shared library."""
+    text = CXX if suffix == "cpp" else C
+    source, folder = project.write(f"work.{suffix}", text), project.folder
+    project.write("own/ar.h", OWN)
+    given = [*flags, "-isystem", "own"]
+    build(project, clang, BOTH.format(suffix), [target], *given)
+    common = ["-fopenmp", *target_flags([target])]
+    level = [flag for flag in given if flag.startswith(("-O", "-g"))]
+    strip = [shutil.which("llvm-objcopy-22") or "objcopy", "-R", ".llvm.offloading"]
+    for pic, host, name in (([], ".host.o", "p"), (["-fPIC"], ".host.pic.o", "l")):
+        made = [*common, *given, *pic, "-c", source.name, "-o", "driver.o"]
+        run_tool(f"{clang}{'++' * (suffix == 'cpp')}", *made, cwd=folder)
+        linked = [*common, *level, *(["-shared"] if pic else []), "driver.o", "-o", "driver", "-lm"]
+        run_tool(f"{clang}++", *linked, cwd=folder)
+        for file, copy in (("driver.o", "theirs"), (f"work{host}", "ours")):
+            run_tool(*strip, file, copy, cwd=folder)
+        assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
+        device = folder / f"work.{target}.{'bc' if target == 'gfx90a' else 'o'}"
+        assert device.read_bytes() in (folder / "driver.o").read_bytes()
+        image = (folder / f"{name}.{target}.{target_of(target)}").read_bytes()
+        assert image in (folder / "driver").read_bytes()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", ["-O0 -g", "-O1", "-O2 -mavx2", "-O3"])
+@pytest.mark.parametrize("suffix", ["c", "cpp"])
+def test_bytes_are_the_drivers(project: Project, clang: Path, suffix: str, flags: str) -> None:
+    """Host objects, device objects and images of programs and shared libraries are the driver's."""
+    compare(project, clang, CPU, suffix, flags.split())
+    assert run_on_device(clang, project.folder / "p") == (0, "5.34147 7\n")
+
+
+@pytest.mark.llvm
+def test_image_for_an_nvidia_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has libdevice's functions and the device runtime; the toolkit's ptxas is not on PATH.
+
+    Its bytes are not compared: clang 19 writes variables of PTX in an order by chance.
+    """
+    clang, toolkit = CLANGS.get("19"), os.environ.get("OFFLOAD_TEST_CUDA", "")
+    found = sorted(Path(toolkit).glob("cu*/bin/nvlink")) if toolkit else []
+    if clang is None or not (clang.parent / "clang-linker-wrapper").exists() or not found:
+        missing("clang 19 with its OpenMP, and NVIDIA's toolkit")
+        return
+    monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(found[-1].parent.parent))
+    project.write("work.c", C)
+    project.write("own/ar.h", OWN)
+    flags = ["-O2", "-isystem", "own", "-mavx2"]
+    build(project, clang, "env.OffloadProgram('p', ['work.c'])\n", ["sm_80"], *flags)
+    image = read_elf_tables(memoryview(project.read("p.sm_80.co")), path="p.sm_80.co")
+    assert image.header.e_type == 2
+    assert any("__omp_offloading_" in symbol.name for symbol in image.named_symbols())
+
+
+@pytest.mark.llvm
+def test_flags_of_the_host_stay_there(project: Project, clang: Path) -> None:
+    """``-mavx2`` in CCFLAGS changes no byte of a GPU's module."""
+    project.write("work.c", "int f(int x) {\n#pragma omp target\n  x++;\n  return x;\n}\n")
+    device, made = "env.OffloadDeviceObject('work.c')\n", []
+    for more in ([], ["-mavx2", "-march=x86-64-v3"]):
+        build(project, clang, device, ["gfx90a"], "-O2", "-nogpulib", *more)
+        made.append(project.read("work.gfx90a.bc"))
+    assert made[0] == made[1]
+
+
+LIBRARY = "env.SharedLibrary('helper', 'helper.c', CC={0!r}, CCFLAGS=[], SHLINK={0!r})\n"
+CALLS = """\
+#pragma omp begin declare target
+int helper(int);
+#pragma omp end declare target
+int main(void) {
+  int x = 0;
+#pragma omp target map(from : x)
+  x = helper(41);
+  return x != 42;
+}
+"""
+
+
+@pytest.mark.llvm
+def test_libraries_of_the_program(project: Project, clang: Path) -> None:
+    """A CPU's image finds functions in the program's libraries; without these it does not link."""
+    project.write("helper.c", "int helper(int x) { return x + 1; }\n")
+    project.write("work.c", CALLS)
+    body = "env.OffloadProgram('p', 'work.c'{})\n"
+    found = LIBRARY.format(str(clang)) + body.format(", LIBS=['helper'], LIBPATH=['.']")
+    build(project, clang, found, [CPU], "-O1")
+    assert run_on_device(clang, project.folder / "p") == (0, "")
+    setup = SETUP.format(clang=str(clang), targets=[CPU], flags=[], level=[])
+    run = project.sconstruct(body.format(""), setup).fails()
+    assert "undefined reference to `helper'" in run.errors
+    ignored = body.format(", OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all']")
+    project.sconstruct(ignored, setup).build(f"p.{CPU}.so")
+
+
+FORMS = {
+    "source": "env.OffloadProgram({0!r}, [{1!r}, 'main.c'])\n",
+    "object": "env.OffloadProgram({0!r}, ['main.c', env.OffloadObject({1!r})])\n",
+    "static": (
+        "env.OffloadProgram({0!r}, 'main.c',\n"
+        "    LIBS=[env.OffloadStaticLibrary({0!r}, {1!r}), 'm'])\n"
+    ),
+    "shared": (
+        "env.OffloadProgram({0!r}, 'main.c', LIBS=[env.OffloadSharedLibrary({0!r}, {1!r}), 'm'],\n"
+        "    RPATH=['.'])\n"
+    ),
+}
+
+
+def _named(name: str) -> str:
+    return f"{name}.{'cpp' if name.endswith('_cpp') else 'c'}"
+
+
+def run_programs(project: Project, clang: Path, names: list[str], flags: str) -> dict[str, object]:
+    """Build programs, each in the next of `FORMS`; return the results of those that fail."""
+    project.write("main.c", MAIN)
+    forms = [*FORMS.values()]
+    body = ""
+    for number, name in enumerate(names):
+        project.write(_named(name), PROGRAMS[name])
+        body += forms[number % len(forms)].format(name, _named(name))
+    build(project, clang, body, [CPU], *flags.split())
+    with ThreadPoolExecutor(2) as pool:
+        results = pool.map(lambda name: run_on_device(clang, project.folder / name), names)
+    return {name: found for name, found in zip(names, results, strict=True) if found[0]}
+
+
+@pytest.mark.llvm
+def test_programs(project: Project, clang: Path) -> None:
+    """A few programs, in each form, run on a device and compute what the host expects."""
+    some = ["on_device", "default_visibility", "declare_target_variable", "streams"]
+    assert run_programs(project, clang, some, "-O1") == {}
+
+
+@pytest.mark.llvm
+def test_many_programs(project: Project, clang: Path) -> None:
+    """All programs of the table do."""
+    assert run_programs(project, clang, [*PROGRAMS], "-O1") == {}
