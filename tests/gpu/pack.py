@@ -138,6 +138,7 @@ class Build:
     def scons(self, *arguments: str, log: str, folder: str = "", **environment: str) -> None:
         """Run SCons, which goes on after failures."""
         command = [sys.executable, "-m", "SCons", "-k", f"-j{os.cpu_count()}"]
+        command.append(f"VERSION={table.VERSION}")
         inside = ["-C", folder] if folder else []
         self.run(log=f"scons-{log}", command=[*command, *inside, *arguments], **environment)
 
@@ -152,7 +153,7 @@ class Build:
         self.scons(targets, *self.runtime, *only, log="cuda", **cuda)
         if self.only:
             return
-        (sources / "edited.cu").write_text(_with_version(3) + "\n// The end.\n")
+        (sources / "edited.cu").write_text(_edited("// The end."))
         self.scons(targets, *self.runtime, "ONLY=cuda/edited", log="edited", **cuda)
         for name in ("cuda_rdc", "cuda_thrust"):
             shutil.copytree(
@@ -165,7 +166,8 @@ class Build:
 
     def _build_edited(self) -> None:
         """Write the source that is edited between two builds: its first version is an older one."""
-        (self.folder / "sources/edited.cu").write_text(_with_version(2))
+        older = f"#undef VERSION\n#define VERSION {table.VERSION - 1}"
+        (self.folder / "sources/edited.cu").write_text(_edited(older))
 
     def _build_openmp19(self) -> None:
         given, wheels = self.machine.openmp19, self.machine.cuda12
@@ -283,16 +285,16 @@ class Build:
             words = ["launch", "clang++-22", "-O2", "-Wno-unknown-cuda-version"]
             if source.suffix == ".cu":
                 words += ["-x", "cuda", "--offload-arch=sm_80", "--offload-arch=sm_90"]
-                words += [f"--cuda-path={self.toolkit}"]
+                words += [f"--cuda-path={self.toolkit}", f"-DVERSION={table.VERSION}"]
             command = [sys.executable, "-m", "offload_tool", *words, "-c", source, "-o", path]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             subprocess.run(command, check=True, capture_output=True, env=environment)
         self._link_with_cudart(out / "launch", *objects)
 
 
-def _with_version(number: int) -> str:
-    source = (HERE / "sources/images.cu").read_text()
-    return f"#define VERSION {number}\n{source.replace('images', 'edited')}"
+def _edited(line: str) -> str:
+    source = (HERE / "sources/images.cu").read_text().replace("images", "edited")
+    return f"{line}\n{source}"
 
 
 def describe(case: Case, build: Build) -> dict[str, Any]:

@@ -34,17 +34,6 @@ static cudaError_t fail(cudaError_t error) { return last = error; }
 static const char *find(const struct image *image, const void *bytes, size_t size) {
     return image->begin ? memmem(image->begin, image->end - image->begin, bytes, size) : NULL;
 }
-/* Return the target and version behind the mark; the kernel's code has the mark, too. */
-static const int *find_tag(const struct image *image) {
-    const int mark = 0x0ff10ad5, most = 4096;
-    struct image rest = *image;
-    for (const char *at; (at = find(&rest, &mark, sizeof mark)); rest.begin = at + 1) {
-        const int *tag = (const int *)(at + sizeof mark);
-        if (tag[0] > 0 && tag[0] < most && tag[1] > 0 && tag[1] < most) return tag;
-    }
-    return NULL;
-}
-
 void **__cudaRegisterFatBinary(const void *wrapper) {
     const char *header = ((const char *const *)wrapper)[1];
     int device = atoi(getenv("STANDIN_DEVICE"));
@@ -89,9 +78,10 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     (void)grid, (void)block, (void)shared, (void)stream;
     cudaError_t error = find_kernel(function);
     if (error) return error;
-    const int *tag = find_tag(launched->image);
+    const int mark = 0x0ff10ad5;
+    const char *tag = find(launched->image, &mark, sizeof mark);
     if (!tag) return fail(cudaErrorLaunchFailure);
-    memcpy(*(void **)arguments[0], tag, 2 * sizeof(int));
+    memcpy(*(void **)arguments[0], tag + sizeof mark, 2 * sizeof(int));
     return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function) {

@@ -7,7 +7,7 @@
 #define TARGET 0
 #endif
 #ifndef VERSION
-#define VERSION 3
+#error "VERSION is that of the sources, by which the image of an older one is known"
 #endif
 
 #pragma omp begin declare target
