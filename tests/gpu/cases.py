@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 CUDA_TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
-SOME = CUDA_TARGETS[:2]
+FEW = ("sm_75", "sm_90")
+OLDER = FEW[:1]
 OPENMP_TARGETS = ("sm_80", "sm_90")
 HIP_TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100")
 NVIDIA_DEVICES = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103")
 NVIDIA_DEVICES += ("sm_110", "sm_120", "sm_121")
 THINNED_FOR = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 SOURCES = Path(__file__).parent / "sources"
-VERSION = zlib.crc32(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))) % 100000
+VERSION = zlib.crc32(b"".join(p.read_bytes() for p in sorted(SOURCES.glob("*.*")))) % 100000
 """Of the sources, compiled into each image: no other source gives the same."""
 
 PROGRAM, MODULE, SETS = "program", "module", "sets"
@@ -42,8 +43,6 @@ class Case:
     files: tuple[str, ...] = ()
     """Other files that it needs."""
     kind: str = PROGRAM
-    has_ptx: bool = True
-    has_cubin: bool = True
     devices: tuple[str, ...] = ()
     """The devices that it is for, all if empty."""
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -55,6 +54,12 @@ class Case:
 
     libraries: str = ""
     """The packed folder in which it finds libraries that not every machine has."""
+    status: int = 0
+    """Its exit status."""
+    older_driver: str = ""
+    """What it prints alone, before it ends with 1, with a driver older than the CUDA it is of."""
+    reference_of: str = ""
+    """The case whose program the compiler's own driver, or nvcc, makes here."""
 
     @property
     def api(self) -> str:
@@ -70,23 +75,25 @@ class Served:
     is_native: bool
 
 
-def served(device: str, case: Case, targets: tuple[str, ...]) -> Served | None:
+def served(device: str, targets: tuple[str, ...]) -> Served | None:
     """Return the image of `targets` that a device runs, None if there is none.
 
-    An AMD GPU runs its own code only; an NVIDIA GPU the newest cubin of its generation that is not
-    newer than itself, else the newest PTX that is not newer. This is not asked of the package.
+    ``sm_80`` is a cubin and PTX, ``sm_80-real`` the one, ``sm_80-virtual`` the other. An AMD GPU
+    runs its own code only; an NVIDIA GPU the newest cubin of its generation that is not newer than
+    itself, else the newest PTX that is not newer. This is not asked of the package.
     """
     if device.startswith("gfx"):
         return Served(device, True) if device in targets else None
     number = int(device[3:])
-    fitting = [each for each in targets if int(each[3:]) <= number]
-    cubins = [each for each in fitting if int(each[3:]) // 10 == number // 10]
-    for candidates, is_there, is_native in (
-        (cubins, case.has_cubin, True),
-        (fitting, case.has_ptx, False),
-    ):
-        if is_there and candidates:
-            return Served(max(candidates, key=lambda each: int(each[3:])), is_native)
+    for form, is_native in (("-real", True), ("-virtual", False)):
+        numbers = [
+            int(t[3:].removesuffix(form)) for t in targets if t[3:].removesuffix(form).isdigit()
+        ]
+        fitting = [each for each in numbers if each <= number]
+        if is_native:
+            fitting = [each for each in fitting if each // 10 == number // 10]
+        if fitting:
+            return Served(f"sm_{max(fitting)}", is_native)
     return None
 
 
@@ -99,7 +106,7 @@ def expected_lines(case: Case, device: str) -> tuple[list[str], bool] | None:
         return None
     lines, is_native = list(case.lines), True
     for unit, targets in case.units.items():
-        found = served(device, case, targets)
+        found = served(device, targets)
         if found is None:
             return None
         is_native = is_native and found.is_native
@@ -128,10 +135,16 @@ FEATURES = (
     "stream 77",
     "device says 42",
 )
-_LATER = ("ptx", "virtual")
-"""Prefixes of the names of programs that have PTX alone."""
-IDIOMS = ("here 42", "there 7")
+IDIOMS = ("here 42", "there 7", "new 30")
 LINKED = ("answer 20107, 1 evaluated, own 101 and 20000",)
+NESTED = ("sum 120",)
+LAUNCHED = ("sm_80-real", "sm_90-real")
+IDIOMS = ("here 42", "there 7", "new 30")
+FORMS = {  # What nvcc, CMake and PyTorch have, and the images that it means.
+    "pytorch": ("7.5;8.0+PTX", ("sm_75-real", "sm_80")),
+    "cmake": ("80-real;90-virtual", ("sm_80-real", "sm_90-virtual")),
+    "nvcc": ("compute_80 sm_90-real", ("sm_80-virtual", "sm_90-real")),
+}
 PLUGIN_CALLS = {"one": 1, "two": 50, "one again": 2, "two reopened": 50, "one reopened": 1}
 
 
@@ -149,11 +162,11 @@ def _plugins(api: str, name: str, about: str, targets: Mapping[str, tuple[str, .
     )
 
 
-def common_cases(api: str, targets: tuple[str, ...]) -> list[Case]:
+def common_cases(api: str, targets: tuple[str, ...], few: tuple[str, ...]) -> list[Case]:
     """Return the cases that CUDA and HIP have in common."""
-    some = targets[:2]
-    two = {"first": targets, "second": targets}
-    mixed = {"first": targets, "second": some}
+    some = few[:1]
+    two = {"first": few, "second": few}
+    mixed = {"first": few, "second": some}
 
     def case(name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
         return Case(f"{api}/{name}", about, f"build/{api}/{name}/{name}", units, lines)
@@ -165,55 +178,77 @@ def common_cases(api: str, targets: tuple[str, ...]) -> list[Case]:
         case("images", "OffloadProgram: the image of this device", {"images": targets}),
         *(
             case(f"images_{target}", "a program for one target", {"images": (target,)})
-            for target in some
+            for target in targets[:2]
         ),
         case("edited", "a source edited twice: no image is stale", {"edited": targets}),
-        case("features", "parts of the language", {"features": targets}, *features),
-        case("cooperative", "a grid that waits", {"cooperative": targets}, "rounds 160 160"),
-        case("early", "a kernel in a constructor before main", {"early": targets}),
+        case("features", "parts of the language", {"features": few}, *features),
+        case("cooperative", "a grid that waits", {"cooperative": few}, "rounds 160 160"),
         case("sources", "two sources", two),
         case("objects", "OffloadObject", two),
         case("static", "OffloadStaticLibrary, one for fewer targets", mixed),
         replace(shared, files=libraries),
         case("precompiled", "OFFLOAD_PCH", two),
-        case("linked", "relocatable code of three sources", {"linked": targets}, *LINKED),
-        case("linked_library", "and of an OffloadArchive", {"linked": targets}, *LINKED),
-        _plugins(api, "plugins", "dlopen, dlclose, equal names", {"one": targets, "two": some}),
-        _plugins(api, "linked_shared", "the same, relocatable", {"one": targets, "two": targets}),
+        case("linked", "relocatable code of three sources", {"linked": few}, *LINKED),
+        case("linked_library", "and of an OffloadArchive", {"linked": few}, *LINKED),
+        case("device_link", "OFFLOAD_DEVICE_LINK, the program linked by g++", two),
+        _plugins(api, "plugins", "dlopen, dlclose, equal names", {"one": few, "two": some}),
+        _plugins(api, "linked_shared", "the same, relocatable", {"one": few, "two": few}),
     ]
 
 
 def cuda_cases() -> list[Case]:
     """Return the cases of CUDA."""
-    targets, all_units = CUDA_TARGETS, {"module": CUDA_TARGETS}
-    cases = common_cases("cuda", targets)
+    all_units = {"module": CUDA_TARGETS}
+    cases = common_cases("cuda", CUDA_TARGETS, FEW)
+    older = tuple(f"{target}-virtual" for target in CUDA_TARGETS[:2])
+    texture = (*FEATURES, "texture 87")
     cases += [
-        Case(
-            f"cuda/{name}",
-            about,
-            f"build/cuda/{name}/{name}",
-            {unit: SOME if name.startswith(_LATER) else targets},
-            lines,
-            has_cubin=not name.startswith(_LATER),
-            has_ptx=not name.startswith("real"),
-        )
-        for name, about, unit, lines in (
-            ("nested", "kernels that start kernels", "nested", ("sum 120",)),
-            ("ptx_images", "PTX alone", "images", ()),
-            ("ptx_features", "PTX alone", "features", (*FEATURES, "texture 87")),
-            ("ptx_linked", "PTX alone, relocatable", "linked", LINKED),
-            ("ptx_nested", "PTX alone, kernels that start kernels", "nested", ("sum 120",)),
-            ("compressed", "OFFLOAD_COMPRESS", "images", ()),
-            ("compressed_linked", "OFFLOAD_COMPRESS, relocatable", "linked", LINKED),
-            ("idioms", "what only nvcc accepted", "idioms", IDIOMS),
-            ("ptx_idioms", "the same, PTX alone", "idioms", IDIOMS),
-            ("real_images", "OFFLOAD_ARCH with -real: cubins alone", "images", ()),
-            ("virtual_images", "OFFLOAD_ARCH with -virtual: PTX alone", "images", ()),
+        Case(f"cuda/{name}", about, f"build/cuda/{name}/{name}", {unit: targets}, lines)
+        for name, about, unit, targets, lines in (
+            ("nested", "kernels that start kernels", "nested", FEW, NESTED),
+            ("ptx_images", "PTX alone", "images", older, ()),
+            ("ptx_features", "PTX alone", "features", older, texture),
+            ("ptx_linked", "PTX alone, relocatable", "linked", older, LINKED),
+            ("ptx_nested", "PTX alone, kernels that start kernels", "nested", older, NESTED),
+            *(
+                (name, f"OFFLOAD_ARCH={text!r}", "images", targets, ())
+                for name, (text, targets) in FORMS.items()
+            ),
+            ("early_linked", "a kernel in a constructor, relocatable", "early", FEW, ()),
+            ("compressed", "OFFLOAD_COMPRESS", "images", FEW, ()),
+            ("compressed_linked", "OFFLOAD_COMPRESS, relocatable", "linked", FEW, LINKED),
+            ("idioms", "what nvcc takes and clang mends", "idioms", FEW, IDIOMS),
+            ("ptx_idioms", "PTX alone", "idioms", older, IDIOMS),
+            (
+                "streams",
+                "a default stream for each thread",
+                "streams",
+                FEW,
+                ("the second one ran",),
+            ),
+            (
+                "wrapped",
+                "OffloadWrapper, a program without clang's registration",
+                "images",
+                FEW,
+                (),
+            ),
         )
     ]
+    ptx_nested = next(each for each in cases if each.name == "cuda/ptx_nested")
+    refused = "GetLastError(): cudaErrorNoKernelImageForDevice"
+    cases[cases.index(ptx_nested)] = replace(ptx_nested, older_driver=refused)
     cases += [
+        Case(
+            "cuda/early",
+            "a kernel in a constructor: refused, as clang registers it later",
+            "build/cuda/early/early",
+            {},
+            ("GetLastError(): cudaErrorInvalidResourceHandle",),
+            status=1,
+        ),
         Case("cuda/module", "a fat binary", "build/cuda/module/module.fatbin", all_units),
-        Case("cuda/merged", "merge of two", "derived/merged.fatbin", {"module": SOME}),
+        Case("cuda/merged", "merge of two", "derived/merged.fatbin", {"module": CUDA_TARGETS[:2]}),
         Case(
             "cuda/thin_module",
             "thin of a fat binary",
@@ -231,14 +266,14 @@ def cuda_cases() -> list[Case]:
         ),
         Case(
             "cuda/package",
-            "OffloadPackage, OffloadExtract",
+            "OffloadPackage, which holds PTX, and OffloadExtract",
             "build/cuda/module/extracted.{device}.co",
-            all_units,
-            devices=targets,
+            {"module": tuple(f"{target}-virtual" for target in CUDA_TARGETS)},
+            devices=CUDA_TARGETS,
         ),
     ]
     cases[-5:] = [replace(case, kind=MODULE) for case in cases[-5:]]
-    for name in ("images", "features", "shared", "linked", "nested"):
+    for name in ("images", "features", "compressed", "shared", "linked", "nested"):
         (whole,) = (each for each in cases if each.name == f"cuda/{name}")
         for keeps_ptx in (True, False):
             how = "thin" if keeps_ptx else "no_ptx"
@@ -249,26 +284,25 @@ def cuda_cases() -> list[Case]:
                 about="thin" if keeps_ptx else "thin --no-ptx",
                 file=f"{folder}/{name}",
                 files=tuple(f"{folder}/{file.rpartition('/')[2]}" for file in whole.files),
-                devices=THINNED_FOR if name == "images" else ("sm_80", "sm_90"),
+                devices=THINNED_FOR if name == "images" else FEW,
                 thinned=f"build/cuda/{name}",
                 keeps_ptx=keeps_ptx,
             )
             cases.append(thinned)
-    two = {"first": targets, "second": SOME}
+    two = {"first": FEW, "second": OLDER}
     cases += [
         Case(
             "cuda/thin_static",
             "a program of thinned libraries",
             "derived/thin/{device}/static",
             two,
-            devices=("sm_80", "sm_90"),
+            devices=FEW,
         ),
         Case(
             "cuda/launch",
             "objects of offload-tool launch",
             "derived/launch/launch",
-            {"first": ("sm_80", "sm_90"), "second": ("sm_80", "sm_90")},
-            has_ptx=False,
+            {"first": LAUNCHED, "second": LAUNCHED},
         ),
         Case("cuda/loader", "NVIDIA's loader beside match", "derived/loader", {}, kind=SETS),
         Case(
@@ -292,7 +326,7 @@ def cuda_cases() -> list[Case]:
 
 def openmp_cases(name: str) -> list[Case]:
     """Return the cases of OpenMP, for the compiler that the name says (``openmp19``)."""
-    targets = OPENMP_TARGETS
+    targets = tuple(f"{target}-real" for target in OPENMP_TARGETS)
     two = {"first": targets, "second": targets}
 
     def case(case_name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
@@ -305,7 +339,6 @@ def openmp_cases(name: str) -> list[Case]:
             units,
             lines,
             files=files if case_name == "shared" else (),
-            has_ptx=False,
             libraries=f"lib/{name}",
         )
 
@@ -322,4 +355,20 @@ def openmp_cases(name: str) -> list[Case]:
 
 def all_cases() -> list[Case]:
     """Return all cases."""
-    return [*cuda_cases(), *openmp_cases("openmp19"), *common_cases("hip", HIP_TARGETS)]
+    cases = [*cuda_cases(), *openmp_cases("openmp19")]
+    cases += [_reference(cases, name, compiler) for name, compiler in REFERENCES]
+    return [*cases, *common_cases("hip", HIP_TARGETS, HIP_TARGETS)]
+
+
+REFERENCES = (("cuda/early", "clang"), ("cuda/nested", "nvcc"), ("cuda/ptx_nested", "nvcc"))
+
+
+def _reference(cases: list[Case], name: str, compiler: str) -> Case:
+    """Return a case's program as another compiler makes it."""
+    (case,) = (each for each in cases if each.name == name)
+    file = f"reference/{compiler}/{name}"
+    about = f"{case.about}, by {compiler} alone"
+    made = replace(case, name=f"{name}.{compiler}", file=file, about=about, reference_of=name)
+    # PTX of a newer nvcc; the device runtime alone is newer in our programs.
+    refused = "GetLastError(): cudaErrorUnsupportedPtxVersion"
+    return replace(made, older_driver=refused) if case.older_driver else made

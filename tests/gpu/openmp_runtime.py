@@ -50,9 +50,19 @@ def pack_openmp_runtime(libraries: Path, output: Path) -> None:
     for name, path in _without(all_needed).items():
         shutil.copy2(path, output / name)
     (output / "libomp.so").symlink_to("libomp.so.5")  # by which libomptarget opens it
+    _write_libcuda(output)
     loader = Path("/lib64/ld-linux-x86-64.so.2")
     for path in (loader, *(loader.resolve().parent / f"lib{n}.so.{v}" for n, v in _ALSO)):
         shutil.copy2(path, output / "glibc" / path.name)
+
+
+def _write_libcuda(output: Path) -> None:
+    """Write a library by which libomptarget opens the driver: it is libcuda.so.1 without an SDK."""
+    driver = output / "libcuda.so.1"
+    link = ["gcc", "-shared", "-nostdlib", "-Wl,--no-as-needed", "-o"]
+    subprocess.run([*link, driver, "-Wl,-soname,libcuda.so.1"], check=True)
+    subprocess.run([*link, output / "libcuda.so", driver], check=True)
+    driver.unlink()
 
 
 _ALSO = (("dl", 2), ("pthread", 0), ("rt", 1))

@@ -32,11 +32,11 @@ from tests.gpu import cases as table
 from tests.gpu.cases import Case
 from tests.gpu.loader_sets import write_sets
 from tests.gpu.openmp_runtime import pack_openmp_runtime
+from tests.gpu.plant import plant
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEVICES = {"cuda": table.NVIDIA_DEVICES, "openmp": table.NVIDIA_DEVICES, "hip": table.HIP_TARGETS}
-TARGETS = {"cuda": table.CUDA_TARGETS, "openmp": table.OPENMP_TARGETS, "hip": table.HIP_TARGETS}
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Build:
         """Run a command in the folder; keep what it prints."""
         done = subprocess.run(
             command,
-            cwd=self.folder / "sources" if log.startswith("scons") else self.folder,
+            cwd=self.folder / "sources",
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -133,7 +133,7 @@ class Build:
             for before, target, reason in failures:
                 self.broken[str(Path(target).parent)] = f"{before}: {reason}"[:2000]
             if not failures:
-                self.broken[log] = done.stdout[-2000:]
+                self.broken[log.replace("-", "/")] = done.stdout[-2000:]
 
     def scons(self, *arguments: str, log: str, folder: str = "", **environment: str) -> None:
         """Run SCons, which goes on after failures."""
@@ -149,12 +149,12 @@ class Build:
         self._build_edited()
         cuda = {"CUDA_PATH": str(self.toolkit), "OFFLOAD_CLANG": "clang-22"}
         only = [f"ONLY={' '.join(self.only)}"] if self.only else []
-        targets = f"CUDA={' '.join(table.CUDA_TARGETS)}"
-        self.scons(targets, *self.runtime, *only, log="cuda", **cuda)
+        targets = [f"CUDA={' '.join(table.CUDA_TARGETS)}", f"FEW={' '.join(table.FEW)}"]
+        self.scons(*targets, *self.runtime, *only, log="cuda", **cuda)
         if self.only:
             return
         (sources / "edited.cu").write_text(_edited("// The end."))
-        self.scons(targets, *self.runtime, "ONLY=cuda/edited", log="edited", **cuda)
+        self.scons(*targets, *self.runtime, "ONLY=cuda/edited", log="edited", **cuda)
         for name in ("cuda_rdc", "cuda_thrust"):
             shutil.copytree(
                 ROOT / "examples" / name, sources / "examples" / name, dirs_exist_ok=True
@@ -189,6 +189,7 @@ class Build:
             f"CLANG=/usr/lib/llvm-19/bin/clang -resource-dir={libraries}/clang/19",
             log="openmp19",
             CUDA_PATH=str(toolkit),
+            OFFLOAD_CUDA_PATH=str(toolkit),
         )
 
     def _build_hip(self) -> None:
@@ -228,10 +229,10 @@ class Build:
                 attempt(str(path.relative_to(out)), thin)
         for device in table.THINNED_FOR:
             attempt(f"extracted/{device}", lambda device=device: self._extract(device))
-        two = [built / f"module/{target}/module.fatbin" for target in table.SOME]
+        two = [built / f"module/{target}/module.fatbin" for target in table.CUDA_TARGETS[:2]]
         attempt("merged.fatbin", lambda: merge_files(two, out / "merged.fatbin"))
         attempt("loader", self._write_sets)
-        for device in ("sm_80", "sm_90"):
+        for device in table.FEW:
             attempt(f"thin/{device}/static", lambda device=device: self._link_thinned(device))
         attempt("launch", self._launch)
 
@@ -242,7 +243,31 @@ class Build:
             wanted = [each for each in wanted if each.api != "hip"]
         if self.machine.openmp19 is None or self.machine.cuda12 is None:
             wanted = [each for each in wanted if each.api != "openmp"]
+        built = self.folder / "sources"  # a reference that no compiler here can build says nothing
+        wanted = [each for each in wanted if not each.reference_of or (built / each.file).exists()]
         return [each for each in wanted if not self.only or each.name in self.only]
+
+    def build_references(self) -> None:
+        """Build programs with the compilers alone, as far as these are there: see `REFERENCES`."""
+        sources = self.folder / "sources"
+        given = [f"-DVERSION={table.VERSION}", "-O2"]
+        clang = ["clang++-22", *given, f"--cuda-path={self.toolkit}", "-Wno-unknown-cuda-version"]
+        clang += [f"--offload-arch={target}" for target in table.FEW]
+        runtime = [f"-L{self.toolkit}/lib64", "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
+        nvcc: list[str | Path] = [self.machine.program("nvcc"), *given, f"-L{self.toolkit}/lib64"]
+        real = [f"-gencode=arch=compute_{t[3:]},code=sm_{t[3:]}" for t in table.FEW]
+        rdc = [*nvcc, "-rdc=true", "-lcudadevrt"]
+        older = "-gencode=arch=compute_80,code=compute_80"
+        commands = {
+            "clang/cuda/early": [*clang, "early.cu", "empty_main.cpp", *runtime],
+            "nvcc/cuda/nested": [*rdc, *real, "nested.cu"],
+            "nvcc/cuda/ptx_nested": [*rdc, older, "nested.cu"],
+        }
+        for name, command in commands.items():
+            output = sources / "reference" / name
+            output.parent.mkdir(parents=True, exist_ok=True)
+            words = [*command, "-o", output]
+            self.run(log=f"reference/{name}".replace("/", "-"), command=words)
 
     def _extract(self, device: str) -> None:
         module = self.folder / "sources/build/cuda/module/module.fatbin"
@@ -299,7 +324,7 @@ def _edited(line: str) -> str:
 
 def describe(case: Case, build: Build) -> dict[str, Any]:
     """Return what run.py needs to know about a case."""
-    expected = {}
+    expected: dict[str, dict[str, Any]] = {}
     for device in DEVICES[case.api]:
         row = _expected(case, device)
         if row is not None:
@@ -307,7 +332,8 @@ def describe(case: Case, build: Build) -> dict[str, Any]:
             broken = _missing(case, device, build) or check_prediction(case, device, build)
             if broken:
                 row["broken"] = broken
-    return {"name": case.name, "api": case.api, "about": case.about, "expected": expected}
+    row = {"name": case.name, "api": case.api, "about": case.about, "expected": expected}
+    return {**row, "reference_of": case.reference_of} if case.reference_of else row
 
 
 def _missing(case: Case, device: str, build: Build) -> str:
@@ -338,6 +364,10 @@ def _expected(case: Case, device: str) -> dict[str, Any] | None:
         if case.units and is_native:  # so that PTX cannot stand in for a cubin that is not there
             environment["CUDA_DISABLE_PTX_JIT"] = "1"
     row: dict[str, Any] = {"command": command, "lines": lines, "environment": environment}
+    if case.status:
+        row["status"] = case.status
+    if case.older_driver:
+        row["older_driver"] = case.older_driver
     if case.libraries:
         row["libraries"] = case.libraries
     if case.api == "openmp":
@@ -348,9 +378,9 @@ def _expected(case: Case, device: str) -> dict[str, Any] | None:
 def check_prediction(case: Case, device: str, build: Build) -> str:
     """Return how `match` and the table disagree about a file, '' if they do not."""
     is_plain = case.kind == table.MODULE and not case.file.endswith(".fatbin")
-    if case.kind == table.SETS or is_plain or not case.units or case.files:
+    if case.kind == table.SETS or is_plain or not case.units or case.files or case.reference_of:
         return ""
-    wanted = [table.served(device, case, targets) for targets in case.units.values()]
+    wanted = [table.served(device, targets) for targets in case.units.values()]
     expected = {
         each.target if each.is_native else each.target.replace("sm_", "compute_")
         for each in wanted
@@ -378,6 +408,7 @@ def pack(
         build.build()
         if not only:
             build.derive()
+            build.build_references()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         rows = [_pack_case(case, build, folder) for case in build.cases()]
@@ -415,6 +446,13 @@ def _pack_case(case: Case, build: Build, folder: Path) -> dict[str, Any]:
     return row
 
 
+def _cuda_version(toolkit: Path) -> tuple[int, int]:
+    """Return the version of a toolkit's runtime: (13, 0)."""
+    header = (toolkit / "include/cuda_runtime_api.h").read_text()
+    number = int(re.findall(r"#define CUDART_VERSION\s+(\d+)", header)[0])
+    return number // 1000, number % 1000 // 10
+
+
 def _versions(build: Build) -> dict[str, str]:
     def first(pattern: str, *command: str | Path) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -423,6 +461,7 @@ def _versions(build: Build) -> dict[str, str]:
 
     made = {
         "clang": first(r"version (\S+)", "clang-22", "--version"),
+        "CUDA": ".".join(map(str, _cuda_version(build.machine.cuda))),
         "ptxas": first(r" V(\d\S+)", build.machine.program("ptxas"), "--version"),
     }
     if build.machine.openmp19 and build.machine.cuda12:
@@ -433,14 +472,21 @@ def _versions(build: Build) -> dict[str, str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``pack FOLDER [--build FOLDER] [CASE...]``."""
+    """Run ``pack FOLDER [--build FOLDER] [--only CASE...]`` or ``plant FOLDER OUTPUT``."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu")
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("pack", help="build the cases, for another machine")
     command.add_argument("folder", type=Path)
     command.add_argument("--build", type=Path, help="the folder to build in, and to keep")
     command.add_argument("--only", nargs="*", default=[], help="names of cases")
+    command.set_defaults(output=None)
+    command = commands.add_parser("plant", help="copy packed cases, each with a fault to name")
+    command.add_argument("folder", type=Path)
+    command.add_argument("output", type=Path)
     options = parser.parse_args(argv)
+    if options.output is not None:
+        print(*plant(options.folder, options.output), sep="\n")
+        return 0
     folder = options.folder.resolve()
     pack(folder, build_folder=options.build, only=options.only)
     written = archive(folder)

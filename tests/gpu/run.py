@@ -31,6 +31,8 @@ HERE = Path(__file__).resolve().parent
 CASE_SECONDS, ALL_SECONDS = 60, 225
 AT_ONCE = 4
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
+FAILS = "fails"
+"""What another compiler's program does."""
 
 COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 BINARY_VERSION = 6  # CU_FUNC_ATTRIBUTE_BINARY_VERSION
@@ -48,6 +50,7 @@ class Device(NamedTuple):
     target: str
     name: str
     driver: str
+    cuda: tuple = (99, 0)  # the version that an NVIDIA driver supports
 
 
 class Driver:
@@ -77,9 +80,9 @@ class Driver:
         self._call("cuDeviceGetName", name, 256, self._device)
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
-        cuda = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
-        driver = " ".join(filter(None, (_kernel_driver(), cuda)))
-        return Device(f"sm_{''.join(numbers)}", name.value.decode(), driver)
+        cuda = (version.value // 1000, version.value % 1000 // 10)
+        driver = " ".join(filter(None, (_kernel_driver(), f"CUDA {cuda[0]}.{cuda[1]}")))
+        return Device(f"sm_{''.join(numbers)}", name.value.decode(), driver, cuda)
 
     def begin(self) -> None:
         """Make the device's context the current one."""
@@ -191,19 +194,25 @@ class Result:
     outcome: str
     seconds: float = 0.0
     reason: str = ""
+    reference_of: str = ""
 
 
 class Runner:
     """Runs cases on the devices of this machine."""
 
-    def __init__(self, folder: Path, devices: dict[str, Device | str]) -> None:
+    def __init__(
+        self, folder: Path, devices: dict[str, Device | str], cuda: tuple[int, ...]
+    ) -> None:
+        """Run files of a folder; `cuda` is the version of CUDA that they are of."""
         self.folder = folder
         self.devices = devices
+        self.cuda = cuda
         self.began = time.monotonic()
 
     def run(self, case: dict[str, Any]) -> Result:
         """Run a case, within its time."""
         result = Result(case["name"], case["about"], SKIPPED)
+        result.reference_of = case.get("reference_of", "")
         device = self.devices[case["api"]]
         if isinstance(device, str):
             result.reason = device
@@ -215,6 +224,9 @@ class Runner:
         if "broken" in expected:
             result.outcome, result.reason = FAILED, expected["broken"]
             return result
+        if "older_driver" in expected and device.cuda < self.cuda:
+            expected = {**expected, "lines": [expected["older_driver"]], "status": 1}
+            result.about += "; the driver is older: refused"
         left = ALL_SECONDS - (time.monotonic() - self.began)
         if left < 1:
             result.outcome, result.reason = FAILED, "no time was left"
@@ -247,10 +259,10 @@ class Runner:
         except OSError as error:
             return str(error)
         found = sorted(done.stdout.decode(errors="replace").splitlines())
-        lines = expected["lines"]
-        if done.returncode == 0 and found == lines:
+        lines, status = expected["lines"], expected.get("status", 0)
+        if done.returncode == status and found == lines:
             return ""
-        reasons = [f"exit status {done.returncode}"] if done.returncode else []
+        reasons = [f"exit status {done.returncode}"] if done.returncode != status else []
         reasons += [f"expected: {line}" for line in lines if line not in found]
         reasons += [f"found:    {line}" for line in found if line not in lines]
         return "\n".join(reasons or ["the same lines, but not as often"])
@@ -313,12 +325,22 @@ def run_cases(
     folder: Path, devices: dict[str, Device | str], only: Sequence[str] = ()
 ) -> list[Result]:
     """Run the cases of a packed folder, all or those that match a pattern."""
-    cases = json.loads((folder / "cases.json").read_text())["cases"]
+    content = json.loads((folder / "cases.json").read_text())
+    cases = content["cases"]
     if only:
         cases = [c for c in cases if any(fnmatch.fnmatch(c["name"], f"*{o}*") for o in only)]
-    runner = Runner(folder, devices)
+    cuda = tuple(map(int, content["made"].get("CUDA", "0").split(".")))
+    runner = Runner(folder, devices, cuda)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(runner.run, cases))
+        results = list(pool.map(runner.run, cases))
+    for each in results:
+        if each.reference_of and each.outcome == FAILED:
+            each.outcome = FAILS
+        for other in results:
+            if other.name == each.reference_of and other.outcome == FAILED:
+                other.reason += f"\n{each.name}: {each.outcome}"
+                other.reason += f"\n  {each.reason}".replace("\n", "\n  ") if each.reason else ""
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -347,6 +369,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures = [each for each in results if each.outcome == FAILED]
     for each in failures:
         print(f"\n{FAILED}: {each.name} ({each.about})\n  " + each.reason.replace("\n", "\n  "))
+    passing = {each.name for each in results if each.outcome == PASSED}
+    for each in (each for each in results if each.outcome == FAILS):
+        what = "passes" if each.reference_of in passing else "does not pass either"
+        print(f"\n{each.name} fails, {each.reference_of} {what}:\n  " + each.reason)
     counts = {what: [each.outcome for each in results].count(what) for what in (PASSED, SKIPPED)}
     print(
         f"\n{counts[PASSED]} passed, {len(failures)} failed, {counts[SKIPPED]} skipped, "
