@@ -139,7 +139,6 @@ IDIOMS = ("here 42", "there 7", "new 30")
 LINKED = ("answer 20107, 1 evaluated, own 101 and 20000",)
 NESTED = ("sum 120",)
 LAUNCHED = ("sm_80-real", "sm_90-real")
-IDIOMS = ("here 42", "there 7", "new 30")
 FORMS = {  # What nvcc, CMake and PyTorch have, and the images that it means.
     "pytorch": ("7.5;8.0+PTX", ("sm_75-real", "sm_80")),
     "cmake": ("80-real;90-virtual", ("sm_80-real", "sm_90-virtual")),

@@ -150,7 +150,10 @@ class Build:
         cuda = {"CUDA_PATH": str(self.toolkit), "OFFLOAD_CLANG": "clang-22"}
         only = [f"ONLY={' '.join(self.only)}"] if self.only else []
         targets = [f"CUDA={' '.join(table.CUDA_TARGETS)}", f"FEW={' '.join(table.FEW)}"]
-        self.scons(*targets, *self.runtime, *only, log="cuda", **cuda)
+        if not self.only or any(name.startswith("cuda") for name in self.only):
+            self.scons(*targets, *self.runtime, *only, log="cuda", **cuda)
+        if self.machine.hip is not None:
+            self._build_hip(only)
         if self.only:
             return
         (sources / "edited.cu").write_text(_edited("// The end."))
@@ -161,8 +164,6 @@ class Build:
             )
             self.scons(log=name, folder=f"examples/{name}", **cuda)
         self._build_openmp19()
-        if self.machine.hip is not None:
-            self._build_hip()
 
     def _build_edited(self) -> None:
         """Write the source that is edited between two builds: its first version is an older one."""
@@ -192,14 +193,15 @@ class Build:
             OFFLOAD_CUDA_PATH=str(toolkit),
         )
 
-    def _build_hip(self) -> None:
+    def _build_hip(self, only: Sequence[str]) -> None:
         """Build for AMD GPUs, with an empty library in the place of HIP's runtime."""
-        self.scons(
-            f"HIP={' '.join(table.HIP_TARGETS)}",
-            "LIBS=amdhip64",
-            log="hip",
-            OFFLOAD_ROCM_PATH=str(self.machine.hip),
-        )
+        empty = self.folder / "libamdhip64.so"
+        words = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{empty.name}", "-o", empty]
+        subprocess.run(words, check=True)
+        targets = f"HIP={' '.join(table.HIP_TARGETS)}"
+        runtime = [f"RUNTIME={self.folder}", "LIBS=amdhip64"]
+        path = str(self.machine.hip)
+        self.scons(targets, *runtime, *only, log="hip", OFFLOAD_ROCM_PATH=path)
 
     def derive(self) -> None:
         """Make files of what was built, as users do: thin, merge, extract, launch."""

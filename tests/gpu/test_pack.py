@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,13 @@ from tests.gpu.pack import HERE, Machine, pack
 from tests.gpu.plant import FAULTS, plant
 
 CASES = ("cuda/images", "cuda/shared")
+HIP_CASES = ("hip/images", "hip/objects")
+
+
+def standin(folder: Path, *flags: str | Path, output: str) -> None:
+    """Compile the stand-in for a runtime."""
+    command = [program("clang-22"), "-D_GNU_SOURCE", HERE / "standin_runtime.c", *flags]
+    subprocess.run([*command, "-o", folder / output], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -25,30 +33,23 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     except SystemExit as error:
         missing(str(error))
     folder = tmp_path_factory.mktemp("gpu")
-    include = machine.cuda / "include"
-    source, made = HERE / "standin_cudart.c", folder / "standin_cudart.o"
-    compile_ = [program("clang-22"), "-D_GNU_SOURCE", f"-I{include}", "-c", source, "-o", made]
-    subprocess.run(compile_, check=True)
-    subprocess.run(["ar", "rc", folder / "libstandin_cudart.a", made], check=True)
-    pack(folder / "packed", only=CASES, runtime=(str(folder), "standin_cudart"))
+    standin(folder, f"-I{machine.cuda / 'include'}", "-c", output="standin.o")
+    subprocess.run(["ar", "rc", folder / "libstandin.a", folder / "standin.o"], check=True)
+    pack(folder / "packed", only=CASES, runtime=(str(folder), "standin"))
     return folder / "packed"
-
-
-@pytest.fixture(autouse=True)
-def _device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STANDIN_DEVICE", "90")
 
 
 def outcomes(folder: Path, target: str = "sm_90") -> dict[str, run.Result]:
     """Run a folder's cases on the stand-in's device."""
+    os.environ["STANDIN_DEVICE"] = target
     device = run.Device(target, "a stand-in", "")
-    return {each.name: each for each in run.run_cases(folder, {"cuda": device})}
+    results = run.run_cases(folder, {"cuda": device, "hip": device})
+    return {each.name: each for each in results}
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_86", "sm_87", "sm_90"])
-def test_packed_programs_run(packed: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_programs_run(packed: Path, target: str) -> None:
     """Each program prints what the table says for each device that has a cubin."""
-    monkeypatch.setenv("STANDIN_DEVICE", target[3:])
     found = outcomes(packed, target)
     wanted = CASES if target == "sm_75" else CASES[:1]  # the other has PTX alone for the rest
     assert list(found) == list(CASES)
@@ -72,6 +73,21 @@ def test_faults_are_named(packed: Path, tmp_path: Path) -> None:
             said = found[f"{case} with {fault}"].reason
             assert expected in said
             assert reason in said
+
+
+def test_hip_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed HIP programs load their images with a stand-in for HIP's runtime."""
+    hip = os.environ.get("OFFLOAD_ROCM_PATH")
+    if not hip or not os.environ.get("OFFLOAD_TEST_CUDA"):
+        missing("OFFLOAD_ROCM_PATH names no folder with HIP's headers, or there is no CUDA")
+    flags = ("-DHIP", "-D__HIP_PLATFORM_AMD__", f"-I{hip}/include", "-shared", "-fPIC")
+    standin(tmp_path, *flags, output="libamdhip64.so")
+    pack(tmp_path / "packed", only=HIP_CASES)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    for target in HIP_TARGETS:
+        found = outcomes(tmp_path / "packed", target)
+        assert list(found) == list(HIP_CASES)
+        assert {(each.outcome, each.reason) for each in found.values()} == {(run.PASSED, "")}
 
 
 def test_what_is_not_there_fails(packed: Path, tmp_path: Path) -> None:
