@@ -46,7 +46,7 @@ def pack_openmp_runtime(libraries: Path, output: Path) -> None:
         elif EMPTY.fullmatch(name):
             users = [other for other in all_needed.values() if other != path]
             asked = set().union(*(_symbols(other, "--undefined-only") for other in users))
-            _write_empty_library(output / name, asked & _symbols(path, "--defined-only"))
+            write_empty_library(output / name, asked & _symbols(path, "--defined-only"))
     for name, path in _without(all_needed).items():
         shutil.copy2(path, output / name)
     (output / "libomp.so").symlink_to("libomp.so.5")  # by which libomptarget opens it
@@ -60,7 +60,7 @@ def _write_libcuda(output: Path) -> None:
     """Write a library by which libomptarget opens the driver: it is libcuda.so.1 without an SDK."""
     driver = output / "libcuda.so.1"
     link = ["gcc", "-shared", "-nostdlib", "-Wl,--no-as-needed", "-o"]
-    subprocess.run([*link, driver, "-Wl,-soname,libcuda.so.1"], check=True)
+    subprocess.run([*link, driver, "-Wl,-soname,libcuda.so.1", "-xc", "/dev/null"], check=True)
     subprocess.run([*link, output / "libcuda.so", driver], check=True)
     driver.unlink()
 
@@ -87,7 +87,7 @@ def _directly_needed(path: Path) -> list[str]:
     return re.findall(r"NEEDED\s+(\S+)", printed.stdout)
 
 
-def _write_empty_library(path: Path, symbols: set[str]) -> None:
+def write_empty_library(path: Path, symbols: set[str]) -> None:
     """Write a library whose functions stop the program that calls them."""
     versions: dict[str, list[str]] = {}
     for name, _, version in (symbol.partition("@") for symbol in sorted(symbols)):

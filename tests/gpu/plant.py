@@ -73,7 +73,7 @@ PLANTED = (  # the case, the file that is changed, its unit
     ("cuda/plugins", "build/cuda/plugins/one/libplugin.so", "plugin"),
     ("cuda/linked", "build/cuda/linked/linked", "linked"),
     ("cuda/module", "build/cuda/module/module.fatbin", "module"),
-    ("cuda/thin_images", "derived/thin/sm_90/images", "images"),
+    ("cuda/static", "build/cuda/static/static", "first"),
 )
 
 

@@ -86,9 +86,10 @@ unsigned REGISTER(PushCallConfiguration)(dim3 grid, dim3 block, size_t shared, G
     pushed.grid = grid, pushed.block = block, pushed.shared = shared, pushed.stream = stream;
     return 0;
 }
-GPU(Error_t) REGISTER(PopCallConfiguration)(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+GPU(Error_t) REGISTER(PopCallConfiguration)(dim3 *grid, dim3 *block, size_t *shared,
+                                            GPU(Stream_t) *stream) {
     *grid = pushed.grid, *block = pushed.block, *shared = pushed.shared;
-    *(GPU(Stream_t) *)stream = pushed.stream;
+    *stream = pushed.stream;
     return GPU(Success);
 }
 static GPU(Error_t) find_kernel(const void *function) {
