@@ -87,19 +87,18 @@ def compile_registration(
 ) -> None:
     """Compile the object that registers entries, and the modules that `host_files` reference.
 
-    `command` is the prefix of a host compile. The modules of the libraries `runtimes` are
-    registered if the link takes them.
+    `command` is the prefix of a host compile. The modules of the libraries `runtimes`, which the
+    link takes for code that starts kernels, are registered, too.
 
     :raises CompilerError: the compiler failed.
     :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
     """
-    ids = _module_ids(host_files)
-    optional = [name for name in _module_ids(runtimes) if name not in ids]
-    modules, runtime = (" ".join(f"X({name})" for name in names) for names in (ids, optional))
+    ids = dict.fromkeys([*_module_ids(host_files), *_module_ids(runtimes)])
+    modules = " ".join(f"X({name})" for name in ids)
     with temporary_output_folder(output, "registration.o") as folder:
         # A file, as the list may exceed the length of a command.
         source = folder / "registration.c"
-        text = f"#define MODULES {modules}\n#define RUNTIME {runtime}\n"
+        text = f"#define MODULES {modules}\n"
         text += Path(SOURCE).read_text(encoding="utf-8")
         source.write_text(text, encoding="utf-8")
         flags = [*language_flags(SOURCE), "-O2", "-fPIC", "-c", str(source)]

@@ -382,12 +382,13 @@ def _embed_linked_cuda(work: _Work) -> None:
 
 
 def _register_cuda(work: _Work) -> None:
-    from offload_tool.nvidia.linked_fatbin import compile_registration
+    from offload_tool.nvidia.linked_fatbin import compile_registration, starts_kernels
     from offload_tool.passes.registration import library_flags
 
-    hosts = work.inputs[1:]
-    env = work.env
-    runtimes = env["_OFFLOAD_LINK_LIBRARIES"]
+    env, files = work.env, work.inputs[1:]
+    hosts = files[work.spec["sources"] :]
+    # Not always: two libraries with device links of their own may not register the same module.
+    runtimes = env["_OFFLOAD_LINK_LIBRARIES"] if any(map(starts_kernels, files)) else []
     command = [*env["_OFFLOAD_CC"], *library_flags(work.spec.get("library", ""))]
     compile_registration(work.output, command, env["ENV"], hosts, runtimes)
 

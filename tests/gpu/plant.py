@@ -52,6 +52,8 @@ def unregister(data: bytes, unit: str) -> bytes:
     while (at := data.find(name, at + 1)) >= 0:
         if not any(at in each for each in images):
             found = at  # the last one: a library exports the name, too
+    if found < 0:
+        return data  # no host code
     return data[:found] + name.replace(b"Pi", b"Pl") + data[found + len(name) :]
 
 

@@ -329,6 +329,22 @@ def test_kernels_that_start_kernels(
         check_images(sources / name, registered, sources / "images")
 
 
+def test_libraries_with_device_links(sources: Path, build: Callable[..., str], run: Runner) -> None:
+    """Two of them are in one program, though each link could take NVIDIA's device runtime."""
+    for name in ("left", "right"):
+        text = f"__global__ void {name}() {{}}\nvoid* use_{name}() {{ return (void*)&{name}; }}\n"
+        (sources / f"{name}.cu").write_text(text)
+    uses = "void *use_left(), *use_right();\nint main() { return !use_left() + !use_right(); }\n"
+    (sources / "uses.cpp").write_text(uses)
+    libraries = ("left", "right")
+    script = f"for name in {libraries}:\n"
+    script += "    env.OffloadStaticLibrary(name, name + '.cu', OFFLOAD_DEVICE_LINK=True)\n"
+    script += f"env.Program('uses', 'uses.cpp', LIBS=[*{libraries}, *env['LIBS']], LINK='g++',\n"
+    build(sources, script + "            LIBPATH=['.', *env['LIBPATH']])\n")
+    found = plain(run(sources / "uses"))
+    assert [words[:2] for words in found] == [("function", "_Z4leftv"), ("function", "_Z5rightv")]
+
+
 def test_linked_image_of_nvcc(sources: Path, run: Runner, toolkit: Path, clang: str) -> None:
     """A device loads the linked image of nvcc's program, also thinned, and no source's code."""
     files = ["one.cu", "two.cu", "main.cpp"]

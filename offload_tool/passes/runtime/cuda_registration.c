@@ -1,9 +1,8 @@
 /* Registers a program's relocatable CUDA code when the program, or shared library, starts.
 
    Compiled once for each program, with MODULES defined as X(ID) for each module ID that its
-   host objects reference (see formats/host_symbols.py), and RUNTIME for those of NVIDIA's device
-   runtime, which are linked if the other object, with the fat binaries, refers to them.
-   All share one handle, so that the runtime loads each image once:
+   host objects reference (see formats/host_symbols.py), and for those of NVIDIA's device runtime
+   if kernels start kernels; another object has the fat binaries. All share one handle, so that the runtime loads each image once:
 
      host code of nvcc and of clang's old offload driver calls __cudaRegisterLinkedBinary<ID>,
      which waits for the last of these calls, as nvcc's own device link does;
@@ -83,37 +82,26 @@ static void **handle;
 #define X(ID) extern const struct wrapper __fatbinwrap##ID;
 MODULES
 #undef X
-#define X(ID) extern const struct wrapper __fatbinwrap##ID OPTIONAL;
-RUNTIME
-#undef X
 static const struct wrapper *const modules[] = {
 #define X(ID) &__fatbinwrap##ID,
-    MODULES RUNTIME
+    MODULES
 #undef X
     0};
-enum { MOST_MODULES = sizeof modules / sizeof *modules - 1 };
-static void (*callbacks[MOST_MODULES + 1])(void **);
+enum { MODULE_COUNT = sizeof modules / sizeof *modules - 1 };
+static void (*callbacks[MODULE_COUNT + 1])(void **);
 static int called;
-
-static int module_count(void) {
-  int count = 0;
-  for (int i = 0; i < MOST_MODULES; ++i)
-    count += modules[i] != 0;
-  return count;
-}
 
 /* The fat binaries of all sources, for a device that links them itself. */
 static void add_modules(void) {
-  u64 count = MOST_MODULES;
+  u64 count = MODULE_COUNT;
   for (const void *const *source = __offload_cuda_sources; *source; ++source)
     ++count;
   const void **all = malloc((count + 1) * sizeof *all);
   if (!all)
     return;
   program.extra = all;
-  for (int i = 0; i < MOST_MODULES; ++i)
-    if (modules[i])
-      *all++ = modules[i]->data;
+  for (int i = 0; i < MODULE_COUNT; ++i)
+    *all++ = modules[i]->data;
   for (const void *const *source = __offload_cuda_sources; *source; ++source)
     *all++ = *source;
   *all = 0;
@@ -163,7 +151,7 @@ static void end(void) {
 }
 
 static void begin(void) {
-  if (module_count())
+  if (MODULE_COUNT)
     add_modules();
   handle = __cudaRegisterFatBinary(&program);
   atexit(end);
@@ -175,7 +163,7 @@ static void begin(void) {
 
 __attribute__((unused)) static void called_back(void (*callback)(void **)) {
   callbacks[called++] = callback;
-  if (called == module_count())
+  if (called == MODULE_COUNT)
     begin();
 }
 
@@ -185,11 +173,11 @@ __attribute__((unused)) static void called_back(void (*callback)(void **)) {
     (void)fat_binary, (void)id, (void)use;                                                         \
     called_back(callback);                                                                         \
   }
-MODULES RUNTIME
+MODULES
 #undef X
 
 /* Before the constructors of C++, as in LLVM: they may start kernels. */
 __attribute__((constructor(101))) static void offload_register(void) {
-  if (!module_count() && add_entries(0))
+  if (!MODULE_COUNT && add_entries(0))
     begin();
 }

@@ -243,7 +243,7 @@ def linked_objects(
     files = [linked, *part.sources, *part.registration_callers]
     embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **variables)
     names = stem.files(env, ".registration$OBJSUFFIX")
-    files = [env.File(linked_fatbin.SOURCE), *part.registration_callers]
+    files = [env.File(linked_fatbin.SOURCE), *part.sources, *part.registration_callers]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
     for node in (embedded, registration):
         env.Depends(node, libraries)
