@@ -47,14 +47,12 @@ def mistake(data: bytes, _unit: str) -> bytes:
 
 def unregister(data: bytes, unit: str) -> bytes:
     """Change the kernel's name where the host registers it: outside of all images."""
-    name, images = f"\0_Z{len(unit)}{unit}Pi\0".encode(), list(_fat_binaries(data))
-    at, found = -1, -1
+    name, images = f"_Z{len(unit)}{unit}Pi\0".encode(), list(_fat_binaries(data))
+    changed, at = bytearray(data), -1
     while (at := data.find(name, at + 1)) >= 0:
         if not any(at in each for each in images):
-            found = at  # the last one: a library exports the name, too
-    if found < 0:
-        return data  # no host code
-    return data[:found] + name.replace(b"Pi", b"Pl") + data[found + len(name) :]
+            changed[at : at + len(name)] = name.replace(b"Pi", b"Pl")
+    return bytes(changed)
 
 
 def age(data: bytes, _unit: str) -> bytes:
