@@ -193,6 +193,7 @@ class Build:
             log="openmp19",
             CUDA_PATH=str(toolkit),
             OFFLOAD_CUDA_PATH=str(toolkit),
+            LIBRARY_PATH=str(libraries),  # the wrapper of an image's link finds -lomptarget there
         )
 
     def _build_hip(self, hip: Path, only: Sequence[str]) -> None:
