@@ -193,6 +193,7 @@ class Build:
             log="openmp19",
             CUDA_PATH=str(toolkit),
             OFFLOAD_CUDA_PATH=str(toolkit),
+            PATH=f"{toolkit}/bin:{os.environ['PATH']}",
             LIBRARY_PATH=str(libraries),  # the wrapper of an image's link finds -lomptarget there
         )
 
