@@ -6,13 +6,17 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 
 from offload_tool.cli.printing import print_lines
 from offload_tool.errors import OffloadError
 
 _KINDS = {"hip": ("HIP", "gfx906"), "cuda": ("CUDA", "sm_80"), "openmp": ("OpenMP", "gfx906")}
-_USABLE = ("HIP: clang", "CUDA: clang", "OpenMP: clang")
+_WITHOUT = {
+    "hip": ("-nogpuinc", "-nogpulib"),
+    "cuda": ("-nocudainc", "-nocudalib"),
+    "openmp": ("-nogpulib",),
+}
+"""The flags of sources that use neither the vendor's headers nor its libraries."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,12 +34,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Print the report; return 1 if no language has a compiler."""
-    lines = list(_lines())
-    print_lines(lines, sys.stdout)
-    return int(not any(line.startswith(_USABLE) for line in lines))
+    usable: list[str] = []
+    print_lines(list(_lines(usable)), sys.stdout)
+    return int(not usable)
 
 
-def _lines() -> Iterator[str]:
+def _lines(usable: list[str]) -> Iterator[str]:
+    """Yield the report; append each language that has a compiler to `usable`."""
     import importlib.metadata
     import platform
 
@@ -61,15 +66,18 @@ def _lines() -> Iterator[str]:
             found = find_toolchain(jobs=(Job(kind, (target,)),))
         except OffloadError as error:
             yield from f"{name}: {error}".split("\n")
-            flags = ("-nogpuinc", "-nogpulib") if kind == "hip" else ("-nocudainc", "-nocudalib")
-            with suppress(OffloadError):  # for sources that use neither headers nor libraries
+            flags = _WITHOUT[kind]
+            try:
                 found = find_toolchain(jobs=(Job(kind, (target,), flags),))
-                yield f"  {name} with {' '.join(flags)}: {found.used}"
-            continue
-        yield f"{name}: {found.used}"
+            except OffloadError:
+                continue
+            yield f"  {name} with {' '.join(flags)}: {found.used}"
+        else:
+            yield f"{name}: {found.used}"
+            yield from (f"  skipped: {reason}" for reason in found.passed_over)
+        usable.append(name)
         if found.is_embedded:
             yield "  C and C++ headers and libraries are its own; --gcc-toolchain has no effect"
-        yield from (f"  skipped: {reason}" for reason in found.passed_over)
     try:
         toolkit = os.environ.get("OFFLOAD_CUDA_PATH", "")
         ptxas = find_ptxas(os.environ.get("OFFLOAD_PTXAS", ""), toolkit)

@@ -44,7 +44,8 @@ ADVICE = {
     "nvidia-cuda-nvcc, nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-curand of CUDA 13, and "
     "set OFFLOAD_CUDA_PATH where it is in no usual place; sources that use neither are compiled "
     "with -nocudainc and -nocudalib",
-    "openmp": "for OpenMP, install a clang with these targets",
+    "openmp": "for OpenMP, install a clang with these targets, and for AMD GPUs ROCm's device "
+    "libraries; sources that use none of them are compiled with -nogpulib",
 }
 
 

@@ -219,10 +219,6 @@ WRONG = {
     ),
     # programs
     "OFFLOAD_PTXAS='/no/ptxas' cannot be run": cuda("OFFLOAD_PTXAS='/no/ptxas'"),
-    "OpenMP code for sm_80 cannot be linked: there is no ptxas": (
-        "env.OffloadProgram('p', 'runtime.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='sm_80',\n"
-        "    OFFLOAD_PTXAS='none')\n"
-    ),
     "OFFLOAD_NVLINK='/no/such/nvlink' cannot be run": (
         "env.OffloadProgram('p', 'k.cu', OFFLOAD_RDC=True, OFFLOAD_ARCH='sm_80',\n"
         "    OFFLOAD_NVLINK='/no/such/nvlink', OFFLOAD_PTXAS='none')\n"

@@ -12,7 +12,7 @@ PACKAGER = "llvm-offload-binary"
 HIP = "hip-amdgcn-amd-amdhsa--"
 AMD = "triple=amdgcn-amd-amdhsa"
 REGION = "int {0}(void) {{ int v = 0;\n#pragma omp target map(from : v)\nv = 1; return v; }}\n"
-OPENMP = "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'])\n"
+OPENMP = "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'], OFFLOAD_FLAGS='-nogpulib')\n"
 
 
 def test_merged_by_the_linker(beside: Beside) -> None:
