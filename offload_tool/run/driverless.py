@@ -44,7 +44,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.run.advice import device_advice
-from offload_tool.toolchain.driver_cache import cached_query, program_of
+from offload_tool.toolchain.driver_cache import cached_query, is_program, program_of
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
@@ -292,20 +292,11 @@ def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str,
         and os.path.dirname(object_file) == result.folder
         and not any(arg.startswith("@") or PLAN in arg for arg in (*front_end, *linker))
         and not any(map(_FILES_OF_THE_LINKER.match, linker))
-        and _is_program(front_end[0], command[0], environment)
+        and is_program(front_end[0], command[0], environment)
     )
     if not is_understood:
         return ()
     return tuple(tuple(_BETWEEN if arg == object_file else arg for arg in job) for job in jobs)
-
-
-def _is_program(front_end: str, command: str, environment: Mapping[str, str]) -> bool:
-    """Return True if the front end is the called program, not, for example, wrapped by a cache."""
-    called = program_of([command], environment)
-    try:
-        return called is not None and os.path.samefile(front_end, called)
-    except OSError:
-        return False
 
 
 def _renamed(args: Sequence[str], before: _Names, after: _Names) -> list[str]:

@@ -39,6 +39,7 @@ from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.passes.openmp import HOST_IR
+from offload_tool.toolchain.driver_cache import is_program
 
 Run = Callable[[list[str], Mapping[str, str]], int]
 """Runs a command; returns its exit status."""
@@ -72,6 +73,8 @@ def run_device_pass(command: Sequence[str], environment: Mapping[str, str], run:
     if plan is None:
         return run([*command], environment)  # the driver prints its errors
     jobs = _device_jobs(plan, command)
+    if not is_program(jobs[0][0], command[0], environment):
+        return run([*command], environment)  # a script may do more than the driver
     with temporary_folder("offload-openmp-", llvm_temporary_folder(environment)) as folder:
         for job in jobs:
             args = [_without_number(arg, plan.folder, str(folder)) for arg in job]
@@ -135,7 +138,7 @@ def _device_jobs(plan: QueryResult, command: Sequence[str]) -> list[list[str]]:
     needed = {output}
     for job in reversed(jobs):
         written = [value for option in _OUTPUTS for value in option_values(job, option)]
-        if written == made:
+        if written == made and chosen:
             return [[host_ir if arg in made else arg for arg in job] for job in chosen]
         if kind_of_job(job) not in _OF_A_PASS or needed.isdisjoint(written):
             break

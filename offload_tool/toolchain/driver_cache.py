@@ -34,6 +34,15 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
     return program if program is not None and _is_executable(program) else None
 
 
+def is_program(front_end: str, command: str, environment: Mapping[str, str]) -> bool:
+    """Return True if the front end is the called program, not, for example, wrapped by a cache."""
+    called = program_of([command], environment)
+    try:
+        return called is not None and os.path.samefile(front_end, called)
+    except OSError:
+        return False
+
+
 @memoized(16)
 def _is_executable(program: str) -> bool:
     return content_of(program, len(ELF)) == ELF and os.access(program, os.X_OK)

@@ -405,16 +405,6 @@ def test_linker_as_a_library(
     assert "Undefined reference to '_Z6helperi' in 'one.sm_80.rdc.cubin'" in str(raised.value)
 
 
-OPENMP = """\
-int main(void) {
-    int values[64];
-#pragma omp target teams distribute parallel for map(from : values)
-    for (int i = 0; i < 64; i++) values[i] = 2 * i;
-    return values[5] != 10;
-}
-"""
-
-
 def made_of(folder: Path, variables: dict[str, object], *body: str) -> None:
     """Build what an SConstruct declares for sm_80."""
     head = "env = Environment(tools=['default', 'offload'], "
@@ -451,31 +441,6 @@ def test_cubins_are_the_drivers(
         subprocess.run([*words, "-c", "k.cu", "-o", "driver.cubin"], check=True)
         made = next(tmp_path.glob(f"{name}*.cubin"))
         assert made.read_bytes() == Path("driver.cubin").read_bytes(), flags
-
-
-def test_openmp_image(tmp_path: Path, nvidia: Tool) -> None:
-    """With LLVM's device runtime and ptxas, an OpenMP image is complete: no function is missing.
-
-    It is clang 19's, of Debian's libomp-19-dev: OFFLOAD_TEST_OPENMP names the folder with it.
-    """
-    runtime = Path(os.environ.get("OFFLOAD_TEST_OPENMP", "/usr/lib/llvm-19/lib"))
-    runtime /= "libomptarget-nvptx-sm_80.bc"
-    if not runtime.exists() or shutil.which("clang-19") is None:
-        missing("clang 19 with OpenMP's device runtime for NVIDIA GPUs (libomp-19-dev)")
-    (tmp_path / "region.c").write_text(OPENMP)
-    variables = {
-        "OFFLOAD_ARCH": ["sm_80"],
-        "OFFLOAD_KIND": "openmp",
-        "OFFLOAD_CLANG": "clang-19",
-        "OFFLOAD_PTXAS": str(nvidia("ptxas")),
-        "OFFLOAD_DEVICE_RUNTIME": [str(runtime)],
-        "CCFLAGS": ["-O2"],
-    }
-    made_of(tmp_path, variables, "env.OffloadProgram('prog', ['region.c'])\n")
-    ptx = (tmp_path / "prog.sm_80.ptx").read_text()
-    functions = set(re.findall(r"^\.extern \.func.*?(\w+)$", ptx, re.MULTILINE | re.DOTALL))
-    assert functions <= {"vprintf", "malloc", "free", "__assertfail"}
-    assert any(name.startswith("__omp_offloading_") for name in symbols(tmp_path / "prog.sm_80.co"))
 
 
 PROCESSORS = ("80", "86", "87", "89", "90", "90a", "100", "100a", "100f", "103", "120")

@@ -177,7 +177,7 @@ def test_variables_of_openmp(project: Project, name: str) -> None:
     project.write("o.c", "int main(void) {\n#pragma omp target\n;\nreturn 0; }\n")
     head = (
         "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'], OFFLOAD_DEVICE_RUNTIME=[],\n"
-        "    OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[],\n"
+        "    OFFLOAD_FLAGS=['-nogpulib'], OFFLOAD_HOST_FLAGS=[],\n"
         "    OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
     )
     program = "env.OffloadProgram('prog', 'o.c')\n"

@@ -17,7 +17,7 @@ FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
 PACKAGE = "package = env.OffloadPackage('k.hip')\n"
 EXTRACT = PACKAGE + "env.OffloadExtract('part', package)\n"
 WRAPPER = "bundle = env.OffloadBundle('k.hip')\n"
-OPENMP = "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_FLAGS=[], OFFLOAD_HOST_FLAGS=[])\n"
+OPENMP = "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_FLAGS='-nogpulib', OFFLOAD_HOST_FLAGS=[])\n"
 REGION = """\
 int region(void) {
     int value = 0;

@@ -2,7 +2,8 @@
 
    Compiled once for each program, with MODULES defined as X(ID) for each module ID that its
    host objects reference (see formats/host_symbols.py), and for those of NVIDIA's device runtime
-   if kernels start kernels; another object has the fat binaries. All share one handle, so that the runtime loads each image once:
+   if kernels start kernels; another object has the fat binaries. All share one handle, so that
+   the runtime loads each image once:
 
      host code of nvcc and of clang's old offload driver calls __cudaRegisterLinkedBinary<ID>,
      which waits for the last of these calls, as nvcc's own device link does;

@@ -15,7 +15,6 @@ from typing import Any
 import SCons.Util
 
 from offload_tool.clang.link_inputs import linked_files
-from offload_tool.containers.relocatable import kinds_and_files, relocatable_kinds
 from offload_tool.errors import UsageError
 from offload_tool.passes.source_kind import KINDS
 from offload_tool.scons import actions, compat, readers
@@ -58,6 +57,8 @@ def code_kinds(node: Node) -> frozenset[str]:
 
 def _kinds_of_file(path: str) -> frozenset[str]:
     """Return `relocatable_kinds`; an archive is read once until it changes."""
+    from offload_tool.containers.relocatable import kinds_and_files, relocatable_kinds
+
     if not path.endswith(".a"):
         return relocatable_kinds(path)
     files = [path]
