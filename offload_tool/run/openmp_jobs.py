@@ -114,7 +114,7 @@ def link_image(
         plan = _plan_of(args, environment)
         if plan is None:
             return run([*command], environment)  # the driver prints its errors
-        wrapper = [_keeping(arg, folder) for arg in _wrapper(plan, output)]
+        wrapper = [_keeping(arg, folder) for arg in _wrapper(plan, output, environment)]
         status = run(wrapper, {**environment, "TMPDIR": str(folder)})
         return status or _write_image(folder / _KEPT, output)
 
@@ -159,7 +159,9 @@ def _without_number(arg: str, before: str, folder: str) -> str:
     return _RANDOM.sub("", arg.replace(before, folder)) if before in arg else arg
 
 
-def _wrapper(plan: QueryResult, output: str) -> list[str]:
+def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> list[str]:
+    import shutil  # slow to load
+
     jobs = jobs_of(plan)
     programs = [kind_of_job(job) for job in jobs]
     has_linker = any(arg.startswith(_LINKER) for job in jobs for arg in job)
@@ -168,6 +170,11 @@ def _wrapper(plan: QueryResult, output: str) -> list[str]:
         raise CompilerError(
             f"'{output}': expected the plan (-###) of a link with clang-linker-wrapper alone, "
             f"found {found or 'nothing'}; remove the flags that change the driver's jobs"
+        )
+    if shutil.which(jobs[0][0], path=environment.get("PATH", os.defpath)) is None:
+        raise CompilerError(
+            f"'{output}': the driver links device code of OpenMP with '{jobs[0][0]}', which is not "
+            "there; install it (Debian: clang-tools-NN of the compiler's version)"
         )
     return jobs[0]
 
