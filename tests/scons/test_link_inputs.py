@@ -18,7 +18,7 @@ from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.operations.archive import create_archive
 from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing
+from tests.conftest import missing, program
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
@@ -305,6 +305,7 @@ env.Command("{}", [*env.Object(["main.c", "runtime.c"]), one, two],
 @pytest.mark.parametrize("language", LINKED)
 def test_library_with_its_own_device_link(project: Project, language: str) -> None:
     """A library with OFFLOAD_DEVICE_LINK registers its own kernels once, whatever links it."""
+    program("g++")  # also links it
     kind, head, runtime, form = LINKED[language]
     suffix = {"hip": "hip", "cuda": "cu"}[kind]
     if kind == "cuda":
