@@ -49,6 +49,10 @@ _LINKED_SINCE = 21
 _GENERIC_SINCE = 21
 """The first LLVM that packages images of CPUs for the processor ``generic``."""
 
+_ASKED_FOR_BITCODE_SINCE = 23
+"""The first clang that writes an object for an AMD GPU with ``--offload-device-only``, where its
+whole compile makes bitcode. Source: clang 23.1.4, observed."""
+
 
 class OpenMPPass(CompilePass):
     """A pass over an OpenMP source, in C or C++."""
@@ -69,6 +73,8 @@ class OpenMPPass(CompilePass):
             flags = [*target_flags(self.device), "--offload-device-only"]
             if self.device.arch == "nvptx64" and not _cuda_flags(toolchain):
                 flags.append(ptx_flag(self.device.name))
+            if self.device.arch == "amdgcn" and toolchain.major >= _ASKED_FOR_BITCODE_SINCE:
+                flags.append("-foffload-lto")
             return [*language_flags(source), *flags, *_front_end(HOST_IR, host_ir), "-c"]
         # The driver needs some target, and prints no message about this one.
         flags = ["-fopenmp", f"-fopenmp-targets={toolchain.host_triple}", "--offload-host-only"]
