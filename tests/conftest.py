@@ -181,6 +181,17 @@ def needs_clang(toolchain: Toolchain, why: str) -> None:
         pytest.skip(f"not with the embedded compiler: {why}")
 
 
+def needs_driver_programs(clang: str) -> None:
+    """Skip the test without the programs that the driver of a clang joins images with.
+
+    Debian packages them apart from it.
+    """
+    folder = Path(shutil.which(clang) or clang).resolve().parent
+    for names in (("clang-offload-bundler",), ("llvm-offload-binary", "clang-offload-packager")):
+        if not any((folder / name).exists() for name in names):
+            missing(f"{names[-1]} of {clang}")
+
+
 @pytest.fixture(scope="module")
 def compiler() -> Toolchain:
     """Return the compiler of this machine."""

@@ -18,7 +18,7 @@ from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.operations.archive import create_archive
 from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing, program
+from tests.conftest import missing, needs_driver_programs, program
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
@@ -72,8 +72,7 @@ class Language:
 def driver(project: Project, *words: str) -> None:
     """Let clang's own driver compile the given object."""
     found = find_toolchain()
-    if found.is_embedded:
-        missing("a clang with its offload bundler and packager")
+    needs_driver_programs(found.clang[0])
     command = [*found.clang, "-O2", "-fPIC", "-c", *words, "-o", "given.o"]
     subprocess.run(command, cwd=project.folder, check=True)
 

@@ -18,7 +18,7 @@ from offload_tool.operations.archive import create_archive
 from offload_tool.operations.list_images import list_images
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import missing, needs_clang
+from tests.conftest import needs_clang, needs_driver_programs
 from tests.scons.conftest import Project, flagged_clang
 from tests.scons.relocatable import RELOCATABLE, declarations
 
@@ -93,8 +93,7 @@ def driver(request: pytest.FixtureRequest, sources: Project, compiler: Toolchain
 def clang(project: Project, *words: str) -> None:
     """Let clang's own driver do something, and all that belongs to it."""
     found = find_toolchain()
-    if found.is_embedded:
-        missing("a clang with its offload bundler and linker wrapper")
+    needs_driver_programs(found.clang[0])
     subprocess.run([*found.cxx, *words], cwd=project.folder, check=True)
 
 
