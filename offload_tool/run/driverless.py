@@ -30,7 +30,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import (
     PLAN,
@@ -42,6 +42,7 @@ from offload_tool.clang.driver import (
 from offload_tool.clang.options import DRIVER, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
+from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
 from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.run.advice import device_advice
 from offload_tool.toolchain.driver_cache import cached_query, is_program, program_of
@@ -341,10 +342,10 @@ def _run_jobs(
     folder = llvm_temporary_folder(environment)
     try:
         with (
-            _in_memory() as errors,
-            _in_memory() as output,
-            _without_name(folder) as between,
-            _without_name(folder) as bitcode,
+            file_in_memory(folder) as errors,
+            file_in_memory(folder) as output,
+            file_without_name(folder) as between,
+            file_without_name(folder) as bitcode,
         ):
             files = [output.fileno(), errors.fileno(), between.fileno()]
             two = stages.jobs(front_end, _BITCODE) if stages is not None else ()
@@ -358,38 +359,15 @@ def _run_jobs(
                 if status == 1 and not number and os.path.exists(job[-1]):
                     break  # an error in the source: the driver adds nothing
                 if status:
-                    raise _UnknownEndError(_content(errors))
+                    raise _UnknownEndError(written_bytes(errors))
                 if two and stages is not None and stages.stops_after(number):
                     break
-            text = _content(errors)
+            text = written_bytes(errors)
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError
     except OSError as error:  # the command is too long, or a program or directory is missing
         raise _UnknownEndError from error
     return status, text
-
-
-def _content(file: IO[bytes]) -> bytes:
-    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
-
-
-def _in_memory() -> IO[bytes]:
-    """Return a file that can store messages even if the disk is full."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("offload"), "w+b", 0)
-    # Python was built for an older C library
-    return _without_name(llvm_temporary_folder(os.environ))
-
-
-def _without_name(folder: str) -> IO[bytes]:
-    """Return a new unnamed file in a directory."""
-    flags = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
-    try:
-        return os.fdopen(os.open(folder, flags, 0o600), "w+b", 0)
-    except OSError:  # e.g. the file system does not support O_TMPFILE
-        import tempfile  # loads slower than a small file compiles
-
-        return tempfile.TemporaryFile(buffering=0, dir=folder)
 
 
 def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:

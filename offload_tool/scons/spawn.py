@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import SCons.Errors
 
-from offload_tool.clang.driver import response_text, terminal_args
+from offload_tool.clang.driver import llvm_temporary_folder, response_text, terminal_args
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import system_temp_folder
+from offload_tool.io.unnamed_file import file_in_memory, written_bytes
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.whole_compile import Warnings, warnings_of
 from offload_tool.run.advice import advice_for
@@ -358,17 +359,17 @@ def run_args(command: list[str], environment: Mapping[str, str], program: int) -
     """
     has_colours = os.path.basename(command[program - 1]).startswith("clang")
     colours = terminal_args(environment) if has_colours else []
-    descriptor = os.memfd_create("messages", os.MFD_CLOEXEC)
+    args = [*command[:program], *colours, *command[program:]]
     try:
-        with shortened([*command[:program], *colours, *command[program:]], program) as short:
-            status = subprocess.call(short, env=environment, stderr=descriptor)
-        size = os.fstat(descriptor).st_size
-        messages = os.pread(descriptor, size, 0) if size else b""
+        with (
+            shortened(args, program) as short,
+            file_in_memory(llvm_temporary_folder(environment)) as printed,
+        ):
+            status = subprocess.call(short, env=environment, stderr=printed)
+            messages = written_bytes(printed)
     except OSError as error:
         sys.stderr.write(f"offload: '{command[0]}' cannot be run: {error.strerror}\n")
         return _CANNOT_RUN
-    finally:
-        os.close(descriptor)
     advice = advice_for(command, messages) if status and messages else ""
     _write_messages(messages + os.fsencode(advice))
     return status
