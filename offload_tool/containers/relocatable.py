@@ -36,6 +36,7 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf,
     read_elf_tables,
 )
+from offload_tool.formats.target.bundle_entry_id import kind_outside_bundles
 from offload_tool.io import InputFile, StrPath
 
 _FORMATS = {
@@ -111,7 +112,7 @@ def kinds_and_files(path: StrPath) -> tuple[frozenset[str], list[str]]:
         kinds = set()
         with suppress(ContentError):  # of the file itself, or of its archive's table
             for found in walk.search(location):
-                kinds |= {_kind(image.kind) for image in found.images} - {"host"}
+                kinds |= {kind_outside_bundles(image.kind) for image in found.images} - {"host"}
     if broken:
         raise broken[0]
     if "cuda" in kinds and _is_registered(path):
@@ -123,10 +124,6 @@ def _skip_content(error: OffloadError) -> None:
     """Continue after a broken member; raise other errors."""
     if not isinstance(error, ContentError):
         raise error
-
-
-def _kind(kind: str) -> str:
-    return "hip" if kind == "hipv4" else kind
 
 
 def _is_registered(path: StrPath) -> bool:

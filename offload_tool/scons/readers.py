@@ -732,14 +732,16 @@ def _likely_kinds(env: Environment) -> list[str]:
     return [kind for kind in ("hip", "cuda") if given in ("", kind) and _targets_of(env, kind)]
 
 
-def ptxas(env: Environment) -> Ptxas | None:
+def ptxas(env: Environment, kind: str = "cuda") -> Ptxas | None:
     """Return NVIDIA's assembler: ``OFFLOAD_PTXAS``, the toolkit's, or any other, in this order.
+
+    The toolkit is that of the passes of `kind`.
 
     :raises CompilerError: the one named cannot be run.
     """
     if not is_build():
         return Ptxas(("ptxas",), "")
-    toolkit = _toolkit(env)
+    toolkit = _toolkit(env) if kind == "cuda" else openmp.toolkit_of(toolchain(env))
     with compat.at_top(env):
         return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolkit, _shell(env))
 
@@ -747,16 +749,6 @@ def ptxas(env: Environment) -> Ptxas | None:
 def _toolkit(env: Environment) -> str:
     """Return the folder of the CUDA toolkit in use, or of the one that the user names."""
     return toolchain(env).cuda or folder_path(env, "OFFLOAD_CUDA_PATH")
-
-
-def openmp_ptxas(env: Environment) -> Ptxas | None:
-    """Return the ptxas of OpenMP passes: ``OFFLOAD_PTXAS``, the toolkit's, or any other.
-
-    :raises CompilerError: the one named cannot be run.
-    """
-    toolkit = openmp.toolkit_of(toolchain(env))
-    with compat.at_top(env):
-        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolkit)
 
 
 def nvlink(env: Environment) -> NvLinker:

@@ -69,3 +69,12 @@ def test_clean_of_what_cannot_be_built(project: Project) -> None:
     project.sconstruct(f"env.OffloadProgram('p', 'work.c', {variables})\n", OPENMP)
     assert "OpenMP code for sm_80 cannot be linked" in project.fails().errors
     assert project.done("-c").errors == ""
+
+
+def test_clean_without_the_ptxas_that_is_named(project: Project) -> None:
+    """Nothing asks for a program of OpenMP's passes until they are to be built."""
+    project.write("work.c", REGION)
+    variables = "OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS='/no/ptxas', OFFLOAD_DEVICE_RUNTIME=[]"
+    project.sconstruct(f"env.OffloadProgram('p', 'work.c', {variables})\n", OPENMP)
+    assert "OFFLOAD_PTXAS='/no/ptxas' cannot be run" in project.fails().errors
+    assert project.done("-c").errors == ""

@@ -46,6 +46,11 @@ class OffloadKind:
     ANY_HIP = frozenset({HIP, HIPV4})
 
 
+def kind_outside_bundles(kind: str) -> str:
+    """Return the offload kind that sources and offload binaries have for that of an entry."""
+    return OffloadKind.HIP if kind == OffloadKind.HIPV4 else kind
+
+
 _VIRTUAL = re.compile(r"\A(compute|lto)_")
 """Prefixes of CUDA's PTX and NVVM instead of ``sm_``."""
 

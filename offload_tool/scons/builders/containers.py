@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    kind_outside_bundles,
+)
 from offload_tool.scons import actions, readers
 from offload_tool.scons.builders.objects import offload_device_archive
 from offload_tool.scons.graph import containers, units
@@ -146,7 +150,7 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     nodes = []
     for entry, device, name in zip(entries, devices, names, strict=True):
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
-        spec = readers.spec(kind=units.kind_outside_bundles(entry), strings=strings, **options)
+        spec = readers.spec(kind=kind_outside_bundles(entry.kind), strings=strings, **options)
         file = stem.file(env, f".{name}{suffix}")
         nodes.append(actions.EXTRACT(env, file, [package], _OFFLOAD_SPEC=spec))
         containers.label_entry(file, entry)

@@ -168,7 +168,7 @@ def _compile(
     builder(common, node, sources, **variables)
     readers.add_environment(env, node)
     if device is not None and job.has_host_ir and device.arch == "nvptx64":
-        ptxas = readers.openmp_ptxas(env)
+        ptxas = readers.ptxas(env, "openmp")
         env.Depends(node, env.Value(ptxas.identity if ptxas is not None else ""))
     node.add_dependency(libraries)
     add_identity(env, node)
@@ -244,7 +244,7 @@ def _openmp_local_flags(env: Environment, device: CompileTarget) -> list[str]:
         return []
     runtimes = readers.device_runtimes(env, device)
     flags = openmp.runtime_flags(device, readers.toolchain(env), runtimes)
-    named = readers.openmp_ptxas(env) if device.arch == "nvptx64" else None
+    named = readers.ptxas(env, "openmp") if device.arch == "nvptx64" else None
     return [*flags, *([openmp.ptxas_flag(named)] if named is not None else [])]
 
 

@@ -23,6 +23,7 @@ from offload_tool.formats.target.bundle_entry_id import (
     OffloadKind,
     check_composition,
     check_hosts,
+    kind_outside_bundles,
 )
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.formats.target.target_id import TargetID
@@ -113,7 +114,7 @@ def package_node(
         kind, device = (
             (own.offload_kind, own.offload_device)
             if entry is None
-            else (units.kind_outside_bundles(entry), device_of(entry))
+            else (kind_outside_bundles(entry.kind), device_of(entry))
         )
         arch = str(device.target_id or "")
         image: dict[str, Any] = {"kind": kind, "triple": device.packaged_triple, "arch": arch}
@@ -190,7 +191,7 @@ def device_archive_nodes(
     for entry, name in zip(entries, names, strict=True):
         node = stem.file(env, f".{name}$LIBSUFFIX")
         spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
-        kind = "" if entry.kind == OffloadKind.HOST else units.kind_outside_bundles(entry)
+        kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry.kind)
         _archive_for(env, actions.DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
         nodes.append(node)
     return nodes
@@ -238,7 +239,7 @@ def device_of(entry: BundleEntryID) -> CompileTarget:
 def label_entry(node: Node, entry: BundleEntryID) -> None:
     """Record on a node which entry of a container it is."""
     if entry.kind != OffloadKind.HOST:
-        node.attributes.offload_kind = units.kind_outside_bundles(entry)
+        node.attributes.offload_kind = kind_outside_bundles(entry.kind)
         node.attributes.offload_device = device_of(entry)
     if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
         node.attributes.offload_entry_id = entry

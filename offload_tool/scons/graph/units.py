@@ -16,7 +16,12 @@ import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.errors import EntryIDError, UsageError
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, read_targets
+from offload_tool.formats.target.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    kind_outside_bundles,
+    read_targets,
+)
 from offload_tool.formats.target.compile_target import CompileTarget
 from offload_tool.passes.compile_pass import CompilePass, Stage
 from offload_tool.passes.languages import LANGUAGES, compile_pass
@@ -363,7 +368,7 @@ def packaged_ids(env: Environment) -> list[BundleEntryID]:
     def read(texts: Iterable[str], **checks: Any) -> list[BundleEntryID]:
         ids = [BundleEntryID.parse_any_kind(text, **checks) for text in texts]
         for entry in ids:
-            kind_number(kind_outside_bundles(entry), "llvm22", None)
+            kind_number(kind_outside_bundles(entry.kind), "llvm22", None)
         return ids
 
     return _read_ids(env, read)
@@ -379,11 +384,6 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
     except (EntryIDError, UsageError) as error:
         raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
     return found
-
-
-def kind_outside_bundles(entry: BundleEntryID) -> str:
-    """Return the offload kind of an entry's images outside of bundles."""
-    return OffloadKind.HIP if entry.kind == OffloadKind.HIPV4 else entry.kind
 
 
 def add_identity(env: Environment, node: Node) -> Node:
