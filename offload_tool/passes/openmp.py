@@ -11,9 +11,9 @@ The host IR gives the devices their target regions, the order of these, and the 
 entries. The commands are the driver's, for one target each. Those of the host have one job. That of
 a device makes the host IR first: `run.openmp_jobs` runs the others, with the IR that is there.
 
-Source: the plans of clang 19 and 22, and the bytes that clang 19, 21 and 22 make, observed: the
-jobs of these commands are those of a compile for all targets together; IR and host object are the
-same for all targets.
+Source, observed: the plans of clang 19 and 22, and the bytes of clang 19, 21 and 22. The jobs of
+these commands are those of a compile for all targets together. IR and host object are the same for
+all targets.
 """
 
 from __future__ import annotations
