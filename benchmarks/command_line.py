@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.measure import compare
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.operations.bundle import bundle_files
 
 RUNS = 15

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     )
     from offload_tool.formats.bundle.binary import Bundle, BundleEntry, read_bundle
     from offload_tool.formats.kernel import Kernel
-    from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+    from offload_tool.formats.targets.target_id import TargetID
     from offload_tool.operations.archive import create_archive
     from offload_tool.operations.bundle import Compression, bundle_files
     from offload_tool.operations.embed import embed_bundle
@@ -76,8 +76,8 @@ _NAMES = {
     ),
     "formats.bundle.binary": ("Bundle", "BundleEntry", "read_bundle"),
     "formats.kernel": ("Kernel",),
-    "formats.target.bundle_entry_id": ("BundleEntryID",),
-    "formats.target.target_id": ("TargetID",),
+    "formats.targets.bundle_entry_id": ("BundleEntryID",),
+    "formats.targets.target_id": ("TargetID",),
     "operations.archive": ("create_archive",),
     "operations.bundle": ("Compression", "bundle_files"),
     "operations.embed": ("embed_bundle",),

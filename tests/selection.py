@@ -30,7 +30,7 @@ MOST_CASES: dict[str, int] = {
     "tests/untrusted/*": 2,
     "tests/sccache_dist/*": 1,
     "tests/toolchains/*": 4,
-    "tests/formats/target/test_bundle_entry_id_llvm.py": 1,
+    "tests/formats/targets/test_bundle_entry_id_llvm.py": 1,
     "tests/formats/test_damage.py": 20,
     "tests/formats/*": 3,
     "tests/operations/*": 2,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.target.target_id import split_list
+from offload_tool.formats.targets.target_id import split_list
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import read_size
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 
 from offload_tool.cli.printing import print_lines
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
-from offload_tool.formats.target.compatibility import find_fit, why_not
-from offload_tool.formats.target.processors import find_processor
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.targets.compatibility import find_fit, why_not
+from offload_tool.formats.targets.processors import find_processor
+from offload_tool.formats.targets.target_id import TargetID
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -81,8 +81,8 @@ from offload_tool.formats.objects.elf.reader import (
     read_elf_tables,
 )
 from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
-from offload_tool.formats.target import triple
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets import triple
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen, replaced

@@ -28,7 +28,7 @@ from offload_tool.formats.kpack.archive import (
 from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker
 from offload_tool.formats.kpack.wrappers import MarkedWrapper, marked_wrappers
 from offload_tool.formats.objects.elf.reader import ElfTables
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
 from offload_tool.io.limits import effective_budget, how_to_allow
 from offload_tool.io.paths import is_within

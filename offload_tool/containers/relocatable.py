@@ -36,7 +36,7 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf,
     read_elf_tables,
 )
-from offload_tool.formats.target.bundle_entry_id import kind_outside_bundles
+from offload_tool.formats.targets.bundle_entry_id import kind_outside_bundles
 from offload_tool.io import InputFile, StrPath
 
 _FORMATS = {

@@ -57,7 +57,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from offload_tool.formats.target import triple as triples
+from offload_tool.formats.targets import triple as triples
 from offload_tool.util.frozen import frozen
 
 RegisteredKind: TypeAlias = Literal["openmp", "cuda", "hip"]

@@ -186,7 +186,7 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
     :raises CodeObjectError: it does not.
     """
     from offload_tool.errors import CodeObjectError
-    from offload_tool.formats.target.compile_target import parse_target
+    from offload_tool.formats.targets.compile_target import parse_target
     from offload_tool.passes.verify_output import blame_launcher, check_bitcode, check_code_object
 
     first, last = jobs[0], jobs[-1]

@@ -75,7 +75,7 @@ def bundle_writer(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[
         return None
 
     def write() -> None:
-        from offload_tool.formats.target.bundle_entry_id import BundleEntryID
+        from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
         from offload_tool.operations.bundle import write_bundle
 
         files = [None if name == _DEV_NULL else name for name in inputs]

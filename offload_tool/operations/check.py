@@ -24,7 +24,7 @@ from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.containers.walk import member_path
 from offload_tool.errors import OffloadError
 from offload_tool.formats.kernel import Kernel
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
 from offload_tool.operations.match import (

@@ -22,7 +22,7 @@ from offload_tool.formats.cuda.ptx import ptx_statements
 from offload_tool.formats.kernel import Kernel, stable_name
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf_header
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.atomic_write import have_same_content
 from offload_tool.operations.list_images import kernels_of

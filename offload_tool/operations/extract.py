@@ -27,7 +27,7 @@ from offload_tool.formats.objects.elf.reader import (
     ElfTables,
     is_elf_header,
 )
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import new_folder
 from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices

@@ -48,7 +48,7 @@ from offload_tool.formats.kpack.archive import (
 from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, read_marker
 from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_unmarked
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
 from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool

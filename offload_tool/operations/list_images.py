@@ -15,8 +15,8 @@ from offload_tool.containers.find import FoundContainer, FoundImage, find_contai
 from offload_tool.errors import ContentError, FileError, OffloadError
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.reader import read_kernels, why_no_kernels
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import run_budget
 from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices

@@ -6,7 +6,7 @@ the offload kind and triple. From a container, it loads one image for each tripl
 compatible image that sets the most features, generic code for AMD GPUs, SPIR-V. For NVIDIA GPUs,
 it is the nearest cubin, then PTX. Among equals, the first in the file wins.
 
-Source: `offload_tool.formats.target.compatibility`.
+Source: `offload_tool.formats.targets.compatibility`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TypeAlias
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats.objects.device_elf import generic_version
-from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, OffloadKind, has_all_fields
-from offload_tool.formats.target.compatibility import (
+from offload_tool.formats.targets import triple as triples
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind, has_all_fields
+from offload_tool.formats.targets.compatibility import (
     COMPATIBLE,
     EXACT,
     GENERIC,
@@ -33,8 +33,8 @@ from offload_tool.formats.target.compatibility import (
     is_cuda,
     why_not,
 )
-from offload_tool.formats.target.processors import product_processor
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.processors import product_processor
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen, replaced
 

@@ -22,9 +22,9 @@ from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.formats.target.compatibility import GENERIC_OF, SPIRV_PROCESSOR
-from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.compatibility import GENERIC_OF, SPIRV_PROCESSOR
+from offload_tool.formats.targets.processors import find_processor
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
 

@@ -19,7 +19,7 @@ from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.magic import ZIP_MEMBER, begins
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, is_elf_header
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
 from offload_tool.operations.list_images import DeviceImage, counted, listed_images
 from offload_tool.util.frozen import frozen, replaced

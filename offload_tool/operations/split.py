@@ -54,9 +54,9 @@ from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, pack_mar
 from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_marked
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.objects.elf.segments import Replacement
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
-from offload_tool.formats.target.compatibility import SPIRV_PROCESSOR
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.compatibility import SPIRV_PROCESSOR
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.formats.wheel import WheelName, in_file_name, installed_path, is_wheel
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import OutputFolder, new_folder

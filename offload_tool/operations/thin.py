@@ -60,7 +60,7 @@ from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
 from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 from offload_tool.formats.offload_binary import read_offload_binary
-from offload_tool.formats.target.bundle_entry_id import OffloadKind
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool

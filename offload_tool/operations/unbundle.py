@@ -19,7 +19,7 @@ from offload_tool.containers.open_bundle import (
 )
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.objects.elf.reader import is_elf
-from offload_tool.formats.target.bundle_entry_id import (
+from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     best_match,

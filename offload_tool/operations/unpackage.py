@@ -271,7 +271,7 @@ class _ImageOutputs:
         if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
             return False
         if wanted.triple is not None:
-            from offload_tool.formats.target.triple import incompatibility  # rarely needed
+            from offload_tool.formats.targets.triple import incompatibility  # rarely needed
 
             if incompatibility(image.triple, wanted.triple) is not None:
                 return False

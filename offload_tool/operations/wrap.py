@@ -26,8 +26,8 @@ from offload_tool.formats.registration_ir import (
     bitcode_text,
     object_text,
 )
-from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets import triple as triples
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan

@@ -30,7 +30,7 @@ from offload_tool.clang.driver import QueryResult, jobs_of, query, query_plan
 from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
-from offload_tool.formats.target.compile_target import parse_targets
+from offload_tool.formats.targets.compile_target import parse_targets
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.toolchain.equipment import CUDA_PATH, Equipment

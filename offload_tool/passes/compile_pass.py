@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import StrPath
 
 if TYPE_CHECKING:

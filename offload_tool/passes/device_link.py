@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.formats.targets.compile_target import CompileTarget
+    from offload_tool.formats.targets.target_id import TargetID
     from offload_tool.toolchain.probe import Toolchain
 
 _LEVELS = {"": "1", "g": "1", "s": "2", "z": "2", "4": "3", "fast": "3"}

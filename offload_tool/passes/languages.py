@@ -11,7 +11,7 @@ from offload_tool.passes.openmp import OpenMPPass
 from offload_tool.passes.source_kind import KINDS
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.passes.compile_pass import CompilePass, Stage
 
 LANGUAGES: dict[str, type[CompilePass]] = {

@@ -36,7 +36,7 @@ from offload_tool.toolchain.equipment import CUDA_PATH
 from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.toolchain.probe import Toolchain
 
 HOST_IR = "-fopenmp-host-ir-file-path"

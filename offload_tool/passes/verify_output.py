@@ -25,12 +25,12 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf_header,
     read_elf_tables,
 )
-from offload_tool.formats.target.processors import find_processor
+from offload_tool.formats.targets.processors import find_processor
 from offload_tool.io import InputFile, StrPath
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
-    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.formats.targets.compile_target import CompileTarget
+    from offload_tool.formats.targets.target_id import TargetID
 
 _MACH_MASK = 0xFF
 # e_flags of code object version 4 and later: two bits per feature, "any" where the

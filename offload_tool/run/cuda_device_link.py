@@ -26,7 +26,7 @@ from offload_tool.passes.verify_output import check_cubin
 from offload_tool.run.run_pass import OutputJob, Outputs, check_names, produce_output
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.target_id import TargetID
+    from offload_tool.formats.targets.target_id import TargetID
 
 _TO_PTXAS = "-Xcuda-ptxas"
 

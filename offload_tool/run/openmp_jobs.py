@@ -35,7 +35,7 @@ from offload_tool.clang.driver import (
 )
 from offload_tool.clang.job_plan import kind_of_job, messages_in
 from offload_tool.errors import CodeObjectError, CompilerError
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.passes.openmp import HOST_IR

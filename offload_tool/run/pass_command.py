@@ -46,7 +46,7 @@ class WantedPass(NamedTuple):
         :raises UsageError: there is no such pass.
         """
         from offload_tool.errors import UsageError
-        from offload_tool.formats.target.compile_target import parse_targets
+        from offload_tool.formats.targets.compile_target import parse_targets
         from offload_tool.passes.languages import compile_pass
         from offload_tool.passes.source_kind import KINDS
         from offload_tool.toolchain.supported_processors import targets_of_compiler
@@ -80,7 +80,7 @@ class WantedPass(NamedTuple):
         if self.target is None:
             check_host_object(output, self.cuid)
             return
-        from offload_tool.formats.target.target_id import parse_target_ids
+        from offload_tool.formats.targets.target_id import parse_target_ids
 
         (target_id,) = parse_target_ids([self.target], allow_unknown=True)
         unwrap_code_object(output, str(target_id))

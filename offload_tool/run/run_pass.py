@@ -41,7 +41,7 @@ from offload_tool.run.pass_command import (
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.manifest.output_state import OutputManifest
     from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages

@@ -37,9 +37,9 @@ from offload_tool.clang.options import (
 )
 from offload_tool.containers.open_bundle import FILE_TYPES
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
-from offload_tool.formats.target.compile_target import CompileTarget, parse_target, parse_targets
-from offload_tool.formats.target.processors import find_processor
-from offload_tool.formats.target.target_id import TargetID, split_list
+from offload_tool.formats.targets.compile_target import CompileTarget, parse_target, parse_targets
+from offload_tool.formats.targets.processors import find_processor
+from offload_tool.formats.targets.target_id import TargetID, split_list
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.capability_check import Job, supported_targets
 from offload_tool.passes.cuda import Ptxas, find_ptxas

@@ -40,7 +40,7 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.shell_words import NeedsShellError, shell_words
 
 if TYPE_CHECKING:
-    from offload_tool.formats.target.compile_target import CompileTarget
+    from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
 

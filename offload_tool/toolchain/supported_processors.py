@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import output_of, query_plan
 from offload_tool.errors import CompilerError, TargetIDError
-from offload_tool.formats.target.compile_target import CompileTarget, parse_targets
-from offload_tool.formats.target.processors import find_processor
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.compile_target import CompileTarget, parse_targets
+from offload_tool.formats.targets.processors import find_processor
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:

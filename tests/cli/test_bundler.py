@@ -14,7 +14,7 @@ import pytest
 from offload_tool import BundleEntryID
 from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.formats.target.bundle_entry_id import is_compatible
+from offload_tool.formats.targets.bundle_entry_id import is_compatible
 from tests.cli.side_by_side import Bench, Result
 from tests.conftest import Tool, run_tool
 

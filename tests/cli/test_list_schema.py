@@ -18,7 +18,7 @@ from offload_tool.formats.cuda.fatbin import _KINDS as CUDA_IMAGE_KINDS
 from offload_tool.formats.kpack.archive import ZSTD
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.offload_binary import ImageKind
-from offload_tool.formats.target.compatibility import EXACT, PTX, RULES
+from offload_tool.formats.targets.compatibility import EXACT, PTX, RULES
 from tests.cli.conftest import schema_judge
 from tests.conftest import Capture
 from tests.formats.cuda.test_fatbin import cuda_fatbin

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CodeObjectError, UsageError
-from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import derive_cuid, kind_of_suffix

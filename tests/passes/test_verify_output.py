@@ -9,7 +9,7 @@ import pytest
 
 from offload_tool.errors import CodeObjectError
 from offload_tool.formats.objects.elf.reader import EM_CUDA
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes.hip import device_flags, host_flags
 from offload_tool.passes.verify_output import check_code_object, check_cubin, check_host_object
 from offload_tool.toolchain.probe import Toolchain

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
-from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.run.openmp_jobs import link_image
 
 

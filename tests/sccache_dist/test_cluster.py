@@ -15,7 +15,7 @@ import pytest
 from examples.cluster.loopback import Cluster
 from offload_tool.cli import main
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import hip
 from offload_tool.passes.verify_output import check_code_object
 from offload_tool.sccache_dist.cluster import Engine

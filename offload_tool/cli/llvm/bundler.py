@@ -22,7 +22,7 @@ from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.containers.open_bundle import OpenedBundle
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
-from offload_tool.formats.target.bundle_entry_id import (
+from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     check_hosts,

@@ -159,7 +159,7 @@ def run_wrapper(
 
 
 def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
-    from offload_tool.formats.target.triple import fields, is_known_arch
+    from offload_tool.formats.targets.triple import fields, is_known_arch
     from offload_tool.operations.wrap import wrap_images
 
     args = expanded(arguments)

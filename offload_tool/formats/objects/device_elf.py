@@ -53,7 +53,7 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf_header,
     read_elf_tables,
 )
-from offload_tool.formats.target.processors import processor_of_mach
+from offload_tool.formats.targets.processors import processor_of_mach
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath

@@ -17,7 +17,7 @@ import SCons.Script
 import SCons.Util
 
 from offload_tool.errors import CompilerError, OffloadError, UsageError
-from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.passes import openmp
 from offload_tool.scons import compat, readers
 from offload_tool.scons.builders import configure, containers, objects, programs

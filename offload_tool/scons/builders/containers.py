@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.bundle_entry_id import (
+from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     kind_outside_bundles,

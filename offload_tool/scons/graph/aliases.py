@@ -20,7 +20,7 @@ import SCons.Errors
 import SCons.Node.FS
 
 from offload_tool.errors import OffloadError
-from offload_tool.formats.target.compile_target import CompileTarget, parse_target
+from offload_tool.formats.targets.compile_target import CompileTarget, parse_target
 from offload_tool.scons import readers
 from offload_tool.scons.types import Environment, Node
 

@@ -19,8 +19,8 @@ from SCons.Subst import Literal
 from offload_tool.clang.argument_files import all_args, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
 from offload_tool.errors import TargetIDError
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip, openmp, whole_compile
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags

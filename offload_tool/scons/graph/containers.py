@@ -18,15 +18,15 @@ from types import MappingProxyType
 from typing import Any
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.bundle_entry_id import (
+from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     check_composition,
     check_hosts,
     kind_outside_bundles,
 )
-from offload_tool.formats.target.compile_target import CompileTarget
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import registration
 from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph import units

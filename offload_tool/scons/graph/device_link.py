@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import device_link, openmp
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.scons import actions, compat, readers, spawn

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, UsageError
-from offload_tool.formats.target.compile_target import CompileTarget
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes.cuda import (
     CUBIN,
     DEVICE_RUNTIME,

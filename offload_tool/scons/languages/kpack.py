@@ -38,7 +38,7 @@ from offload_tool import passes
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
-from offload_tool.formats.target.compile_target import parse_target
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.aliases import add_aliases

@@ -10,7 +10,7 @@ import pytest
 
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
-from offload_tool.formats.target.processors import PROCESSORS
+from offload_tool.formats.targets.processors import PROCESSORS
 from tests.conftest import Tool
 from tests.formats.kernel_info.code_objects import compiled
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.objects.device_elf import generic_version
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.formats.target.compatibility import (
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets.compatibility import (
     GENERIC_OF,
     RULES,
     CudaTarget,
@@ -20,8 +20,8 @@ from offload_tool.formats.target.compatibility import (
     find_fit,
     why_not,
 )
-from offload_tool.formats.target.processors import PROCESSORS
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.processors import PROCESSORS
+from offload_tool.formats.targets.target_id import TargetID
 from tests.conftest import Tool, run_tool
 
 GENERICS = [row for row in PROCESSORS.values() if row.covers]

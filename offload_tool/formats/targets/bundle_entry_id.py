@@ -24,10 +24,10 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from offload_tool.errors import EntryIDError, TargetIDError
-from offload_tool.formats.target import target_id as target_ids
-from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.processors import find_processor
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets import target_id as target_ids
+from offload_tool.formats.targets import triple as triples
+from offload_tool.formats.targets.processors import find_processor
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.util.frozen import frozen
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, is_compatible
-from offload_tool.formats.target.processors import AMDGPU_ARCHES, PROCESSORS, find_processor
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets import triple as triples
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, is_compatible
+from offload_tool.formats.targets.processors import AMDGPU_ARCHES, PROCESSORS, find_processor
+from offload_tool.formats.targets.target_id import TargetID
 from tests.conftest import Tool
-from tests.formats.target.test_bundle_entry_id_llvm import Bundler, differences
+from tests.formats.targets.test_bundle_entry_id_llvm import Bundler, differences
 
 REST = "amd-amdhsa-"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from offload_tool.formats.target.processors import (
+from offload_tool.formats.targets.processors import (
     AMDGPU_ARCHES,
     PROCESSORS,
     find_processor,

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from offload_tool.errors import TargetIDError
-from offload_tool.formats.target.processors import Processor, find_processor, nearest_names
+from offload_tool.formats.targets.processors import Processor, find_processor, nearest_names
 from offload_tool.util.frozen import frozen
 
 _PROCESSOR = r"[A-Za-z0-9][A-Za-z0-9_.-]*"

@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from offload_tool.formats.target.processors import AMDGPU_ARCHES
+from offload_tool.formats.targets.processors import AMDGPU_ARCHES
 
 # Each row: equivalent names, then, unless it is the first name, their meaning: an architecture, or
 # one of its sub-architectures after a slash.

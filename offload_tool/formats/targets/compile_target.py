@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from offload_tool.errors import TargetIDError
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID
-from offload_tool.formats.target.target_id import TargetID, parse_target_ids, split_list
-from offload_tool.formats.target.triple import is_known_arch, meaning
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets.target_id import TargetID, parse_target_ids, split_list
+from offload_tool.formats.targets.triple import is_known_arch, meaning
 
 _TRIPLE_DASHES = 2
 """Minimum; target IDs such as ``gfx9-4-generic`` do not begin with an architecture."""

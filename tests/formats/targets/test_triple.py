@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.formats.target import triple as triples
+from offload_tool.formats.targets import triple as triples
 
 FIELD = st.sampled_from(
     ["amdgcn", "x86_64", "arm", "amd", "pc", "suse", "linux", "amdhsa", "windows", "mingw32"]

@@ -47,15 +47,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.bundle_entry_id import (
+from offload_tool.formats.targets import triple as triples
+from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     any_target_id,
     incompatibility,
 )
-from offload_tool.formats.target.processors import PROCESSORS, find_processor
-from offload_tool.formats.target.target_id import TargetID
+from offload_tool.formats.targets.processors import PROCESSORS, find_processor
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.util.frozen import frozen, replaced
 
 EXACT, COMPATIBLE, GENERIC, SPIRV, PTX = RULES = "exact", "compatible", "generic", "spirv", "ptx"

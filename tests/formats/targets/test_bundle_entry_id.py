@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import EntryIDError
-from offload_tool.formats.target.bundle_entry_id import (
+from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     best_match,

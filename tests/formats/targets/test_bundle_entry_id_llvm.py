@@ -17,9 +17,13 @@ import pytest
 from offload_tool.errors import EntryIDError
 from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.objects.ar import ArchiveReader
-from offload_tool.formats.target import triple as triples
-from offload_tool.formats.target.bundle_entry_id import BundleEntryID, find_conflicts, is_compatible
-from offload_tool.formats.target.processors import PROCESSORS
+from offload_tool.formats.targets import triple as triples
+from offload_tool.formats.targets.bundle_entry_id import (
+    BundleEntryID,
+    find_conflicts,
+    is_compatible,
+)
+from offload_tool.formats.targets.processors import PROCESSORS
 from tests.conftest import Tool
 from tests.fuzz.seeds import archive, bundle
 

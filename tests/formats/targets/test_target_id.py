@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import TargetIDError
-from offload_tool.formats.target.processors import PROCESSORS
-from offload_tool.formats.target.target_id import (
+from offload_tool.formats.targets.processors import PROCESSORS
+from offload_tool.formats.targets.target_id import (
     TargetID,
     incompatibility,
     parse_target_ids,
