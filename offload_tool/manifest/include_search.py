@@ -19,14 +19,14 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import Fingerprints
-from offload_tool.manifest.has_include import has_include_names, has_include_names_in
+from offload_tool.manifest.has_include import HasIncludeNames, has_include_names
 
 _SYSTEM = "/usr/"
 """The search path finds headers there; files that appear next to one do not count."""
@@ -80,20 +80,21 @@ def expected_lookups(
 ) -> Lookups:
     """Return the possible lookups of a pass that has read the files `read`, as spelled by clang.
 
-    `folders` is its search path. `args` are its command's arguments: macros that they define may
-    name files.
+    `folders` is its search path, and `args` are its command's arguments.
     """
     adjacent = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
     searched = tuple(dict.fromkeys([*folders, *adjacent]))
-    tested, unknown = has_include_names(read, args)
-    unknown = unknown or any(does(arg, HEADERS) for arg in all_args(args))
+    found = has_include_names(read)
+    tested = [name for each in found.values() for name in each.names]
+    unknown = any(each.unknown for each in found.values())
+    unknown = unknown or any("__has_" in arg or does(arg, HEADERS) for arg in all_args(args))
     unknown = unknown or any(map(os.path.isfile, searched))  # header maps
     absolute = [name for name in tested if name.startswith("/")]
     names = dict.fromkeys([*tested, *map(posixpath.basename, absolute)])
     for folder in searched:
         begin = f"{folder.rstrip('/')}/" if folder else ""
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
-    names_outside = _names_outside(read, searched)
+    names_outside = _names_outside(found, searched)
     searched = tuple(dict.fromkeys([*searched, *map(posixpath.dirname, absolute)]))
     # Absolute names have no other lookups.
     relative = sorted(name for name in names if not name.startswith("/"))
@@ -103,13 +104,13 @@ def expected_lookups(
     return made._replace(present=tuple(appeared(made, frozenset(read), prints)))
 
 
-def _names_outside(read: Iterable[str], searched: Iterable[str]) -> set[str]:
+def _names_outside(read: Mapping[str, HasIncludeNames], searched: Iterable[str]) -> set[str]:
     """Return the names of files outside the working directory, and those which such files test.
 
     `searched` are the directories in which they are looked up.
     """
     files = [name for name in read if is_outside(name)]
-    found = {tested for name in files for tested in has_include_names_in(name).names}
+    found = {tested for name in files for tested in read[name].names}
     for folder in searched:
         begin = f"{folder.rstrip('/')}/"
         if is_outside(begin):

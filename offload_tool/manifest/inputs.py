@@ -21,7 +21,7 @@ from offload_tool.clang.options import ATTACHED_FILE, FOLDER, prefixes
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
-from offload_tool.manifest.assembler_includes import UnknownReadsError, assembler_reads
+from offload_tool.manifest.assembler_includes import assembler_include
 from offload_tool.manifest.include_search import Lookups, expected_lookups
 from offload_tool.manifest.manifest import Judgement, PassRecord, confirmed
 
@@ -32,9 +32,7 @@ class PassReads(NamedTuple):
     files: list[str]
     lookups: Lookups
     unknown_input: str = ""
-    """Where an unknown input is named; "" if all inputs are known."""
-    by_assembler: bool = False
-    """The assembler has read files, so the bitcode alone does not determine the output."""
+    """The file or argument that may let the assembler read a file; "" if all inputs are known."""
 
 
 def reads_of(
@@ -42,29 +40,18 @@ def reads_of(
 ) -> PassReads:
     """Return the files and lookups of a pass whose depfile lists `listed`.
 
-    `folders` is its search path, () if unknown. A file of the assembler may appear in an earlier
-    directory, like a header.
+    `folders` is its search path, () if unknown.
     """
     lookups = expected_lookups(listed, folders, args, prints)
-    unknown_input = ""
-    found: list[str] = []
-    try:
-        found = assembler_reads(listed, lookups.folders, args)
-    except UnknownReadsError as error:
-        unknown_input = str(error)
-    files = list(dict.fromkeys([*listed, *found]))
-    if found:
-        lookups = expected_lookups(files, ["", *folders], args, prints)
     if not folders:
         lookups = lookups._replace(unknown=True)
-    return PassReads(files, lookups, unknown_input, bool(found))
+    return PassReads([*listed], lookups, assembler_include(listed, args))
 
 
 def confirmed_by(
     listed: list[str] | None,
     record: PassRecord,
     judgement: Judgement,
-    args: Sequence[str],
     prints: Fingerprints,
     reads: Callable[[list[str]], PassReads],
     more: Iterable[str] = (),
@@ -76,11 +63,7 @@ def confirmed_by(
     """
     if listed is None:
         return None
-    try:
-        found = assembler_reads(listed, record.lookups.folders, args)
-    except UnknownReadsError:
-        return None
-    read = [*listed, *found, *more]
+    read = [*listed, *more]
     return confirmed(record, read, judgement, prints, lambda: reads(listed).lookups)
 
 

@@ -119,8 +119,8 @@ class OutputManifest:
         judgement = judge(record, key, self._prints, self._work.output)
         self._reason = judgement.reason
         if judgement.state is State.UNSURE and self._work.preprocess is not None:
-            read, args, more = self._work.preprocess(), self._work.command, self._all_inputs(())
-            surer = confirmed_by(read, record, judgement, args, self._prints, self._reads_of, more)
+            read, more = self._work.preprocess(), self._all_inputs(())
+            surer = confirmed_by(read, record, judgement, self._prints, self._reads_of, more)
             if surer is None:
                 return None
             self._write(surer)
@@ -188,7 +188,7 @@ class OutputManifest:
         key = self._key(read, self._named_files())
         output, prints = work.output, self._prints
         made = record_pass_result(key, read, lookups, output, start, prints)
-        if self._reads is None or self._reads.by_assembler:
+        if self._reads is None:
             bitcode = ""
         self._write(made._replace(why=self._reason, bitcode=bitcode))
 

@@ -20,6 +20,8 @@ READING = {
     "some capitals": r'asm(".Include \"data\"");',
     "hexadecimal": r'asm(".inc\x62in \"data\"");',
     "octal": r'asm(".inc\142in \"data\"");',
+    "dot of the other name": r'asm("\x2einclude \"data\"");',
+    "first letter": r'asm(".\x69nclude \"data\"");',
     "dot": r'asm("\x2eincbin \"data\"");',
     "braces": r'asm(".inc\x{62}in \"data\"");',
     "universal": r'asm(".inc\u0062in \"data\"");',

@@ -61,7 +61,6 @@ SECOND = {"second/value.h": ONE, "first/no": "", "new": TWO}
 ONCE = "#pragma once\n#ifdef V\n#define W\n#endif\n#define V\n"
 COUNTED = "#ifdef W\n" + TWO + "#else\n" + ONE + "#endif\n"
 ASKED = "#if __has_include(<more.h>)\n" + TWO + "#else\n" + ONE + "#endif\n"
-ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n' + ONE
 MEANWHILE = {
     "header that goes before another": Meanwhile("mv new first/value.h", SECOND),
     "folder with such a header": Meanwhile(
@@ -105,9 +104,6 @@ MEANWHILE = {
         {"second/x.h": ONCE, "first/no": "", "new": ""},
         {"first/x.h": "../second/x.h"},
         head='#include "first/x.h"\n#include "second/x.h"\n' + COUNTED,
-    ),
-    "file for the assembler": Meanwhile(
-        "mv new first/data", {"second/data": "1111", "first/no": "", "new": "2222"}, head=ASSEMBLED
     ),
     "configuration file": Meanwhile(
         "mv new first/f.cfg",

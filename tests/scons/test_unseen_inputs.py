@@ -87,13 +87,13 @@ def clean(
 
 ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
 """By hand: each case in each way, in half an hour."""
-BY_DRIVER = ("link becomes a copy", "incbin found earlier", "has_embed by a macro")
+BY_DRIVER = ("link becomes a copy", "assembly: plain", "has_embed by a macro")
 """Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
 BY_SCONS = (
     *("link becomes a copy", "copy becomes a link", "link to what a source begins with"),
     *("folder of a link becomes a copy", "dangling link gets a target"),
-    *("folder called like a header at once", "incbin found earlier", "incbin in joined strings"),
-    *("incbin by a configuration file", "has_include by a macro of a response file"),
+    *("folder called like a header at once", "assembly: header", "assembly: device pass"),
+    *("assembly: macro of a configuration file", "has_include by a macro of a response file"),
     *("embed with a limit", "overlay whose file comes", "framework", "module map"),
     *("configuration file that includes another", "default configuration file of a folder"),
     *("-I", "--save-temps", "-save-temps=obj", "CPATH", "-include", "#include MACRO"),

@@ -11,11 +11,16 @@ from pathlib import Path
 from tests.scons.conftest import BODY, ONE, TWO
 
 ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n'
-ASSEMBLED_ALSO = 'asm(".section .table,\\"a\\"\\n.include \\"data\\"\\n.text");\n'
-
+ON_DEVICE = """\
+#ifdef __HIP_DEVICE_COMPILE__
+__attribute__((global)) void more() {
+  asm volatile(".pushsection .data\\n.incbin \\"data\\"\\n.popsection");
+}
+#endif
+"""
+TEXT = "#define TEXT(x) #x\n"
 WORDS = '-DWORDS=\'".section .table,\\\\"a\\\\"\\\\n.incbin \\\\"data\\\\"\\\\n.text"\'\n'
-
-TWO_DATA = {"b/data": "1111", "a/data": "3333"}
+CONFIGURED = ["--config", "./f.cfg"]
 
 Change = Callable[[Path], None]
 
@@ -180,52 +185,25 @@ CASES: dict[str, Case] = {
             ],
         }.items()
     },
-    "incbin found earlier": Case(
-        ASSEMBLED + ONE,
-        [writes("a/data", "2222"), writes("data", "3333"), removes("data")],
-        {"b/data": "1111", "a/no": ""},
-        flags=["-Ia", "-Ib"],
-    ),
-    "include of the assembler found earlier": Case(
-        ASSEMBLED_ALSO + ONE,
-        [writes("a/data", ".long 2\n")],
-        {"b/data": ".long 1\n", "a/no": ""},
-        flags=["-Ia", "-Ib"],
-    ),
     **{
-        name: Case(ASSEMBLED + ONE, [writes("a/data", "2222")], files, (), flags, runs_again=again)
-        for name, files, flags, again in (
-            ("incbin, folders that come", {"b/data": "1111"}, ["-Ia", "-Ib"], []),
-            ("incbin by -Wa,-I", TWO_DATA, ["-Wa,-Ia", "-idirafter", "b"], []),
-            ("incbin by -Xclang -I", TWO_DATA, ["-Xclang", "-Ia", "-idirafter", "b"], []),
-            (
-                "incbin by a configuration file",
-                {**TWO_DATA, "f.cfg": "-Ia\n"},
-                ["--config", "./f.cfg", "-idirafter", "b"],
-                ["by-compile"],
-            ),
+        f"assembly: {name}": Case(
+            f"{head}\n{ONE}",
+            [writes("data", ".long 2\n")],
+            {"data": ".long 1\n", **dict(files)},
+            flags=flags,
+            runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
+        )
+        for name, head, files, flags in (
+            ("plain", ASSEMBLED, {}, []),
+            ("include", ASSEMBLED.replace("incbin", "include"), {}, []),
+            ("joined strings", ASSEMBLED.replace("incbin", 'inc" "bin'), {}, []),
+            ("macro", TEXT + ASSEMBLED.replace("incbin", '" TEXT(incbin) "'), {}, []),
+            ("header", '#include "asm.h"', {"asm.h": ASSEMBLED}, []),
+            ("device pass", ON_DEVICE, {}, []),
+            ("macro of a response file", "asm(WORDS);", {"f.txt": WORDS}, ["@f.txt"]),
+            ("macro of a configuration file", "asm(WORDS);", {"f.cfg": WORDS}, CONFIGURED),
         )
     },
-    "incbin in joined strings": Case(
-        'asm(".section .table,\\"a\\"\\n.inc" "bin \\"data\\"\\n.text");\n' + ONE,
-        [writes("data", "2222")],
-        {"data": "1111"},
-        runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
-    ),
-    "incbin by a macro of a response file": Case(
-        "asm(WORDS);\n" + ONE,
-        [writes("data", "2222")],
-        {"data": "1111", "f.txt": WORDS},
-        flags=["@f.txt"],
-        runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
-    ),
-    "incbin by a macro of a configuration file": Case(
-        "asm(WORDS);\n" + ONE,
-        [writes("data", "2222")],
-        {"data": "1111", "f.cfg": WORDS},
-        flags=["--config", "./f.cfg"],
-        runs_again=["by-scons", "by-driver", "by-cache", "by-compile"],
-    ),
     "has_include by a macro of a response file": Case(
         asks("NAME", TWO) + "#include <no>\n#define OTHER <no>\n",
         [writes("a/v.h", "")],

@@ -154,8 +154,8 @@ def _always_run(passes: DeclaredPasses) -> Iterator[str]:
     for name in sorted(filter(None, counts)):
         yield (
             f"passes that run in each build: {counts[name]}, for '{name}' has inline "
-            "assembly that may read a file which is not known; write .incbin or .include and its "
-            "name into one string"
+            "assembly that may read a file (.incbin, .include); embed the file with #embed, or "
+            "move the assembly into a source of its own"
         )
 
 

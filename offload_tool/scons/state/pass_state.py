@@ -268,7 +268,7 @@ class PassRecords:
     def _confirmed(
         self, record: PassRecord, read: list[str] | None, judgement: Judgement
     ) -> PassRecord | None:
-        return confirmed_by(read, record, judgement, self.args, _PRINTS, self._reads)
+        return confirmed_by(read, record, judgement, _PRINTS, self._reads)
 
     # -- a compile -------------------------------------------------------------------------
 
@@ -296,10 +296,9 @@ class PassRecords:
         """
         node = self._node
         read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
-        assembler_reads = False
         if self.job.compiles_source:
             read = compiler_queries.files_read(node, self.command)
-            read, lookups, self.unknown_read, assembler_reads = self._reads(read, key)
+            read, lookups, self.unknown_read = self._reads(read, key)
         compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
         before = self._key_before
         for part in {*before, *key}:
@@ -311,7 +310,7 @@ class PassRecords:
         )
         digest = "" if self.unknown_read or finds_libraries(self.args) else record.output
         made = record._replace(side_outputs=self._side_files(), output=digest, why=self.reason)
-        if self._stages is not None and digest and not (assembler_reads or made.side_outputs):
+        if self._stages is not None and digest and not made.side_outputs:
             made = made._replace(bitcode=self._stages.bitcode())
         if compat.has_more_actions(self._node):
             self._record = made
