@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "by target ID, file, member and container, as tables and as a chart; a table "
         "of all kernels with their resources, and each kernel's targets side by "
         "side; and the changes, with --compare.",
-        epilog="The chart needs plotly: pip install plotly. In a folder or "
+        epilog="The page needs plotly and itables: pip install plotly itables. In a folder or "
         "zip file, the command skips files without images. The page names broken "
         "files, and images with broken metadata; then the exit status is 1.",
     )
@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from offload_tool.operations.list_images import kernels_of
     from offload_tool.operations.size_report import Intermediates, images_under, summarise
     from offload_tool.report import Content, render_page
+    from offload_tool.report.libraries import load_libraries
 
     if options.compare and len(options.compare) != len(options.paths):
         raise UsageError(
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.tolerance and not options.compare:
         raise UsageError("--tolerance is about a comparison; give it with --compare")
-    library = _plotting_library()
+    libraries = load_libraries()
     problems: list[OffloadError] = []  # unreadable files
     broken: list[OffloadError] = []  # images with broken kernel metadata
     unread: list[str] = []
@@ -103,17 +104,19 @@ def run(options: argparse.Namespace) -> int:
     content = Content(
         options.paths,
         summarise(images),
-        problems=problems,
-        intermediates=intermediates,
-        kernels=kernels,
-        unread=unread,
-        before=options.compare,
-        changes=changes,
-        uncompared=uncompared,
-        names=_demangled(kernels, changes) if options.demangle else None,
+        kernels,
+        options.compare,
+        changes,
+        _demangled(kernels, changes) if options.demangle else {},
+        {
+            "Not counted, because broken or unreadable": [*map(str, problems)],
+            "Not counted, because later files of the build have the same images": intermediates,
+            "Images that list no kernels, or none that can be read": unread,
+            "Compared by size alone, or not at all": uncompared,
+        },
     )
     with replace_file(options.output) as output:
-        for piece in render_page(content, library=library):
+        for piece in render_page(content, libraries):
             output.write(piece.encode())
     return print_problems(broken)
 
@@ -142,15 +145,3 @@ def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, 
     rows = changes.kernels if changes else ()
     changed = (kernel.name for row in rows for kernel in (row.before, row.after) if kernel)
     return demangled_names([*kernels.names, *changed])
-
-
-def _plotting_library() -> str:
-    """Return the source of plotly.js, from the optional package plotly."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise UsageError(
-            "the picture of a report needs plotly, which is not installed; pip install plotly"
-        ) from error
-    source: str = get_plotlyjs()
-    return source

@@ -1,119 +1,77 @@
-"""The view of changes: the comparison of ``diff``, with the targets as a table.
-
-The kernels are data in columns as in `kernels`: `library`, `target`, `change`, and `before` and
-`after`, whose `name` is null if that build lacks the kernel.
-"""
+"""The view of changes: the comparison of ``diff``."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.kernel_table import WAVES_PER_SIMD
-from offload_tool.report.html import escaped, plain_table, plural
-from offload_tool.report.kernels import TITLES, Strings, one_or_all, shown_name
+from offload_tool.report.kernels import TITLES
+from offload_tool.report.tables import Column, Tables
 
 if TYPE_CHECKING:
     from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
 
-_TOP = 20
-_NO_KERNEL = Kernel("")
-_SUMS = {"images": "Images", "kernels": "Kernels", "loaded": "Bytes"}
+_SUMS = {"images": "Images", "kernels": "Kernels", "loaded": "Loaded (bytes)"}
 """Fields of `TargetSums`, and the titles of their columns."""
 
 
-def change_data(found: Comparison, strings: Strings) -> dict[str, object]:
-    """Return the data; texts go to `strings`."""
-    rows = found.kernels
-    return {
-        **{
-            key: one_or_all([strings.number(getattr(row, key)) for row in rows])
-            for key in ("library", "target", "change")
-        },
-        "before": _side([row.before for row in rows], rows, strings),
-        "after": _side([row.after for row in rows], rows, strings),
-        "count": len(rows),
-        "titles": TITLES,
-    }
-
-
-def _side(
-    kernels: Sequence[Kernel | None], rows: Sequence[KernelChange], strings: Strings
-) -> dict[str, object]:
-    waves = [
-        kernel and waves_per_simd(kernel, row.target)
-        for kernel, row in zip(kernels, rows, strict=True)
-    ]
-    return {
-        "name": one_or_all([strings.number(kernel and kernel.name) for kernel in kernels]),
-        **{
-            key: one_or_all([getattr(kernel or _NO_KERNEL, key) for kernel in kernels])
-            for key in Kernel._fields[1:]
-        },
-        WAVES_PER_SIMD: one_or_all(waves),
-    }
-
-
-def change_tables(found: Comparison, names: Mapping[str, str] | None) -> str:
-    """Return the table of targets, and the first kernel rows for readers without scripts."""
+def change_counts(found: Comparison) -> str:
+    """Return how many targets and kernels changed, and by how many bytes."""
     if found.is_equal:
-        return "<p>Nothing changed.</p>\n"
-    parts = [f"<p>{_counts(found.targets, 'target')} {_counts(found.kernels, 'kernel')}</p>\n"]
-    if found.targets:
-        parts.append(_targets(found.targets))
-    if found.kernels:
-        top = found.kernels[:_TOP]
-        caption = (
-            f"{len(top)} of {plural(len(found.kernels), 'change')}, what weighs most first; all of "
-            "them, with JavaScript or by offload-tool diff"
-        )
-        parts.append(f'<div class="fallback">\n{_kernels(top, caption, names)}</div>\n')
-    return "".join(parts)
+        return "Nothing changed."
+    counts = f"{_counts(found.targets, 'Targets')} {_counts(found.kernels, 'Kernels')}"
+    return f"{counts} A changed kernel without a difference has other instructions."
 
 
-def _counts(rows: Sequence[TargetChange | KernelChange], noun: str) -> str:
+def _counts(rows: Sequence[TargetChange | KernelChange], what: str) -> str:
     counts = Counter(row.change for row in rows)
     parts = [f"{counts[change]:,} {change}" for change in ("added", "removed", "changed")]
-    size = sum(row.grown for row in rows)
-    return escaped(f"{noun.capitalize()}s: {', '.join(parts)}, {size:+,} bytes.")
+    return f"{what}: {', '.join(parts)}, {sum(row.grown for row in rows):+,} bytes."
 
 
-def _targets(rows: Sequence[TargetChange]) -> str:
-    named = any(row.library for row in rows)
-    cells = []
-    for row in rows:
-        numbers = [side and getattr(side, key) for key in _SUMS for side in (row.before, row.after)]
-        library = [shown_name(row.library)] if named else []
-        cells.append((shown_name(row.target), *library, row.change, row.grown, *numbers))
-    columns = [
-        ("Target ID", "name"),
-        *([("Library", "name")] if named else []),
-        ("Change", ""),
-        ("Grown (bytes)", "signed"),
-        *((f"{sums}, {when}", "number") for sums in _SUMS.values() for when in ("before", "after")),
+def add_changes(found: Comparison, tables: Tables) -> None:
+    """Add the tables of kernels and targets that have rows, in the order of ``diff``."""
+    tables.views["changes"] = []
+    if found.kernels:
+        names = Column("name", "Kernel", "kernel", [row.name for row in found.kernels])
+        columns = [names, *_first_columns(found.kernels), *_resources(found.kernels)]
+        tables.add("changes", "changed-kernels", "Kernels", columns)
+    if found.targets:
+        columns = _first_columns(found.targets)
+        for key, title in _SUMS.items():
+            after = [row.after and getattr(row.after, key) for row in found.targets]
+            before = [row.before and getattr(row.before, key) for row in found.targets]
+            columns.append(Column(key, title, "pair", after, before))
+        tables.add("changes", "changed-targets", "Targets", columns)
+
+
+def _first_columns(rows: Sequence[TargetChange] | Sequence[KernelChange]) -> list[Column]:
+    return [
+        Column("target", "Target ID", "text", [row.target for row in rows]),
+        Column("library", "Library", "text", [row.library for row in rows]),
+        Column("change", "Change", "text", [row.change for row in rows]),
+        Column("grown", "Grown (bytes)", "signed", [row.grown for row in rows]),
     ]
-    caption = f"{plural(len(rows), 'change')}; bytes that a device loads"
-    return plain_table("changed-targets", "Targets", caption, columns, cells)
 
 
-def _kernels(rows: Sequence[KernelChange], caption: str, names: Mapping[str, str] | None) -> str:
-    cells = []
-    for row in rows:
-        needs = [
-            f"{TITLES[key]} {getattr(row.before, key)} to {getattr(row.after, key)}"
-            for key in row.fields
-            if key != "code_size"
-        ]
-        if row.change == "changed" and not row.fields:
-            needs = ["other instructions"]
-        name = shown_name(names[row.name] if names else row.name)
-        location = ", ".join(filter(None, (row.target, row.library)))
-        cells.append((name, shown_name(location), row.change, row.grown, ", ".join(needs)))
-    columns = [
-        *(("Kernel", "name"), ("Target ID", "name"), ("Change", "")),
-        *(("Grown (bytes)", "signed"), ("Needs", "")),
-    ]
-    return plain_table("changed-kernels", "Kernels", caption, columns, cells)
+def _resources(rows: Sequence[KernelChange]) -> list[Column]:
+    """Return a column for each resource that differs in a changed kernel."""
+    columns = []
+    for key, title in TITLES.items():
+        after = [_number(row.after, key, row.target) for row in rows]
+        before = [_number(row.before, key, row.target) for row in rows]
+        pairs = zip(rows, after, before, strict=True)
+        if any(row.change == "changed" and one != other for row, one, other in pairs):
+            columns.append(Column(key, title, "pair", after, before))
+    return columns
+
+
+def _number(kernel: Kernel | None, key: str, target: str) -> int | None:
+    if kernel is None:
+        return None
+    number: int | None = getattr(kernel, key, None)
+    return waves_per_simd(kernel, target) if key == WAVES_PER_SIMD else number

@@ -1,70 +1,76 @@
 "use strict";
 
-// Views: the parts of the page that are shown one at a time. The address says which, and what it
-// shows: `#kernels?text=gemm&sort=-vgprs`. Any other fragment is the ID of an element in one.
+// The views of the page are shown one at a time. The address says which, and what it shows:
+// `#kernels?text=gemm&sort=-vgprs`.
+const data = JSON.parse(document.getElementById("data").textContent);
+const digits = new Intl.NumberFormat("en");
+const counted = (count, noun) => `${digits.format(count)} ${noun}${count === 1 ? "" : "s"}`;
+const find = (id) => document.getElementById(id);
+
+// All text of files is escaped, or becomes text nodes: a name in a file is a stranger's.
+function escaped(text) {
+  return text.replace(/[&<>"]/g, (one) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[one]);
+}
+
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+function readable(bytes) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  for (; bytes >= 1024 && unit < units.length - 1; unit += 1) bytes /= 1024;
+  return `${unit ? bytes.toFixed(1) : bytes} ${units[unit]}`;
+}
+
+// DataTables is dark by a class; paper is light.
+const dark = matchMedia("screen and (prefers-color-scheme: dark)");
+const paint = () => document.documentElement.classList.toggle("dark", dark.matches);
+dark.addEventListener("change", paint);
+paint();
+
 const views = {
-  all: [...document.querySelectorAll(".view")],
-  shown: "",
-  listeners: new Map(), // name of a view -> what is called with its state when it is shown
-
-  say(text) {
-    document.getElementById("status").textContent = text;
-  },
-
-  whenShown(name, listener) {
-    this.listeners.set(name, listener);
-  },
-
-  // Gives [view, state, element].
-  read() {
-    const text = location.hash.slice(1);
-    const at = text.indexOf("?");
-    const name = at < 0 ? text : text.slice(0, at);
-    if (this.all.some((view) => view.id === name)) {
-      return [name, new URLSearchParams(at < 0 ? "" : text.slice(at + 1)), null];
-    }
-    const element = document.getElementById(name);
-    const view = element && element.closest(".view");
-    return [view ? view.id : this.all[0].id, new URLSearchParams(), element];
-  },
+  listeners: {}, // name of a view -> what is called with its parameters whenever it is shown
+  kept: {}, // name of a view -> what it shows, as in the address
 
   show() {
-    const [name, state, element] = this.read();
-    const before = this.shown;
-    this.shown = name;
-    document.documentElement.dataset.view = name;
-    for (const link of document.querySelectorAll(".views a")) {
-      if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
-    }
-    document.querySelector(".skip").href = name === this.all[0].id ? "#tables" : `#${name}-heading`;
-    const listener = this.listeners.get(name);
-    if (listener) listener(state);
-    if (element) element.scrollIntoView();
-    if (before && before !== name) {
-      scrollTo(0, 0);
-      this.say(document.getElementById(`${name}-heading`).textContent);
-    }
+    const [asked, text = ""] = location.hash.slice(1).split(/\?(.*)/s);
+    const name = Object.hasOwn(this.listeners, asked) ? asked : "sizes";
+    for (const view of document.querySelectorAll(".view")) view.hidden = view.id !== name;
+    for (const link of document.querySelectorAll(".views a")) link.ariaCurrent = link.hash === `#${name}` ? "page" : null;
+    this.listeners[name](new URLSearchParams(text));
   },
 
   // Keeps in the address what a view shows, without a step of the history.
-  keep(name, state) {
-    const text = state.toString();
-    const link = `#${name}${text && "?"}${text}`;
-    if (link === location.hash || (name === this.shown && !text && !location.hash)) return;
-    try {
-      history.replaceState(history.state, "", link);
-    } catch {
-      // a browser that lets no file do so; the page works without
-    }
+  keep(name, parameters) {
+    const text = String(parameters);
+    this.kept[name] = text;
+    const shown = location.hash || "#sizes";
+    if (shown.split("?")[0] !== `#${name}` || shown === `#${name}${text && "?"}${text}`) return;
+    history.replaceState(null, "", `#${name}${text && "?"}${text}`);
   },
 };
 
-document.querySelector(".skip").addEventListener("click", (event) => {
-  if (views.shown === views.all[0].id) return;
-  event.preventDefault(); // the address is that of the view
-  const place = document.querySelector(`#${views.shown} .place:not([hidden])`);
-  (place || document.getElementById(`${views.shown}-heading`)).focus();
-});
-window.addEventListener("hashchange", () => views.show());
-
+const titles = { sizes: "Sizes", kernels: `Kernels (${digits.format(data.views.kernels[0]?.count || 0)})`, changes: "Changes" };
+for (const name of Object.keys(data.views)) {
+  document.querySelector(".views").append(make("a", { href: `#${name}` }, titles[name]));
+}
+const { size, stored, ...counts } = data.totals;
+const part = stored < size ? ` (${((100 * stored) / size).toFixed(1)}%)` : ""; // else padding and tables dominate
+const totals = [
+  ["Uncompressed", readable(size), counted(size, "byte")],
+  [`In the files${part}`, readable(stored), counted(stored, "byte")],
+  ...Object.entries(counts).map(([name, count]) => [name, digits.format(count), ""]),
+];
+document.querySelector(".totals").append(...totals.map(([name, value, exact]) =>
+  make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, exact)))));
+document.querySelector(".remarks").append(...data.notes.map((note) => make("p", {}, note)));
+find("paths").textContent = data.paths.join("\n");
+find("before").textContent = `Before: ${data.before.join("\n")}`;
+find("change-counts").textContent = data.changes;
+for (const [title, lines] of Object.entries(data.notices)) {
+  const items = lines.map((line) => make("li", {}, line));
+  find("notices").append(make("details", { className: "notice" }, make("summary", {}, title), make("ul", {}, ...items)));
+}

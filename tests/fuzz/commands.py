@@ -79,7 +79,7 @@ COMMANDS = (
     Command("wrapper", ("wrapper", "--kind=hip", "IN", "-o", "out"), ("out",)),
     Command("wrapper", ("wrapper", "--kind=openmp", "IN", "-o", "out"), ("out",)),
 )  # fmt: skip
-if importlib.util.find_spec("plotly"):
+if all(map(importlib.util.find_spec, ("plotly", "itables"))):
     _REPORT = Command("report", ("report", "IN", "-o", "out"), ("out",), writes_on_error=True)
     COMMANDS = (*COMMANDS, _REPORT)
 

@@ -40,7 +40,7 @@ def offload_report(env: Environment, target: str | None, sources: list[Node]) ->
         filter(None, (_PACKAGES, variables.get("PYTHONPATH")))
     )
     compare = [arg for node in before for arg in ("--compare", node)]
-    # A separate program writes it, so that `scons` loads neither plotly nor its data.
+    # A separate program writes it, so that `scons` loads none of its data.
     node: Node = _REPORT(
         env,
         env.fs.File(target or "report.html"),
@@ -56,7 +56,7 @@ def offload_report(env: Environment, target: str | None, sources: list[Node]) ->
 
 @functools.cache
 def _generator_digest() -> str:
-    """Return a digest of the page's generator: this package, which reads the images, and plotly.
+    """Return a digest of the page's generator: this package, plotly and itables.
 
     It is slow, and computed only when SCons decides about the page.
     """
@@ -66,6 +66,7 @@ def _generator_digest() -> str:
     for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
         if file.is_file() and file.suffix != ".pyc":
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-    with suppress(metadata.PackageNotFoundError):  # the report itself prints the error
-        digest.update(metadata.version("plotly").encode())
+    for package in ("plotly", "itables"):
+        with suppress(metadata.PackageNotFoundError):  # the report itself prints the error
+            digest.update(metadata.version(package).encode())
     return digest.hexdigest()
