@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
 from offload_tool.cli.arguments import add_tolerance
 from offload_tool.cli.printing import print_problems
 from offload_tool.errors import OffloadError, UnsupportedError, UsageError
 from offload_tool.io import replace_file
-
-if TYPE_CHECKING:
-    from offload_tool.operations.diff import Comparison
-    from offload_tool.operations.kernel_table import KernelColumns
-    from offload_tool.operations.list_images import DeviceImage
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,7 +52,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page; on an error, write nothing."""
     # Imported here: no other command needs them.
-    from offload_tool.operations.kernel_table import KernelColumns
+    from offload_tool.operations.diff import compare_builds
+    from offload_tool.operations.kernel_table import KernelColumns, demangled_names
     from offload_tool.operations.list_images import kernels_of
     from offload_tool.operations.size_report import Intermediates, images_under, summarise
     from offload_tool.report import Content, render_page
@@ -73,43 +67,41 @@ def run(options: argparse.Namespace) -> int:
     if options.tolerance and not options.compare:
         raise UsageError("--tolerance is about a comparison; give it with --compare")
     libraries = load_libraries()
-    problems: list[OffloadError] = []  # unreadable files
-    broken: list[OffloadError] = []  # images with broken kernel metadata
+    files: list[OffloadError] = []  # unreadable ones
+    broken: dict[str, OffloadError] = {}  # images with broken kernel metadata, by message
     unread: list[str] = []
-    kernels = KernelColumns()
-    named = {os.fspath(path) for path in options.paths}
-    parts = Intermediates()
-
-    def no_kernels(error: OffloadError) -> None:
-        unread.append(str(error))
-        if not isinstance(error, UnsupportedError):  # images of unsupported kinds count by size
-            broken.append(error)
-
-    def read_images() -> Iterator[DeviceImage]:
-        for image, source, found in images_under(options.paths, skipped=problems.append):
-            listed = kernels_of(source, found, skipped=no_kernels, silent=unread.append)
-            kernels.add(image, listed or ())
-            if image.file not in named:
-                parts.add(image, source, found)
-            yield image
-
-    images = [*read_images()]
-    if intermediates := parts.files():
-        dropped = {*intermediates}
-        images = [image for image in images if image.file not in dropped]
-        kernels = kernels.without(dropped)
-    broken[:0] = problems
     uncompared: list[str] = []
-    changes = _changes(options, broken, uncompared) if options.compare else None
+
+    def note(lines: list[str], error: OffloadError) -> None:
+        lines.append(str(error))
+        if not isinstance(error, UnsupportedError):  # images of unsupported kinds count by size
+            broken[str(error)] = error
+
+    kernels, images, parts = KernelColumns(), [], Intermediates()
+    for image, source, found in images_under(options.paths, skipped=files.append):
+        listed = kernels_of(source, found, skipped=partial(note, unread), silent=unread.append)
+        kernels.add(image, listed or ())
+        images.append(image)
+        if image.file not in options.paths:
+            parts.add(image, source, found)
+    intermediates = parts.files()
+    kernels = kernels.without({*intermediates})
+    changes = options.compare and compare_builds(
+        [*zip(options.compare, options.paths, strict=True)],
+        tolerance=options.tolerance,
+        skipped=partial(note, uncompared),
+        notes=uncompared.append,
+    )
+    changed = [row.name for row in changes.kernels] if changes else []
     content = Content(
         options.paths,
-        summarise(images),
+        summarise([image for image in images if image.file not in intermediates]),
         kernels,
         options.compare,
-        changes,
-        _demangled(kernels, changes) if options.demangle else {},
+        changes or None,
+        demangled_names([*kernels.names, *changed]) if options.demangle else {},
         {
-            "Not counted, because broken or unreadable": [*map(str, problems)],
+            "Not counted, because broken or unreadable": [*map(str, files)],
             "Not counted, because later files of the build have the same images": intermediates,
             "Images that list no kernels, or none that can be read": unread,
             "Compared by size alone, or not at all": uncompared,
@@ -118,30 +110,4 @@ def run(options: argparse.Namespace) -> int:
     with replace_file(options.output) as output:
         for piece in render_page(content, libraries):
             output.write(piece.encode())
-    return print_problems(broken)
-
-
-def _changes(
-    options: argparse.Namespace, broken: list[OffloadError], unread: list[str]
-) -> Comparison:
-    """Compare the builds; errors of the newer ones were reported before."""
-    from offload_tool.operations.diff import compare_builds
-
-    known = set(map(str, broken))
-
-    def skipped(error: OffloadError) -> None:
-        unread.append(str(error))
-        if not isinstance(error, UnsupportedError) and str(error) not in known:
-            known.add(str(error))
-            broken.append(error)
-
-    pairs = list(zip(options.compare, options.paths, strict=True))
-    return compare_builds(pairs, tolerance=options.tolerance, skipped=skipped, notes=unread.append)
-
-
-def _demangled(kernels: KernelColumns, changes: Comparison | None) -> dict[str, str]:
-    from offload_tool.operations.kernel_table import demangled_names
-
-    rows = changes.kernels if changes else ()
-    changed = (kernel.name for row in rows for kernel in (row.before, row.after) if kernel)
-    return demangled_names([*kernels.names, *changed])
+    return print_problems([*{**{str(error): error for error in files}, **broken}.values()])

@@ -22,7 +22,6 @@ from offload_tool.operations.kernel_table import KernelColumns
 from offload_tool.operations.size_report import SizeReport
 from offload_tool.report.changes import add_changes, change_counts
 from offload_tool.report.kernels import add_kernels
-from offload_tool.report.libraries import Libraries
 from offload_tool.report.sizes import add_sizes, chart_data, notes_of
 from offload_tool.report.tables import Tables, shown
 from offload_tool.util.frozen import frozen
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 _SCRIPTS = ("views.js", "tables.js", "kernel.js", "chart.js")
 _SHEET = re.compile(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)')
 """The styles of plotly's maps, which plotly inserts unless an element has this name."""
-_MOST_LINES = 100
-"""Number of lines of a notice; the rest are counted."""
 
 
 @frozen
@@ -54,19 +51,19 @@ class Content:
     """Lists of files and images that the page leaves out, by their titles."""
 
 
-def render_page(content: Content, libraries: Libraries) -> Iterator[str]:
-    """Yield the HTML page piece by piece."""
-    pieces = {name: _text(name) for name in ("page.html", "page.css", *_SCRIPTS)}
-    modules = [_inline(libraries.tables), _inline("".join(pieces[name] for name in _SCRIPTS))]
-    plotly = _inline(libraries.plotly) if content.sizes.size else ""
-    style = libraries.styles + pieces["page.css"]
+def render_page(content: Content, libraries: tuple[str, str, str]) -> Iterator[str]:
+    """Yield the HTML page piece by piece; for `libraries`, see `load_libraries`."""
+    plotly, tables, styles = libraries
+    modules = [_inline(tables), _inline("".join(map(_text, _SCRIPTS)))]
+    plotly = _inline(plotly) if content.sizes.size else ""
+    style = styles + _text("page.css")
     # plotly.js inserts an empty style element, and its rules by calls, which policies allow.
     policy = (
         f"default-src 'none'; script-src {_hashes(*modules, plotly)}; "
         f"style-src {_hashes(style, '')}; base-uri 'none'; form-action 'none'"
     )
     title = escape(shown(f"Device code: {', '.join(content.paths)}"))
-    yield Template(pieces["page.html"]).substitute(policy=policy, title=title, style=style)
+    yield Template(_text("page.html")).substitute(policy=policy, title=title, style=style)
     data = json.dumps(_data(content), separators=(",", ":")).replace("<", r"\u003c")
     yield f'<script type="application/json" id="data">{data}</script>\n'
     for name in _SHEET.findall(plotly):
@@ -112,14 +109,7 @@ def _data(content: Content) -> dict[str, object]:
             "Files": len(report.files),
         },
         "notes": notes_of(report),
-        "notices": {
-            f"{title}: {len(lines):,}": [
-                *map(shown, lines[:_MOST_LINES]),
-                *([f"and {len(lines) - _MOST_LINES:,} more"] if lines[_MOST_LINES:] else []),
-            ]
-            for title, lines in content.notices.items()
-            if lines
-        },
+        "notices": {title: [*map(shown, lines)] for title, lines in content.notices.items()},
         "tiles": chart_data(report),
         "views": tables.views,
         "before": [*map(shown, content.before)],

@@ -11,6 +11,7 @@ function treeOf(fields, area) {
   const nodes = [{ id: "0", label: "All", color: GROUP, parent: "", bytes: 0, images: 0 }];
   const known = new Map();
   for (const tile of data.tiles) {
+    tile.place = tile.member ?? tile.file;
     const path = fields.filter((field) => tile[field] !== null);
     const way = [nodes[0]];
     path.forEach((field, depth) => {
@@ -41,7 +42,7 @@ function treeOf(fields, area) {
 function drawChart(plot, form) {
   const levels = form.elements.level;
   const isManyFiles = new Set(data.tiles.map(({ file }) => file)).size > 1;
-  const orders = { target: ["target", "place"], file: isManyFiles ? ["file", "member", "target"] : ["place", "target"] };
+  const orders = { target: ["target", "place"], file: [...(isManyFiles ? ["file", "member"] : ["place"]), "target"] };
   let nodes = [];
 
   // Plotly reads labels as a small part of HTML.

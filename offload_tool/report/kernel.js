@@ -1,6 +1,4 @@
 // One kernel, with its targets side by side. Images that say the same of it are one column.
-const MOST_COLUMNS = 40; // of targets: more than that do not fit on any screen
-
 function drawKernel(table, wanted) {
   const back = views.kept.kernels || "";
   const [name, ...others] = table.columns;
@@ -17,10 +15,8 @@ function drawKernel(table, wanted) {
     groups.set(key, [...(groups.get(key) || []), row]);
   }
   const [target, library] = ["target", "library"].map((key) => others.find((column) => column.key === key));
-  const sorted = [...groups.values()].sort(([one], [other]) => target.sort(one) - target.sort(other) || library.sort(one) - library.sort(other));
-  const shown = sorted.slice(0, MOST_COLUMNS);
-  const cut = sorted.length > shown.length ? `; shown are the first ${shown.length} of ${sorted.length} different ones` : "";
-  parts.push(make("p", {}, `${counted(rows.length, "image")}${cut}.`));
+  const shown = [...groups.values()].sort(([one], [other]) => target.sort(one) - target.sort(other) || library.sort(one) - library.sort(other));
+  parts.push(make("p", {}, `${counted(rows.length, "image")}.`));
   if (data.views.changes) {
     parts.push(make("p", {}, make("a", { href: `#changes?${new URLSearchParams({ text: wanted })}` }, "Changes of this kernel")));
   }

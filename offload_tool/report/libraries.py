@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import NamedTuple
 
 from offload_tool.errors import UsageError
 
@@ -13,18 +12,8 @@ _DEFAULT = re.compile(r"export ?\{[^}]*?([\w$]+) as default\b")
 """Where the module of itables says which of its names is DataTables."""
 
 
-class Libraries(NamedTuple):
-    """The sources of the libraries."""
-
-    plotly: str
-    tables: str
-    """DataTables with its extensions: a module that defines ``globalThis.DataTable``."""
-    styles: str
-    """Those of DataTables."""
-
-
-def load_libraries() -> Libraries:
-    """Return the libraries.
+def load_libraries() -> tuple[str, str, str]:
+    """Return plotly.js, DataTables as a module that defines ``globalThis.DataTable``, its styles.
 
     :raises UsageError: a package is missing, or does not contain the library.
     """
@@ -38,7 +27,7 @@ def load_libraries() -> Libraries:
             f"a report needs the scripts of plotly and itables: {error}; "
             "pip install --upgrade plotly itables"
         ) from error
-    return Libraries(plotly, f"{tables}\nglobalThis.DataTable = {name};\n", styles)
+    return plotly, f"{tables}\nglobalThis.DataTable = {name};\n", styles
 
 
 def _read(package: str, path: str) -> str:

@@ -47,8 +47,6 @@ def add_sizes(report: SizeReport, tables: Tables) -> None:
 def _values(key: str, rows: Sequence[SizeRow]) -> list[str | int | None]:
     if key == "kinds":
         return [", ".join(row.kinds) for row in rows]
-    if key == "member":
-        return [row.member or "" for row in rows]
     return [getattr(row, "size" if key == "share" else key) for row in rows]
 
 
@@ -73,13 +71,11 @@ def notes_of(report: SizeReport) -> list[str]:
 def chart_data(report: SizeReport) -> list[dict[str, object]]:
     """Return the tiles of the chart, largest first."""
     cells = fold_smallest(report.cells, _TILES)
-    names = short_names((cell.file, cell.member) for cell in cells)
-    files = short_names((cell.file, None) for cell in cells)
+    names = short_names((cell.file, part) for cell in cells for part in (None, cell.member))
     return [
         {
-            "file": shown(files[cell.file, None]),
+            "file": shown(names[cell.file, None]),
             "member": cell.member and shown(names[cell.file, cell.member]),
-            "place": shown(names[cell.file, cell.member]),
             "target": shown(cell.target),
             "images": cell.images,
             "bytes": cell.size,

@@ -49,7 +49,9 @@ class Tables:
             {
                 **column._asdict(),
                 "values": _one_or_all(
-                    [self.number(one) if isinstance(one, str) else one for one in column.values]
+                    column.values
+                    if column.kind not in ("text", "kernel")
+                    else [self.number(str(one or "")) for one in column.values]
                 ),
                 "before": _one_or_all(column.before),
             }

@@ -71,6 +71,7 @@ find("paths").textContent = data.paths.join("\n");
 find("before").textContent = `Before: ${data.before.join("\n")}`;
 find("change-counts").textContent = data.changes;
 for (const [title, lines] of Object.entries(data.notices)) {
+  if (!lines.length) continue;
   const items = lines.map((line) => make("li", {}, line));
-  find("notices").append(make("details", { className: "notice" }, make("summary", {}, title), make("ul", {}, ...items)));
+  find("notices").append(make("details", { className: "notice" }, make("summary", {}, `${title}: ${digits.format(lines.length)}`), make("ul", {}, ...items)));
 }
