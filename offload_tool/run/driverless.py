@@ -1,20 +1,9 @@
 r"""Device passes without the driver: run the front end and the linker from its ``-###`` output.
 
-Such a pass is three processes; the driver takes a quarter of the time of a small pass. This module
-queries it (``-###``) at most twice per set of flags, and keeps the output for later builds
-(`driver_cache`)::
-
-    command, its names replaced by marks ---> set of flags
-
-    first command of a set   query the driver, run the jobs that it prints
-    first with other names   query the driver with dummy names: does the first output differ only
-      in its names? If not, run the driver for this set of flags, now and always
-    this one and all others  run the jobs of the first output with their own names
-
-The names are source, output, depfile, the CUID, and the size of the preamble that a precompiled
-header replaces. The driver runs if its ``-###`` output is not recognised, a job crashes or the
-linker fails; it then writes messages and crash reports. It also runs if this process may open no
-more files (``ulimit -n``). At a terminal, the query requests coloured messages.
+Such a pass is three processes; the driver takes a quarter of the time of a small pass. `job_cache`
+has the jobs of a command. The driver runs if its ``-###`` output is not recognised, a job crashes
+or the linker fails; it then writes messages and crash reports. It also runs if this process may
+open no more files (``ulimit -n``). At a terminal, the query requests coloured messages.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: the driver starts processes for
 several jobs, and runs a single job in its own process.
@@ -39,24 +28,20 @@ from offload_tool.clang.driver import (
     query_plan,
     terminal_args,
 )
-from offload_tool.clang.options import DRIVER, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
-from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.run.advice import device_advice
-from offload_tool.toolchain.driver_cache import cached_query, is_program, program_of
+from offload_tool.run.job_cache import Job, JobCache, Jobs, Language, Names
+from offload_tool.toolchain.driver_cache import is_program
 
 if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
 
-    Job = tuple[str, ...]
-    Jobs = tuple[Job, ...]  # the front end, then the linker; () if the driver must run
 
 _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
 )
-_VARIABLES_OF_THE_DRIVER = ("CC_", "CCC_", "FORCE_CLANG_", "RC_DEBUG_", "CLANG_", "LLD_REPRODUCE")
 _ERRORS = 2
 _DEPFILE = "-dependency-file"
 _CUID = "-cuid="
@@ -73,7 +58,6 @@ _FILES = 5
 """File descriptors that this process opens for a pass."""
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_MAIN = "-main-file-name"
 _CC1, _LLD = ["-cc1"], ["-flavor", "gnu"]
 
 
@@ -93,63 +77,13 @@ _MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
 _OTHERS = _Names(
     *(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0", "-preamble-bytes=7,1")
 )
-"""The names of the second query; the source must exist."""
-
-
-class _FlagSet:
-    """The driver's output for one set of flags; its lock guards all access."""
-
-    def __init__(self, key: list[str], environment: Mapping[str, str]) -> None:
-        """`key` is the program and the rest of the cache key."""
-        self._key, self._environment = key, environment
-        self._lock = threading.Lock()
-        self._first: tuple[_Names, Jobs] | None = None
-        """The names and the jobs of the first command; None before it."""
-        self._holds_for_others: bool | None = None
-        """Whether the jobs hold for other names; None before the second query."""
-
-    def jobs_for(self, command: Sequence[str], names: _Names) -> Jobs:
-        """Return the jobs of a command; () if the driver must run."""
-        with self._lock:
-            if self._first is None:
-                self._first = self._query("direct", command, names)
-            first, jobs = self._first
-            if not jobs or names == first:
-                return jobs
-            if self._holds_for_others is None:
-                self._holds_for_others = self._check_others(command, names, first, jobs)
-            return _for_names(jobs, first, names) if self._holds_for_others else ()
-
-    def _check_others(
-        self, command: Sequence[str], names: _Names, first: _Names, jobs: Jobs
-    ) -> bool:
-        """Return True if the driver's jobs for dummy names differ only in the names."""
-        if {*first} & {*_OTHERS}:
-            return False
-        _, found = self._query("direct, others", _renamed(command, names, _OTHERS), _OTHERS)
-        return found == _for_names(jobs, first, _OTHERS)
-
-    def _query(self, what: str, command: Sequence[str], names: _Names) -> tuple[_Names, Jobs]:
-        """Return the driver's jobs for a command, and their names, from the cache or a query."""
-
-        def find() -> list[list[str]]:
-            return [[*names], *map(list, _query_jobs(command, names, self._environment))]
-
-        def named(result: list[list[str]]) -> list[str]:
-            own = {*result[0], _BETWEEN}  # these are temporary
-            return [arg for job in result[1:] for arg in job if arg not in own]
-
-        program, *args = self._key
-        result = cached_query(what, program, args, self._environment, find, named)
-        first, *jobs = map(tuple, result)
-        return _Names(*first), tuple(jobs)
 
 
 class DirectPasses:
     """Runs the device passes of one build; all run in the working directory of this process."""
 
     def __init__(self) -> None:
-        self._flag_sets: dict[object, _FlagSet] = {}
+        self._cache = JobCache(_DEVICE_PASSES)
         self._advice = threading.local()
 
     def advise(self, command: Sequence[str]) -> None:
@@ -208,20 +142,9 @@ class DirectPasses:
             except _UnknownEndError:
                 return False
 
-    def _jobs(self, command: Sequence[str], environment: Mapping[str, str]) -> Jobs:
+    def _jobs(self, command: Sequence[str], environment: Mapping[str, str]) -> Jobs | None:
         names = _names_in(command)
-        program = program_of(command, environment)
-        if names is None or program is None or not _is_plain(command, environment):
-            return ()
-        key = (
-            tuple(_renamed(command, names, _MARKS)),
-            os.path.splitext(names.source)[1],
-            " ".join(terminal_args(environment)),
-            tuple(sorted(environment.items())),
-            os.getcwd(),
-        )
-        flag_set = _FlagSet([program, *key[0], *key[1:3]], environment)
-        return self._flag_sets.setdefault(key, flag_set).jobs_for(command, names)
+        return None if names is None else self._cache.jobs(command, names, environment)
 
 
 @functools.cache
@@ -258,15 +181,9 @@ def _names_in(command: Sequence[str]) -> _Names | None:
     return _Names(source, output, args[at + 2], cuids[0], "".join(preambles))
 
 
-def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return True if neither command nor environment changes what the driver itself does."""
-    if any(arg == PLAN or (does(arg, DRIVER) and arg != CXX_MODE) for arg in command):
-        return False
-    return not any(name.startswith(_VARIABLES_OF_THE_DRIVER) for name in environment)
-
-
-def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str, str]) -> Jobs:
+def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, str]) -> Jobs:
     """Query the driver for its jobs; return () if it fails or its output is not recognised."""
+    source, output, *_ = names
     more = terminal_args(environment)
     try:
         first = next(at for at, arg in enumerate(command) if arg.startswith("-"))
@@ -286,9 +203,9 @@ def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str,
     is_understood = (
         front_end[1:2] == _CC1
         and linker[1:3] == _LLD
-        and front_end[-1] == names.source
+        and front_end[-1] == source
         and "-emit-obj" in front_end
-        and linker[linker.index("-o") + 1] == names.output
+        and linker[linker.index("-o") + 1] == output
         and linker.count(object_file) == 1
         and os.path.dirname(object_file) == result.folder
         and not any(arg.startswith("@") or PLAN in arg for arg in (*front_end, *linker))
@@ -300,23 +217,7 @@ def _query_jobs(command: Sequence[str], names: _Names, environment: Mapping[str,
     return tuple(tuple(_BETWEEN if arg == object_file else arg for arg in job) for job in jobs)
 
 
-def _renamed(args: Sequence[str], before: _Names, after: _Names) -> list[str]:
-    """Return `args` with other names: whole arguments, and the value of ``-main-file-name``.
-
-    Source: clang 22.1.8, observed: that is the base name of the source.
-    """
-    known = {old: new for old, new in zip(before, after, strict=True) if old}
-    renamed = [known.get(arg, arg) for arg in args]
-    if _MAIN in args:
-        at = args.index(_MAIN) + 1
-        if args[at] == os.path.basename(before.source):
-            renamed[at] = os.path.basename(after.source)
-    return renamed
-
-
-def _for_names(jobs: Jobs, before: _Names, after: _Names) -> Jobs:
-    """Return the jobs of the command with other names."""
-    return tuple(tuple(_renamed(job, before, after)) for job in jobs)
+_DEVICE_PASSES = Language("direct", _MARKS, _OTHERS, _query_jobs)
 
 
 class _UnknownEndError(Exception):

@@ -10,7 +10,7 @@
                                 a script in the linker's place keeps the wrapped image
 
 Both commands are for one target. Their jobs run as the driver prints them (``-###``), with names of
-files replaced. A plan with anything else is refused.
+files replaced. A plan with anything else is refused. `job_cache` has the jobs of a device's pass.
 
 Source: clang 19, 21, 22 and 23, observed: clang 19's wrapper optimises AMD's bitcode itself, and
 others run clang for it, so only a run of the wrapper gives its image in all versions.
@@ -18,6 +18,7 @@ others run clang for it, so only a run of the wrapper gives its image in all ver
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -39,6 +40,7 @@ from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.passes.openmp import HOST_IR
+from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
 
 Run = Callable[[list[str], Mapping[str, str]], int]
@@ -52,6 +54,11 @@ _RPATH = re.compile(r"^(-Wl,--?rpath)=")
 """The wrapper would give clang an option that it does not have."""
 _LINKER = "--linker-path="
 _RANDOM = re.compile(r"-[0-9a-f]{6}(?=\.\w+$)")
+_DEPFILE = "-dependency-file"
+_MARKS = ("\0source", "\0output", "\0host IR", "\0depfile")
+_OTHERS = (os.devnull, "offload-other.o", "offload-other.bc", "offload-other.d")
+_FOLDER, _STEM = "\0folder", "\0stem"
+"""The directory of a pass's temporary files, and the beginning of their names."""
 _KEPT = "wrapped.o"
 _KEEPER = """\
 #!/bin/sh
@@ -64,20 +71,30 @@ exit 1
 """The host linker's place in a link of one image."""
 
 
-def run_device_pass(command: Sequence[str], environment: Mapping[str, str], run: Run) -> int:
+def run_device_pass(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    run: Run,
+    cache: JobCache | None = None,
+) -> int:
     """Run the command of a device pass, which ends in ``-o OUTPUT SOURCE``; return its exit status.
+
+    `cache` has the driver's jobs (default: that of this process).
 
     :raises CompilerError: the driver's plan is not understood.
     """
-    plan = _plan_of(command, environment)
-    if plan is None:
-        return run([*command], environment)  # the driver prints its errors
-    jobs = _device_jobs(plan, command)
-    if not is_program(jobs[0][0], command[0], environment):
-        return run([*command], environment)  # a script may do more than the driver
+    names = _names_in(command)
+    found = (cache or _of_this_process()).jobs(command, names, environment)
+    if found is None:
+        found = _query_jobs(command, names, environment)
+    if not found:
+        return run([*command], environment)  # a script may do more; the driver prints its errors
+    messages, *jobs = found
+    _print(messages)
+    stem = _stem(names[0])
     with temporary_folder("offload-openmp-", llvm_temporary_folder(environment)) as folder:
         for job in jobs:
-            args = [_without_number(arg, plan.folder, str(folder)) for arg in job]
+            args = [arg.replace(_FOLDER, str(folder)).replace(_STEM, stem) for arg in job]
             status = run(args, environment)
             if status:
                 return status
@@ -111,28 +128,79 @@ def link_image(
             *(*_without_device_code(command[:at]), package),
             *_without_device_code(command[at + len(inputs) :], command[: at + len(inputs)]),
         ]
-        plan = _plan_of(args, environment)
-        if plan is None:
+        plan = _query(args, environment)
+        if plan.status:
             return run([*command], environment)  # the driver prints its errors
+        _print(messages_in(plan.errors))
         wrapper = [_keeping(arg, folder) for arg in _wrapper(plan, output, environment)]
         status = run(wrapper, {**environment, "TMPDIR": str(folder)})
         return status or _write_image(folder / _KEPT, output)
 
 
-def _plan_of(command: Sequence[str], environment: Mapping[str, str]) -> QueryResult | None:
-    """Return the driver's plan for a command, and print its messages; None if it refuses."""
-    plan = query_plan([command[0], *terminal_args(environment), *command[1:]], environment)
+def job_cache() -> JobCache:
+    """Return an empty cache of the jobs of device passes."""
+    return JobCache(_DEVICE_PASSES)
+
+
+_of_this_process = functools.cache(job_cache)
+
+
+def _names_in(command: Sequence[str]) -> Names:
+    host_ir = command[command.index(HOST_IR) + 2]
+    depfile = command[command.index(_DEPFILE) + 2] if _DEPFILE in command else ""
+    return command[-1], command[-2], host_ir, depfile
+
+
+def _query_jobs(
+    command: Sequence[str], names: Names, environment: Mapping[str, str]
+) -> Jobs | None:
+    """Return the driver's messages, and its jobs; None if it refuses the command.
+
+    They are () if the compiler is a script, which may do more than the driver.
+    """
+    plan = _query(command, environment)
     if plan.status:
         return None
-    sys.stderr.write("".join(f"{line}\n" for line in messages_in(plan.errors)))
+    jobs = _device_jobs(plan, names)
+    if not is_program(jobs[0][0], command[0], environment):
+        return ()
+    before = f"{plan.folder}/{_stem(names[0])}-"
+    marked = (tuple(_marked(arg, plan.folder, before) for arg in job) for job in jobs)
+    return (tuple(messages_in(plan.errors)), *marked)
+
+
+_DEVICE_PASSES = Language("openmp", _MARKS, _OTHERS, _query_jobs)
+
+
+def _stem(source: str) -> str:
+    """Return the part of a source's name that the driver's temporary files have."""
+    return os.path.basename(source).partition(".")[0]
+
+
+def _marked(arg: str, folder: str, before: str) -> str:
+    """Return an argument with marks in the name of a temporary file, without its random part.
+
+    Source: ptxas 13, observed: with ``-g``, the names are in the cubin.
+    """
+    if folder not in arg:
+        return arg
+    marked = arg.replace(before, f"{_FOLDER}/{_STEM}-").replace(folder, _FOLDER)
+    return _RANDOM.sub("", marked)
+
+
+def _query(command: Sequence[str], environment: Mapping[str, str]) -> QueryResult:
+    return query_plan([command[0], *terminal_args(environment), *command[1:]], environment)
+
+
+def _print(messages: Sequence[str]) -> None:
+    sys.stderr.write("".join(f"{line}\n" for line in messages))
     sys.stderr.flush()
-    return plan
 
 
-def _device_jobs(plan: QueryResult, command: Sequence[str]) -> list[list[str]]:
-    """Return the jobs for the device, with the host IR that the command names."""
+def _device_jobs(plan: QueryResult, names: Names) -> list[list[str]]:
+    """Return the jobs for the device, with the host IR of the command."""
     jobs = jobs_of(plan)
-    output, host_ir = command[-2], command[command.index(HOST_IR) + 2]
+    _, output, host_ir, _ = names
     made = [value for job in jobs for value in option_values(job, HOST_IR)][-1:]
     chosen: list[list[str]] = []
     needed = {output}
@@ -149,14 +217,6 @@ def _device_jobs(plan: QueryResult, command: Sequence[str]) -> list[list[str]]:
         f"'{output}': expected a plan (-###) of a front end for the host and jobs for the device, "
         f"found {programs}; remove the flags that change the driver's jobs"
     )
-
-
-def _without_number(arg: str, before: str, folder: str) -> str:
-    """Return an argument with files in another directory, without the random part of their names.
-
-    Source: ptxas 13, observed: with ``-g``, the names are in the cubin.
-    """
-    return _RANDOM.sub("", arg.replace(before, folder)) if before in arg else arg
 
 
 def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> list[str]:

@@ -189,10 +189,12 @@ def with_driver_warnings(env: Environment, run: Runner, whole: Sequence[str]) ->
 
 
 def _openmp_jobs(command: list[str], environment: dict[str, str]) -> int:
-    from offload_tool.run.openmp_jobs import run_device_pass
+    from offload_tool.run.openmp_jobs import job_cache, run_device_pass
 
+    # Between the builds of one process, the user may install another compiler.
+    cache = job_cache() if compat.is_interactive() else None
     try:
-        return run_device_pass(command, environment, run_job)
+        return run_device_pass(command, environment, run_job, cache)
     except OffloadError as error:
         raise SCons.Errors.BuildError(errstr=str(error)) from error
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.clang.driver import job_args
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import missing, run_tool, try_tool
 from tests.scons.conftest import Project
@@ -114,14 +115,16 @@ def target_of(target: str) -> str:
     return "so" if target == CPU else "co"
 
 
-def compare(project: Project, clang: Path, target: str, suffix: str, flags: list[str]) -> None:
+def compare(
+    project: Project, clang: Path, targets: list[str], suffix: str, flags: list[str]
+) -> None:
     """Build a source here and with the driver, for a program and a shared library."""
     text = CXX if suffix == "cpp" else C
     source, folder = project.write(f"work.{suffix}", text), project.folder
     project.write("own/ar.h", OWN)
     given = [*flags, "-isystem", "own"]
-    build(project, clang, BOTH.format(suffix), [target], *given)
-    common = ["-fopenmp", *target_flags([target])]
+    build(project, clang, BOTH.format(suffix), targets, *given)
+    common = ["-fopenmp", *target_flags(targets)]
     level = [flag for flag in given if flag.startswith(("-O", "-g"))]
     strip = [shutil.which("llvm-objcopy-22") or "objcopy", "-R", ".llvm.offloading"]
     for pic, host, name in (([], ".host.o", "p"), (["-fPIC"], ".host.pic.o", "l")):
@@ -132,10 +135,13 @@ def compare(project: Project, clang: Path, target: str, suffix: str, flags: list
         for file, copy in (("driver.o", "theirs"), (f"work{host}", "ours")):
             run_tool(*strip, file, copy, cwd=folder)
         assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
-        device = folder / f"work.{target}.{'bc' if target == 'gfx90a' else 'o'}"
-        assert device.read_bytes() in (folder / "driver.o").read_bytes()
-        image = (folder / f"{name}.{target}.{target_of(target)}").read_bytes()
-        assert image in (folder / "driver").read_bytes()
+        for target in targets:
+            device = folder / f"work.{target}.{'bc' if target == 'gfx90a' else 'o'}"
+            image = (folder / f"{name}.{target}.{target_of(target)}").read_bytes()
+            if target == "sm_80" and "-19" in str(clang):
+                continue  # clang 19 writes variables of PTX in an order by chance
+            assert device.read_bytes() in (folder / "driver.o").read_bytes(), target
+            assert image in (folder / "driver").read_bytes(), target
 
 
 @pytest.mark.llvm
@@ -143,29 +149,118 @@ def compare(project: Project, clang: Path, target: str, suffix: str, flags: list
 @pytest.mark.parametrize("suffix", ["c", "cpp"])
 def test_bytes_are_the_drivers(project: Project, clang: Path, suffix: str, flags: str) -> None:
     """Host objects, device objects and images of programs and shared libraries are the driver's."""
-    compare(project, clang, CPU, suffix, flags.split())
+    compare(project, clang, [CPU], suffix, flags.split())
     assert run_on_device(clang, project.folder / "p") == (0, "5.34147 7\n")
 
 
-@pytest.mark.llvm
-def test_image_for_an_nvidia_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has libdevice's functions and the device runtime; the toolkit's ptxas is not on PATH.
+@pytest.fixture
+def gpu_clang(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a clang that links images for GPUs: with device runtimes, ocml and NVIDIA's toolkit.
 
-    Its bytes are not compared: clang 19 writes variables of PTX in an order by chance.
+    The toolkit's programs are not on PATH.
     """
-    clang, toolkit = CLANGS.get("19"), os.environ.get("OFFLOAD_TEST_CUDA", "")
-    found = sorted(Path(toolkit).glob("cu*/bin/nvlink")) if toolkit else []
-    if clang is None or not (clang.parent / "clang-linker-wrapper").exists() or not found:
-        missing("clang 19 with its OpenMP, and NVIDIA's toolkit")
-        return
-    monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(found[-1].parent.parent))
-    project.write("work.c", C)
-    project.write("own/ar.h", OWN)
-    flags = ["-O2", "-isystem", "own", "-mavx2"]
-    build(project, clang, "env.OffloadProgram('p', ['work.c'])\n", ["sm_80"], *flags)
-    image = read_elf_tables(memoryview(project.read("p.sm_80.co")), path="p.sm_80.co")
-    assert image.header.e_type == 2
-    assert any("__omp_offloading_" in symbol.name for symbol in image.named_symbols())
+    clang = CLANGS.get("given") or CLANGS.get("19")
+    if clang is None:
+        missing("clang 19 with its OpenMP, which OFFLOAD_TEST_OPENMP names")
+        pytest.skip("no compiler")
+    toolkits = sorted(Path(os.environ.get("OFFLOAD_TEST_CUDA", "/none")).glob("cu*/bin/nvlink"))
+    for file in (*toolkits[:1], _device_libraries(clang) / "ocml.bc"):
+        if not file.exists():
+            missing(f"{file}, for GPUs")
+    if not toolkits:
+        missing("NVIDIA's toolkit, which OFFLOAD_TEST_CUDA names")
+    monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(toolkits[-1].parent.parent))
+    monkeypatch.setenv("HIP_DEVICE_LIB_PATH", str(_device_libraries(clang)))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return clang
+
+
+def _device_libraries(clang: Path) -> Path:
+    """Return ROCm's, as Debian's packages rocm-device-libs and rocm-device-libs-NN have them."""
+    version = _libraries(clang).parent.name.removeprefix("llvm-")
+    beside = _libraries(clang).parent.parent / "x86_64-linux-gnu/amdgcn/bitcode"
+    own = Path(f"/usr/lib/llvm-{version}/lib/clang/{version}/amdgcn/bitcode")
+    return beside if beside.exists() else own
+
+
+MATH = """\
+#include <math.h>
+int main(int argc, char **argv) {
+  double r = argc, low = 100, high = -100;
+#pragma omp target teams distribute parallel for map(tofrom : r) reduction(min : low) \\
+    reduction(max : high)
+  for (int i = 0; i < 100; i++) {
+    low = fmin(low, sin(r + i));
+    high = fmax(high, pow(r, i));
+  }
+  return low > high;
+}
+"""
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("target", ["gfx90a", "sm_80"])
+def test_functions_of_a_gpu(project: Project, gpu_clang: Path, target: str) -> None:
+    """An image has ocml's or libdevice's functions, and no undefined symbol."""
+    project.write("work.c", MATH)
+    build(project, gpu_clang, "env.OffloadProgram('p', ['work.c'])\n", [target], "-O2")
+    image = read_elf_tables(memoryview(project.read(f"p.{target}.co")), path="image")
+    symbols = image.named_symbols()
+    assert any("__omp_offloading_" in symbol.name for symbol in symbols)
+    assert [symbol.name for symbol in symbols if not symbol.defined] == []
+
+
+@pytest.mark.llvm
+@pytest.mark.full
+def test_bytes_for_three_targets(project: Project, gpu_clang: Path) -> None:
+    """Files of a CPU and two GPUs, built together, are the driver's."""
+    compare(project, gpu_clang, [CPU, "gfx90a", "sm_80"], "c", ["-O2"])
+
+
+RECORDER = '#!/bin/sh\necho "$@" >>{0}\nexec {1}/bin/ptxas "$@"\n'
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", ["-O0 -g", "-O1 -g", "-O3"])
+def test_level_of_ptxas(
+    project: Project, gpu_clang: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    """It is the driver's; OFFLOAD_PTXAS names the only ptxas, and the toolkit has none."""
+    toolkit, own = Path(os.environ["OFFLOAD_CUDA_PATH"]), project.folder / "toolkit"
+    log, ptxas = project.folder / "log", project.write("ptxas", "")
+    ptxas.write_text(RECORDER.format(log, toolkit))
+    ptxas.chmod(0o755)
+    own.mkdir()
+    for item in toolkit.iterdir():
+        if item.name != "bin":
+            (own / item.name).symlink_to(item)
+    monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(own))
+    project.write("work.c", MATH)
+    body = f"env.OffloadDeviceObject('work.c', OFFLOAD_PTXAS={str(ptxas)!r})\n"
+    build(
+        project,
+        gpu_clang,
+        f"env.Replace(OFFLOAD_PTXAS={str(ptxas)!r})\n{body}",
+        ["sm_80"],
+        *flags.split(),
+    )
+    command = [
+        gpu_clang,
+        "-fopenmp",
+        "--offload-arch=sm_80",
+        f"--cuda-path={toolkit}",
+        *flags.split(),
+    ]
+    plan = try_tool(*command, "-c", "work.c", "-###", cwd=project.folder).stderr
+    (driver,) = [
+        job for job in map(job_args, plan.splitlines()) if job[:1] and job[0].endswith("ptxas")
+    ]
+    made = log.read_text().splitlines()[-1].split()
+    assert _without_files(made) == _without_files(driver[1:])
+
+
+def _without_files(args: list[str]) -> list[str]:
+    return [arg for arg in args if not arg.endswith((".o", ".s", ".cubin"))]
 
 
 @pytest.mark.llvm
