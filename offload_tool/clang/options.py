@@ -12,6 +12,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+HOST_IR = "-fopenmp-host-ir-file-path"
+"""The front end's option that names the host IR for a device."""
+
 SIBLING, ELSEWHERE, LINKER, READS, HEADERS, DRIVER, REPORTS, OTHER_JOB, SIDE, DEVICE_ALONE = (
     1 << bit for bit in range(10)
 )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
-from offload_tool.clang.options import ATTACHED_FILE, FOLDER, prefixes
+from offload_tool.clang.options import ATTACHED_FILE, FOLDER, HOST_IR, prefixes
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
@@ -125,20 +125,22 @@ def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str]
 def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
     """Return a compile's arguments that are the same for all sources.
 
-    `args` have no flags that write a depfile. Inputs and output (`without`), the source's ID, and
-    macros are left out.
+    `args` have no flags that write a depfile. Inputs and output (`without`), the source's ID, the
+    name of its host IR, and macros are left out.
     """
     found: list[str] = []
-    before = ""
+    before = option = ""
     for arg in args:
         passed_on = before.startswith("-X")  # to the front end: the two are one option
         if arg.startswith("-cuid="):
             found.append("-cuid=0")
+        elif passed_on and option == HOST_IR:
+            found.append(os.devnull)
         elif passed_on or not (
             arg in without or arg == "-o" or arg.startswith("-D") or before == "-D"
         ):
             found.append(arg)
-        before = arg
+        before, option = arg, arg if passed_on else option
     return found
 
 

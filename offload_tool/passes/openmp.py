@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload_tool.clang.driver import QueryResult, query
-from offload_tool.clang.options import takes_next
+from offload_tool.clang.options import HOST_IR, takes_next
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.toolchain.probe import Toolchain
 
-HOST_IR = "-fopenmp-host-ir-file-path"
-"""The front end's option that names the host IR for a device."""
 _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
 """Libraries of host programs; packages may have the first without the other."""
 _LIBRARY_SINCE = 20

@@ -35,11 +35,11 @@ from offload_tool.clang.driver import (
     terminal_args,
 )
 from offload_tool.clang.job_plan import kind_of_job, messages_in
+from offload_tool.clang.options import HOST_IR
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
-from offload_tool.passes.openmp import HOST_IR
 from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
 

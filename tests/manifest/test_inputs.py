@@ -1,4 +1,4 @@
-r"""Names with backslashes, for which clang's depfiles have slashes."""
+r"""Arguments of passes, and names with backslashes, for which clang's depfiles have slashes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.manifest.inputs import with_backslashes
+from offload_tool.clang.options import HOST_IR
+from offload_tool.manifest.inputs import general_args, with_backslashes
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +60,16 @@ def test_other_names() -> None:
     put("k.hip", "d/x.h", "b\\c")
     names = ["k.hip", "d/x.h", "gone.h", "gone/too.h", "k.hip"]
     assert with_backslashes(names, ["clang", "-DA=\\b", "k.hip"]) == names[:-1]
+
+
+def test_arguments_of_all_sources() -> None:
+    """Passes over two sources of OpenMP have the same arguments, so that one query is for both."""
+
+    def args_of(name: str) -> list[str]:
+        front_end = [HOST_IR, f"{name}.host.bc", "-O1"]
+        passed_on = [each for arg in front_end for each in ("-Xclang", arg)]
+        command = ["clang", f"-DNAME={name}", *passed_on, "-O2", "-o", f"{name}.o", f"{name}.c"]
+        return general_args(command, (f"{name}.o", f"{name}.c"))
+
+    assert args_of("a") == args_of("b")
+    assert args_of("a")[-3:] == ["-Xclang", "-O1", "-O2"]

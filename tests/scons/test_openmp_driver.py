@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -115,16 +117,30 @@ def target_of(target: str) -> str:
     return "so" if target == CPU else "co"
 
 
+def runtimes_of(program: Path) -> list[str]:
+    """Return OpenMP's libraries that a program loads, in their order: both have some functions."""
+    dynamic = run_tool("readelf", "-d", program)
+    return re.findall(r"\(NEEDED\).*\[(libomp\S*)\]", dynamic)
+
+
 def compare(
-    project: Project, clang: Path, targets: list[str], suffix: str, flags: list[str]
+    project: Project,
+    clang: Path,
+    targets: list[str],
+    suffix: str,
+    flags: list[str],
+    driver: Sequence[str] = (),
 ) -> None:
-    """Build a source here and with the driver, for a program and a shared library."""
+    """Build a source here and with the driver, for a program and a shared library.
+
+    `driver` are flags for what builds find by themselves.
+    """
     text = CXX if suffix == "cpp" else C
     source, folder = project.write(f"work.{suffix}", text), project.folder
     project.write("own/ar.h", OWN)
     given = [*flags, "-isystem", "own"]
     build(project, clang, BOTH.format(suffix), targets, *given)
-    common = ["-fopenmp", *target_flags(targets)]
+    common = ["-fopenmp", *target_flags(targets), *driver]
     level = [flag for flag in given if flag.startswith(("-O", "-g"))]
     strip = [shutil.which("llvm-objcopy-22") or "objcopy", "-R", ".llvm.offloading"]
     for pic, host, name in (([], ".host.o", "p"), (["-fPIC"], ".host.pic.o", "l")):
@@ -135,6 +151,8 @@ def compare(
         for file, copy in (("driver.o", "theirs"), (f"work{host}", "ours")):
             run_tool(*strip, file, copy, cwd=folder)
         assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
+        linked_file = name if name == "p" else f"lib{name}.so"
+        assert runtimes_of(folder / linked_file) == runtimes_of(folder / "driver")
         for target in targets:
             device = folder / f"work.{target}.{'bc' if target == 'gfx90a' else 'o'}"
             image = (folder / f"{name}.{target}.{target_of(target)}").read_bytes()
@@ -170,9 +188,13 @@ def gpu_clang(monkeypatch: pytest.MonkeyPatch) -> Path:
     if not toolkits:
         missing("NVIDIA's toolkit, which OFFLOAD_TEST_CUDA names")
     monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(toolkits[-1].parent.parent))
-    monkeypatch.setenv("HIP_DEVICE_LIB_PATH", str(_device_libraries(clang)))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return clang
+
+
+def rocm_flag(clang: Path) -> str:
+    """Return the flag that names ROCm's device libraries."""
+    return f"--rocm-device-lib-path={_device_libraries(clang)}"
 
 
 def _device_libraries(clang: Path) -> Path:
@@ -203,7 +225,8 @@ int main(int argc, char **argv) {
 def test_functions_of_a_gpu(project: Project, gpu_clang: Path, target: str) -> None:
     """An image has ocml's or libdevice's functions, and no undefined symbol."""
     project.write("work.c", MATH)
-    build(project, gpu_clang, "env.OffloadProgram('p', ['work.c'])\n", [target], "-O2")
+    flags = ["-O2", rocm_flag(gpu_clang)]
+    build(project, gpu_clang, "env.OffloadProgram('p', ['work.c'])\n", [target], *flags)
     image = read_elf_tables(memoryview(project.read(f"p.{target}.co")), path="image")
     symbols = image.named_symbols()
     assert any("__omp_offloading_" in symbol.name for symbol in symbols)
@@ -211,10 +234,16 @@ def test_functions_of_a_gpu(project: Project, gpu_clang: Path, target: str) -> N
 
 
 @pytest.mark.llvm
-@pytest.mark.full
 def test_bytes_for_three_targets(project: Project, gpu_clang: Path) -> None:
     """Files of a CPU and two GPUs, built together, are the driver's."""
-    compare(project, gpu_clang, [CPU, "gfx90a", "sm_80"], "c", ["-O2"])
+    toolkit = os.environ["OFFLOAD_CUDA_PATH"]
+    driver = [f"--cuda-path={toolkit}", "-Wno-unknown-cuda-version"]
+    runtime = _libraries(gpu_clang) / "libomptarget-nvptx-sm_80.bc"
+    if runtime.exists():  # before clang 21; the driver does not find it by itself
+        driver.append(f"--libomptarget-nvptx-bc-path={runtime}")
+    compare(
+        project, gpu_clang, [CPU, "gfx90a", "sm_80"], "c", ["-O2", rocm_flag(gpu_clang)], driver
+    )
 
 
 RECORDER = '#!/bin/sh\necho "$@" >>{0}\nexec {1}/bin/ptxas "$@"\n'

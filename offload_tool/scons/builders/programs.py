@@ -136,7 +136,9 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
     variables = {**spawn.toolchain_variables(env), link: units.unsigned_program(found.cxx)}
     flags = readers.link_flags(env)
     if linked.needs_openmp:
-        variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), "omptarget"]
+        # Both have some functions. In the driver's order libomp, which clang adds, is the first.
+        runtimes = ("omp", "omptarget")
+        variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), *runtimes]
         own, folder = openmp.link_flags(found) if readers.is_build() else ([], [])
         if readers.is_build() and (text := openmp.other_runtime(found)):
             readers.warn(env, text)
