@@ -52,12 +52,11 @@ function drawKernel(table, wanted) {
 }
 
 const showKernels = views.listeners.kernels;
-views.listeners.kernels = (parameters) => {
-  const [panel, [table]] = [find("one-kernel"), data.views.kernels];
-  const wanted = table && parameters.get("kernel");
-  panel.hidden = wanted === null || !table;
+if (showKernels) views.listeners.kernels = (parameters) => {
+  const [panel, wanted] = [find("one-kernel"), parameters.get("kernel")];
+  panel.hidden = wanted === null;
   document.querySelector("#kernels .tables").hidden = !panel.hidden;
   if (panel.hidden) return showKernels(parameters);
-  panel.replaceChildren(...drawKernel(table, wanted));
+  panel.replaceChildren(...drawKernel(data.views.kernels[0], wanted));
   panel.querySelector("h3").focus();
 };

@@ -47,7 +47,7 @@ function textColumn({ key, kind, values }, { count }) {
   return {
     options: options.map(({ value }) => value),
     control: options.length ? [filterButton({ extend: "searchList", options })] : [],
-    visible: distinct.length > 1 || isKernel || key === "target" || key === "change",
+    visible: distinct.length > 1 || (data.texts[distinct[0]] !== "" && !["kind", "image", "library"].includes(key)),
     className: kind,
     shown: (row) => shown(index(row)),
     value: (row) => data.texts[index(row)],
@@ -57,16 +57,15 @@ function textColumn({ key, kind, values }, { count }) {
   };
 }
 
-function numberColumn({ kind, values, before }, { count }) {
+function numberColumn({ kind, values, before }) {
   const [value, old] = [reader(values), reader(before)];
   const grown = (row) => (isKnown(value(row)) && isKnown(old(row)) ? value(row) - old(row) : null);
   const sort = kind === "pair" ? grown : value;
-  const every = Array.from({ length: kind === "share" ? count : 0 }, (_, row) => value(row));
-  const [largest, whole] = [every.reduce((one, other) => Math.max(one, other), 0), every.reduce((sum, one) => sum + one, 0)];
   const pair = (row) => [...new Set([old(row), value(row)].filter(isKnown))].map(number).join(" \u2192 ");
-  const share = (row) =>
+  const total = (rows) => rows.reduce((sum, row) => sum + value(row), 0);
+  const share = (row) => // the first row is the largest
     `<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true"><rect width="${
-      (100 * value(row)) / (largest || 1)}" height="12"/></svg>${percent(value(row), whole)}`;
+      (100 * value(row)) / (value(0) || 1)}" height="12"/></svg>${percent(value(row), data.totals.size)}`;
   return {
     isNumber: true,
     className: kind === "share" ? "share" : "number dt-right",
@@ -76,8 +75,7 @@ function numberColumn({ kind, values, before }, { count }) {
     sort,
     filter: (row) => sort(row) ?? "unknown", // which is no number, so that it matches no limit
     html: { pair, share, signed: (row) => signed(value(row)) }[kind] || ((row) => number(value(row))),
-    sum: { sum: (rows) => number(rows.reduce((sum, row) => sum + value(row), 0)),
-      share: (rows) => percent(rows.reduce((sum, row) => sum + value(row), 0), whole) }[kind],
+    sum: { sum: (rows) => number(total(rows)), share: (rows) => percent(total(rows), data.totals.size) }[kind],
   };
 }
 
@@ -141,7 +139,7 @@ function parametersOf({ start, length, order, search, columnControl = {} }, { co
 // Draws a table. `parameters` is its state in the address, which `changed` is told of.
 function drawTable(place, table, parameters, changed) {
   const { columns, count } = table;
-  const isLarge = count > SMALL;
+  const isLarge = changed || count > SMALL;
   const hasSums = columns.some(({ sum }) => sum);
   const heading = make("h3", { id: `${table.name}-title` }, table.title);
   const heads = columns.map((column) => make("th", { scope: "col" }, column.title));

@@ -33,7 +33,7 @@ class Tables:
     """The tables of each view, and their texts."""
 
     def __init__(self) -> None:
-        self.views: dict[str, list[object]] = {"sizes": [], "kernels": []}
+        self.views: dict[str, list[object]] = {"sizes": []}
         self.texts: dict[str, int] = {}
         """The numbers of all texts, in their order."""
 
@@ -59,7 +59,7 @@ class Tables:
         ]
         count = len(columns[0].values)
         table = {"name": name, "title": title, "order": order, "count": count, "columns": data}
-        self.views[view].append(table)
+        self.views.setdefault(view, []).append(table)
 
 
 def shown(text: str) -> str:

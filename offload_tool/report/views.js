@@ -53,7 +53,7 @@ const views = {
   },
 };
 
-const titles = { sizes: "Sizes", kernels: `Kernels (${digits.format(data.views.kernels[0]?.count || 0)})`, changes: "Changes" };
+const titles = { sizes: "Sizes", kernels: `Kernels (${digits.format(data.views.kernels?.[0].count || 0)})`, changes: "Changes" };
 for (const name of Object.keys(data.views)) {
   document.querySelector(".views").append(make("a", { href: `#${name}` }, titles[name]));
 }

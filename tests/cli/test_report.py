@@ -178,7 +178,9 @@ def test_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_device_code(tmp_path: Path) -> None:
     """A page on images without bytes has their rows, and not the chart's library."""
     path = make_bundle(tmp_path / "b", {HOST: b"", "gfx90a": b""})
-    assert table(written(tmp_path / "r.html", path), "targets")["target"] == ["gfx90a"]
+    data = written(tmp_path / "r.html", path)
+    assert table(data, "targets")["target"] == ["gfx90a"]
+    assert [*data["views"]] == ["sizes"]
     assert (tmp_path / "r.html").stat().st_size < 1_000_000
 
 
@@ -475,6 +477,10 @@ def test_side_by_side(browser: Browser, page: Path) -> None:
     browser.find("#one-kernel select").send_keys("gfx906")
     rows = {row[0]: row[1:] for row in browser.rows(".side")}
     assert rows["VGPR spills"] == ["\u2260", "12 +12", "0", "24 +24"]
+    browser.open(page, "#kernels?kernel=grower")
+    browser.find("#one-kernel a[href^='#changes']").click()
+    assert [row[0] for row in browser.rows("#changed-kernels")] == ["grower"]
+    assert browser.find("#changes input").get_attribute("value") == "grower"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
