@@ -1,4 +1,4 @@
-"""What ptxas is told is what clang's driver tells it."""
+"""What ptxas is told is what clang's driver tells it, and where it is found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.passes.cuda import ptxas_flags
+from offload_tool.passes.openmp import gpu_flags
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.util.frozen import replaced
 
 CASES = {
     "": ["-O0"],
@@ -35,3 +39,21 @@ def test_flags(
     words = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", "-nogpuinc", "-nogpulib"]
     command = [llvm("clang"), *words, *given.split(), "-S"]
     assert [*ptxas_flags(command, os.environ)] == CASES[given]
+
+
+def test_ptxas_of_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Toolchain
+) -> None:
+    """An OpenMP pass gets the one in NVIDIA's wheel, if there is none on PATH and no toolkit."""
+    ptxas = tmp_path / "nvidia/cu13/bin/ptxas"
+    ptxas.parent.mkdir(parents=True)
+    ptxas.write_text("#!/bin/sh\necho release 13\n")
+    ptxas.chmod(0o755)
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: f"{tmp_path}/" in str(path) and access(path, mode)
+    )
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.syspath_prepend(tmp_path)
+    without = replaced(compiler, openmp_flags=())
+    assert gpu_flags(parse_target("sm_80"), without) == [f"--ptxas-path={ptxas}"]

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -377,3 +378,73 @@ def test_programs(project: Project, clang: Path) -> None:
 def test_many_programs(project: Project, clang: Path, part: int) -> None:
     """All programs of the table do."""
     assert run_programs(project, clang, [*PROGRAMS][part::4], "-O1") == {}
+
+
+EDITED = """\
+#include <stdio.h>
+#include "region.h"
+int main(void) {{
+  int device = region();
+  printf("{host} %d\\n", device);
+  return 0;
+}}
+"""
+REGION = """\
+{lines}static int region(void) {{
+  int x = 0;
+#pragma omp target map(from : x)
+  x = {device};
+  return x;
+}}
+"""
+STATES = {
+    "first": (1, 1, 0),
+    "host code": (2, 1, 0),
+    "region": (2, 2, 0),
+    "lines": (2, 2, 1),
+    "another branch": (7, 8, 3),
+    "back": (2, 2, 1),
+    "back to the first": (1, 1, 0),
+}
+"""The values that host and device give, and the lines before the region."""
+
+
+def _results(project: Project, clang: Path, state: str) -> list[tuple[int, str]]:
+    """Write a state of the sources, build twice, and return the program's result each time."""
+    host, device, lines = STATES[state]
+    texts = {"work.c": EDITED, "region.h": REGION}
+    for name, text in texts.items():
+        new = text.format(host=host, device=device, lines="\n" * lines)
+        if not (project.folder / name).exists() or project.read(name) != new.encode():
+            (project.folder / name).unlink(missing_ok=True)  # as git does
+            project.write(name, new)
+    found = []
+    for _ in range(2):
+        project.build()
+        found.append(run_on_device(clang, project.folder / "p"))
+    return found
+
+
+def _expected(state: str) -> list[tuple[int, str]]:
+    host, device, _ = STATES[state]
+    return [(0, f"{host} {device}\n")] * 2
+
+
+@pytest.mark.llvm
+def test_results_after_edits(project: Project, clang: Path, tmp_path: Path) -> None:
+    """Programs compute what the sources say: after edits, in other branches, copies and checkouts.
+
+    The copy is of all files. The checkout shares the CacheDir.
+    """
+    setup = SETUP.format(clang=str(clang), targets=[CPU], flags=["-O1"], level=[])
+    body = f"CacheDir({str(tmp_path / 'cache')!r})\nenv.OffloadProgram('p', ['work.c'])\n"
+    project.sconstruct(body, setup)
+    found = {state: _results(project, clang, state) for state in STATES}
+    assert found == {state: _expected(state) for state in STATES}
+    copy, other = (replace(project, folder=tmp_path / name) for name in ("copy", "checkout"))
+    shutil.copytree(project.folder, copy.folder)
+    other.folder.mkdir()
+    other.sconstruct(body, setup)
+    for state in ("back to the first", "region", "lines"):
+        for place in (copy, other, project):
+            assert _results(place, clang, state) == _expected(state), place.folder.name
