@@ -49,7 +49,11 @@ const views = {
     this.kept[name] = text;
     const shown = location.hash || "#sizes";
     if (shown.split("?")[0] !== `#${name}` || shown === `#${name}${text && "?"}${text}`) return;
-    history.replaceState(null, "", `#${name}${text && "?"}${text}`);
+    try {
+      history.replaceState(null, "", `#${name}${text && "?"}${text}`);
+    } catch {
+      // a browser that lets no file do so, or not so often; the page works without
+    }
   },
 };
 
