@@ -31,7 +31,8 @@ from offload_tool.passes.verify_output import (
 from offload_tool.scons import compat
 from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.compiler_queries import depfile_of
-from offload_tool.scons.state.node_classes import PassOutput, records_of
+from offload_tool.scons.state.node_classes import PassOutput
+from offload_tool.scons.state.node_info import code_of, info_of, records_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER, flags_scanner
 from offload_tool.scons.types import Environment, Node
 
@@ -256,11 +257,11 @@ def _finish_compile(work: _Work) -> None:
 
 
 def _finish_link(work: _Work) -> None:
-    check_image(work.output, work.node.attributes.offload_device)
+    check_image(work.output, code_of(work.node).device)
 
 
 def _finish_cubin(work: _Work) -> None:
-    check_cubin(work.output, rdc=getattr(work.node.attributes, "offload_relocatable", False))
+    check_cubin(work.output, rdc=code_of(work.node).relocatable)
 
 
 def _check_files(work: _Work) -> None:
@@ -463,9 +464,9 @@ def _kpack(work: _Work) -> None:
     from offload_tool.formats.kpack.archive import kernel_key
     from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
 
-    codes = work.node.attributes.offload_kpack_codes.values()
+    codes = info_of(work.node).archive_codes.values()
     first = next(iter(codes))
-    packing, target_id = first.packing, first.node.attributes.offload_device.name
+    packing, target_id = first.packing, code_of(first.node).device.name
     files = []
     for code in codes:
         path = str(code.node)

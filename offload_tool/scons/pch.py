@@ -49,7 +49,7 @@ from offload_tool.scons import compat, readers
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
-from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.state.pass_state import prints_now
 from offload_tool.scons.types import Environment, Node
 
@@ -271,7 +271,7 @@ class PchRunner:
 
     def __call__(self, command: list[str], environment: dict[str, str]) -> int:
         """Run the command of the compile."""
-        self._node.attributes.offload_pch = None
+        info_of(self._node).pch = None
         plain = partial(self._run, command, environment)
         try:
             compiled = self._compile_of(command, environment)
@@ -285,7 +285,7 @@ class PchRunner:
         with self._pchs.lock:
             self._pchs.statistics.used += 1
             is_checked = self._check_each and not self._pchs.statistics.used % self._check_each
-        self._node.attributes.offload_pch = found
+        info_of(self._node).pch = found
         return self._checked(plain) if is_checked else 0
 
     def _compile_of(self, command: list[str], environment: Mapping[str, str]) -> Compile:
@@ -415,7 +415,7 @@ class PchRunner:
         status = plain()
         if status:
             return status
-        self._node.attributes.offload_pch = None
+        info_of(self._node).pch = None
         check(output)
         with open(output, "rb") as file:
             if file.read() == accelerated:

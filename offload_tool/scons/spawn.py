@@ -34,7 +34,7 @@ from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.whole_compile import Warnings, warnings_of
 from offload_tool.run.advice import advice_for
 from offload_tool.scons import compat, readers
-from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.shell_words import NeedsShellError, shell_words

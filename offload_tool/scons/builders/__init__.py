@@ -27,6 +27,7 @@ from offload_tool.scons.extras.report import offload_report
 from offload_tool.scons.extras.summary import offload_progress
 from offload_tool.scons.graph.call_cache import KINDS
 from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
 
@@ -159,7 +160,7 @@ def offload_kpack(env: Environment, target: str | None, sources: list[Node]) -> 
     """Return the kpack archives that programs, libraries and objects load, for installation."""
     found: dict[Node, None] = {}
     for node in sources:
-        archives = getattr(node.attributes, "offload_kpack_archives", None)
+        archives = info_of(node).kpack_archives
         if not archives:
             raise UsageError(
                 f"'{node}' was built without OFFLOAD_KPACK; set it there to have kpack archives"

@@ -17,6 +17,7 @@ from offload_tool.scons import actions, readers
 from offload_tool.scons.builders.objects import offload_device_archive
 from offload_tool.scons.graph import containers, units
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
 _ARCHIVE_SUFFIX = ".a"
@@ -111,7 +112,7 @@ def offload_package(env: Environment, target: str | None, sources: list[Node]) -
             images += device_nodes(env, units.unit_of(env, node, units.Stem.of(node, owner)))
         else:
             images.append(node)
-    plain = [node for node in images if not hasattr(node.attributes, "offload_device")]
+    plain = [node for node in images if info_of(node).code is None]
     ids = units.packaged_ids(env)
     if len(plain) != len(ids):
         units.check_no_sources(plain)

@@ -31,6 +31,7 @@ from offload_tool.scons.languages.images import (
 from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
 
@@ -97,7 +98,7 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
     language = "CC" if node.get_suffix() in C_SUFFIXES else "CXX"
     command = f"${'SH' if owner.is_shared else ''}{language}COM"
     # Several programs may share a source; SCons warns of objects that are declared twice.
-    known = getattr(node.attributes, "offload_objects", {})
+    known = info_of(node).plain_objects
     key = env.Override(commands).subst(command, target=[], source=[node])
     if key not in known:
         variables = {**commands, **spawn.toolchain_variables(env)}
@@ -107,8 +108,8 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
         for item in made:
             declared_passes(env).add(item, node, command, "host")
             units.add_identity(env, item)
-        node.attributes.offload_objects = known | {key: made}
-    return list(node.attributes.offload_objects[key])
+        known[key] = made
+    return list(known[key])
 
 
 def _plain_object(
@@ -151,7 +152,7 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
         raise UsageError(
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
-    archive.attributes.offload_kinds = frozenset(kinds or UNKNOWN)
+    info_of(archive).code_kinds = frozenset(kinds or UNKNOWN)
     _record_source_fatbins(archive, members)
     return [archive]
 
@@ -189,10 +190,10 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
         else:
             members += plain_objects(env, node, owner)
     archive = archive_node(env, library, members)
-    archive.attributes.offload_kpack = codes_of(members)
-    attach_archives(env, archive, archive.attributes.offload_kpack)
+    info_of(archive).packed = codes = codes_of(members)
+    attach_archives(env, archive, codes)
     kinds = frozenset[str]().union(*map(code_kinds, members))
-    archive.attributes.offload_kinds = kinds
+    info_of(archive).code_kinds = kinds
     if kinds and only_kind(archive, kinds) == "openmp":
         _record_modules(archive, members)
     _record_source_fatbins(archive, members)
@@ -237,7 +238,7 @@ def _device_linked_library(
     names = stem.files(env, ".linked$OBJSUFFIX")
     merged = linked_library(relocatable, names, files, archives, library_id)
     archive = archive_node(env, library, [merged, *plain])
-    archive.attributes.offload_kinds = frozenset()
+    info_of(archive).code_kinds = frozenset()
     return archive
 
 
@@ -246,10 +247,9 @@ def _record_modules(library: Node, members: list[Node]) -> None:
 
     The link of a program takes it from there.
     """
-    with_code = list(filter(code_kinds, members))
-    if all(hasattr(member.attributes, "offload_device_nodes") for member in with_code):
-        nodes = [node for each in with_code for node in each.attributes.offload_device_nodes]
-        library.attributes.offload_device_nodes = nodes
+    found = [info_of(member).device_nodes for member in members if code_kinds(member)]
+    if None not in found:
+        info_of(library).device_nodes = [node for nodes in found for node in nodes or ()]
 
 
 def _record_source_fatbins(library: Node, members: list[Node]) -> None:
@@ -257,11 +257,9 @@ def _record_source_fatbins(library: Node, members: list[Node]) -> None:
 
     It is for devices without a linked image.
     """
-    found: list[Any] = [
-        getattr(member.attributes, "offload_source_fatbins", None) for member in members
-    ]
+    found = [info_of(member).source_fatbins for member in members]
     if found and None not in found:
-        library.attributes.offload_source_fatbins = [node for nodes in found for node in nodes]
+        info_of(library).source_fatbins = [node for nodes in found for node in nodes or ()]
 
 
 def _library_file(env: Environment, target: str | None, builder: str) -> Any:

@@ -36,6 +36,7 @@ from offload_tool.scons.graph.link_inputs import code_kinds, files_of_flags, loo
 from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkable_nodes
 from offload_tool.scons.languages.kpack import attach_archives, codes_of, tools_marker
 from offload_tool.scons.state.node_classes import adopt_plain
+from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
 
 
@@ -88,7 +89,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
             given.units.append(units.unit_of(env, node, units.Stem.of(node, owner)))
         elif code_kinds(node):
             files.append(node)
-        elif hasattr(node.attributes, "offload_device"):
+        elif info_of(node).code is not None:
             given.device_code.append(_linkable(node))
         else:
             objects += plain_objects(env, node, owner)
@@ -156,12 +157,13 @@ def _linkable(node: Node) -> Any:
 
     :raises UsageError: it is a linked image.
     """
-    if not getattr(node.attributes, "offload_relocatable", False):
+    code = code_of(node)
+    if not code.relocatable:
         raise UsageError(
             f"'{node}' is a complete device image, which no program is linked of; give the "
             "program its source, or embed its bundle with OffloadWrapper"
         )
-    if node.attributes.offload_kind == "cuda":
+    if code.kind == "cuda":
         raise UsageError(f"'{node}' takes part in no link without its host code; give its source")
     return node
 

@@ -20,6 +20,7 @@ import SCons.Util
 from offload_tool.passes.source_kind import KIND_OF_SUFFIX, kind_of_suffix
 from offload_tool.scons.builders.configure import CheckedAction, is_check
 from offload_tool.scons.graph.link_inputs import look_into
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
 Method = Callable[..., Any]
@@ -121,9 +122,8 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
 
 def _has_code(item: Any) -> bool:
     """Return True if a node has device code to be linked, as far as it is declared."""
-    own = getattr(item, "attributes", None)
-    declared = ("offload_kinds", "offload_device_nodes")
-    return any(getattr(own, name, None) for name in declared)
+    info = info_of(item)
+    return bool(info.code_kinds or info.device_nodes)
 
 
 def _has_action(env: Environment, name: str) -> bool:

@@ -18,7 +18,7 @@ from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
-from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _always_run(passes: DeclaredPasses) -> Iterator[str]:
     """Yield a line for each file for which passes run in each build."""
     counts: dict[str, int] = defaultdict(int)
     for declared in passes:
-        records = getattr(declared.node.attributes, "offload_records", None)
+        records = info_of(declared.node).records
         if declared.seconds is not None and records is not None:
             counts[records.unknown_read] += 1
     for name in sorted(filter(None, counts)):

@@ -22,6 +22,7 @@ import SCons.Node.FS
 from offload_tool.errors import OffloadError
 from offload_tool.formats.targets.compile_target import CompileTarget, parse_target
 from offload_tool.scons import readers
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
 PREFIX = "offload:"
@@ -52,7 +53,7 @@ def _is_alone(node: Any, device: CompileTarget) -> bool:
     seen = set(waiting)
     while waiting:
         part = waiting.pop()
-        records = getattr(part.attributes, "offload_records", None)
+        records = info_of(part).records
         if records is None:
             waiting += [source for source in part.sources if source not in seen]
             seen.update(part.sources)

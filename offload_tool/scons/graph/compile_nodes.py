@@ -33,7 +33,7 @@ from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.compiler_queries import depfile_of
-from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
@@ -98,7 +98,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
         readers.add_environment(env, node)
         add_identity(env, node)
     triple = readers.host_triple(env)
-    node.attributes.offload_entry_id = BundleEntryID.parse(f"host-{triple}-")
+    info_of(node).entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
 
 
@@ -275,8 +275,9 @@ def _dependency_flags(
 def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
     args = (*options_of(readers.toolchain(env).clang), *_flag_args(env, unit, job))
-    if not hasattr(node.attributes, "offload_records"):
-        node.attributes.offload_records = PassRecords(node, job, command, args)
+    info = info_of(node)
+    if info.records is None:
+        info.records = PassRecords(node, job, command, args)
         if keeps_temporaries(all_args(args)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
             env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)

@@ -31,6 +31,7 @@ from offload_tool.passes import registration
 from offload_tool.scons import actions, readers, spawn
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.declare import NodeBuilder
+from offload_tool.scons.state.node_info import DeviceCode, code_of, info_of
 from offload_tool.scons.types import Environment, Node
 
 # The fat binary's host entry is empty and always has this name, as the driver writes it.
@@ -44,7 +45,7 @@ def bundle_node(
 
     It gets the first free name of `names`.
     """
-    plain = [node for node in nodes if units.entry_id(node) is None]
+    plain = [node for node in nodes if info_of(node).entry_id is None]
     given = units.given_ids(env)
     if len(plain) != len(given):
         units.check_no_sources(plain)
@@ -75,19 +76,19 @@ def bundle_node(
 def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], host: Node) -> Node:
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_bundled_id(device, "o")), at) for at, device in enumerate(devices)]
-    entries.append((str(units.entry_id(host)), len(devices)))
+    entries.append((str(info_of(host).entry_id), len(devices)))
     spec = readers.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
     made = actions.BUNDLE.first_free(env, names, [*devices, host], _OFFLOAD_SPEC=spec)
-    made.attributes.offload_device_nodes = devices
+    info_of(made).device_nodes = devices
     return made
 
 
 def _bundled_id(node: Node, file_type: str) -> BundleEntryID | None:
     """Return the entry ID of a node in a bundle; libraries consist of object bundles."""
-    own = node.attributes
-    if file_type == "o" and getattr(own, "offload_relocatable", False):
-        return _in_library(own.offload_kind, own.offload_device)
-    return units.entry_id(node)
+    info = info_of(node)
+    if file_type == "o" and info.code is not None and info.code.relocatable:
+        return _in_library(info.code.kind, info.code.device)
+    return info.entry_id
 
 
 def _in_library(kind: str, device: CompileTarget) -> BundleEntryID:
@@ -110,15 +111,13 @@ def package_node(
     """
     images = []
     for node in nodes:
-        own, entry = node.attributes, given.get(node)
-        kind, device = (
-            (own.offload_kind, own.offload_device)
-            if entry is None
-            else (kind_outside_bundles(entry.kind), device_of(entry))
-        )
-        arch = str(device.target_id or "")
-        image: dict[str, Any] = {"kind": kind, "triple": device.packaged_triple, "arch": arch}
-        if node.get_suffix() == ".cubin" and getattr(own, "offload_relocatable", False):
+        code = _code_of_entry(given[node]) if node in given else code_of(node)
+        image: dict[str, Any] = {
+            "kind": code.kind,
+            "triple": code.device.packaged_triple,
+            "arch": str(code.device.target_id or ""),
+        }
+        if node.get_suffix() == ".cubin" and node not in given and code.relocatable:
             image["image_kind"] = "OBJECT"  # as clang's link expects; the suffix implies "CUBIN"
         if node in keys:
             image["keys"] = keys[node]
@@ -207,11 +206,12 @@ def _archive_for(
     device: CompileTarget,
 ) -> None:
     """Declare the part of a library for one device; `kind` is empty for the host's part."""
-    if node.has_builder() and getattr(node.attributes, "offload_spec", None) == (spec, library):
+    info = info_of(node)
+    if node.has_builder() and info.unbundled == (spec, library):
         return  # several programs use the library
     builder(env, node, [library], _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
     env.Precious(node)  # the action keeps an equal file
-    node.attributes.offload_spec = (spec, library)
+    info.unbundled = (spec, library)
     if kind:
         units.label(env, node, kind, device, relocatable=True)
 
@@ -238,11 +238,15 @@ def device_of(entry: BundleEntryID) -> CompileTarget:
 
 def label_entry(node: Node, entry: BundleEntryID) -> None:
     """Record on a node which entry of a container it is."""
+    info = info_of(node)
     if entry.kind != OffloadKind.HOST:
-        node.attributes.offload_kind = kind_outside_bundles(entry.kind)
-        node.attributes.offload_device = device_of(entry)
+        info.code = _code_of_entry(entry)
     if entry.kind in OffloadKind.ALL:  # bundles have no other kinds
-        node.attributes.offload_entry_id = entry
+        info.entry_id = entry
+
+
+def _code_of_entry(entry: BundleEntryID) -> DeviceCode:
+    return DeviceCode(kind_outside_bundles(entry.kind), device_of(entry))
 
 
 def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ import SCons.Builder
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, readers
 from offload_tool.scons.state.node_classes import Output
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
 T = TypeVar("T")
@@ -81,8 +82,8 @@ def first_free(
 ) -> Made:
     """Return the result of `declare` for the first choice that no other declaration has taken.
 
-    If the first is taken, a choice of an equal earlier declaration is reused. Digests in an
-    attribute of `node`, by default the first choice, preselect these, so that a thousand variants
+    If the first is taken, a choice of an equal earlier declaration is reused. Digests in the
+    `NodeInfo` of `node`, by default the first choice, preselect these, so that a thousand variants
     of one node are not compared with each other.
 
     :raises DeclaredOtherwiseError: none of the choices is free.
@@ -93,10 +94,7 @@ def first_free(
         return declare(plain)
     except DeclaredOtherwiseError as error:
         problem = error
-    attributes = (node or plain).attributes
-    if not hasattr(attributes, "offload_variants"):
-        attributes.offload_variants = {}
-    equal: list[T] = attributes.offload_variants.setdefault(problem.declaration, [])
+    equal: list[T] = info_of(node or plain).variants.setdefault(problem.declaration, [])
     for choice in itertools.chain(tuple(equal), others):  # lazily: trying a name creates its node
         with suppress(DeclaredOtherwiseError):
             made = declare(choice)

@@ -16,6 +16,7 @@ from offload_tool.scons import actions, compat, readers, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.link_inputs import files_of_flags
 from offload_tool.scons.graph.units import Stem, add_identity, label
+from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
 
 
@@ -39,13 +40,13 @@ class DeviceLink:
         self.hosts.append(host)
         found: defaultdict[CompileTarget, list[Any]] = defaultdict(list)
         for node in nodes:
-            found[node.attributes.offload_device].append(node)
+            found[code_of(node).device].append(node)
         self.modules.append(found)
 
     def add_existing(self, host: Node, nodes: list[Node]) -> None:
         """Add an object or library and its device code, possibly from another build."""
         self.add(host, nodes)
-        sources = getattr(host.attributes, "offload_source_fatbins", None)
+        sources = info_of(host).source_fatbins
         if sources is None:
             self.registration_callers.append(host)
         else:

@@ -19,6 +19,7 @@ from offload_tool.errors import UsageError
 from offload_tool.passes.source_kind import KINDS
 from offload_tool.scons import actions, compat, readers
 from offload_tool.scons.graph.units import is_plain_source
+from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.disk_cache import cached_result
 
@@ -37,13 +38,12 @@ def code_kinds(node: Node) -> frozenset[str]:
 
     :raises ContentError: the device code in a file is broken, or not supported.
     """
-    own = node.attributes
-    if hasattr(own, "offload_kinds"):
-        found: frozenset[str] = own.offload_kinds
-        return found
-    if hasattr(own, "offload_device_nodes"):
-        return frozenset(each.attributes.offload_kind for each in own.offload_device_nodes)
-    if hasattr(own, "offload_device") or is_plain_source(node):
+    info = info_of(node)
+    if info.code_kinds is not None:
+        return info.code_kinds
+    if info.device_nodes is not None:
+        return frozenset(code_of(each).kind for each in info.device_nodes)
+    if info.code is not None or is_plain_source(node):
         return _NOTHING
     if node.is_derived():
         sources = node.sources if node.get_suffix() in _SUFFIXES else []
@@ -51,8 +51,8 @@ def code_kinds(node: Node) -> frozenset[str]:
     file = next((each for each in (node.rfile(), node.srcnode().rfile()) if each.exists()), None)
     if file is None:
         return _NOTHING
-    own.offload_kinds = found = _kinds_of_file(file.get_abspath())
-    return found
+    info.code_kinds = _kinds_of_file(file.get_abspath())
+    return info.code_kinds
 
 
 def _kinds_of_file(path: str) -> frozenset[str]:
@@ -136,7 +136,7 @@ def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = (
 
     `link` is the prefix of its variables: ``LINK``, ``SHLINK``, ``LDMODULE``.
     """
-    made.attributes.offload_link = (link, tuple(taken))
+    info_of(made).checked_link = (link, tuple(taken))
     env.AddPreAction(made, actions.CHECK_LINK)
 
 
@@ -146,7 +146,7 @@ def check_link(env: Environment, made: Node, sources: list[Any]) -> None:
     :raises UsageError: one has relocatable device code that is in no device link.
     :raises ContentError: the device code in a file is broken, or not supported.
     """
-    link, nodes = made.attributes.offload_link
+    link, nodes = info_of(made).checked_link
     command = env.get(f"{link}COM")
     if not isinstance(command, str):
         command = f"${link}FLAGS $SOURCES $_LIBDIRFLAGS $_LIBFLAGS"

@@ -35,6 +35,7 @@ from offload_tool.passes.source_kind import (
 from offload_tool.scons import readers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import cached
+from offload_tool.scons.state.node_info import DeviceCode, info_of
 from offload_tool.scons.types import Environment, Folder, Node
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
@@ -328,21 +329,14 @@ def label(
     env: Environment, node: Node, kind: str, device: CompileTarget, *, relocatable: bool = False
 ) -> None:
     """Record on a node which device's image it is, and add it to that device's aliases."""
-    node.attributes.offload_kind = kind
-    node.attributes.offload_device = device
-    node.attributes.offload_relocatable = relocatable
+    info = info_of(node)
+    info.code = DeviceCode(kind, device, relocatable)
     if kind in OffloadKind.ALL:  # bundles have no other kinds
-        node.attributes.offload_entry_id = _entry_id_of(device, kind)
+        info.entry_id = _entry_id_of(device, kind)
     add_aliases(env, node, device)
 
 
 _entry_id_of = functools.cache(CompileTarget.entry_id)
-
-
-def entry_id(node: Node) -> BundleEntryID | None:
-    """Return the bundle entry ID of a node, if any."""
-    found: BundleEntryID | None = getattr(node.attributes, "offload_entry_id", None)
-    return found
 
 
 def target_texts(env: Environment) -> list[str]:

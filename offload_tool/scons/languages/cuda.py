@@ -44,6 +44,7 @@ from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver
 from offload_tool.scons.graph.device_link import DeviceLink
 from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
 from offload_tool.scons.state import compiler_queries
+from offload_tool.scons.state.node_info import code_of
 from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def complete_object(
 
 
 def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:
-    processors = [str(image.attributes.offload_device.target_id) for image in images]
+    processors = [str(code_of(image).device.target_id) for image in images]
     method, level, *_ = readers.compression(env)
     if method == "zlib":
         raise UsageError(
@@ -91,7 +92,7 @@ def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **optio
 
 def _later(env: Environment, ptx: Node) -> list[Node]:
     """Return a PTX module if it is to be embedded, for later devices."""
-    return [ptx] if PTX in readers.cuda_images(env, ptx.attributes.offload_device) else []
+    return [ptx] if PTX in readers.cuda_images(env, code_of(ptx).device) else []
 
 
 def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
@@ -99,7 +100,7 @@ def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
 
     :raises CompilerError: there is none, and the PTX is not embedded either.
     """
-    device = ptx.attributes.offload_device
+    device = code_of(ptx).device
     images = readers.cuda_images(env, device)
     if CUBIN not in images:
         return []
@@ -111,7 +112,7 @@ def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
                 f"cubin; name one with OFFLOAD_PTXAS, or write '{device.name}+ptx'"
             )
         return []
-    filename = ptx.attributes.offload_device.filename
+    filename = code_of(ptx).device.filename
     names = unit.stem.files(env, f".{filename}{'.rdc' if unit.rdc else ''}.cubin")
     return [assembled(env, ptxas, names, unit.kind, ptx, rdc=unit.rdc)]
 
@@ -130,7 +131,7 @@ def assembled(
 
     `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
     """
-    device = ptx.attributes.offload_device
+    device = code_of(ptx).device
     if readers.is_build():
         check_ptxas(ptxas, device.name)
     node = actions.PTXAS.first_free(

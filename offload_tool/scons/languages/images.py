@@ -39,6 +39,7 @@ from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_r
 from offload_tool.scons.graph.link_inputs import selected_kind
 from offload_tool.scons.graph.units import Stem, Unit
 from offload_tool.scons.languages import cuda, kpack
+from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
 
 
@@ -143,9 +144,10 @@ def _add_linked_inputs(
         if cuda.is_device_runtime(file) and "cuda" not in parts:
             continue
         nodes = _library_code(env, file, stem, likely)
-        parts[nodes[0].attributes.offload_kind].add_existing(file, nodes)
+        parts[code_of(nodes[0]).kind].add_existing(file, nodes)
     for node in given.device_code:
-        parts[node.attributes.offload_kind].device_code[node.attributes.offload_device].append(node)
+        code = code_of(node)
+        parts[code.kind].device_code[code.device].append(node)
 
 
 def _device_links(
@@ -171,8 +173,7 @@ def _library_code(env: Environment, library: Node, stem: Stem, likely: str) -> l
 
     Archives of an external library go to the program's folder. `likely` is as in `selected_kind`.
     """
-    modules: list[Node] = getattr(library.attributes, "offload_device_nodes", [])
-    if modules:
+    if modules := info_of(library).device_nodes:
         return modules
     outside = not library.is_under(env.fs.Top)
     own = Stem.of(library)
@@ -217,11 +218,11 @@ def _relocatable_cuda_object(
     """
     if not code.has_entries:
         made = cuda.complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
-        made.attributes.offload_device_nodes = code.modules
+        info_of(made).device_nodes = code.modules
         return made
     made = _object_with_package(env, code.unit, names, code.modules, code.host)
     fatbin = code.ptx_fatbin(env)
-    made.attributes.offload_source_fatbins = [fatbin] if fatbin.sources else []
+    info_of(made).source_fatbins = [fatbin] if fatbin.sources else []
     return made
 
 
@@ -243,5 +244,5 @@ def _object_with_package(
     package = containers.package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     spec = readers.spec()
     made = actions.EMBED_PACKAGE.first_free(env, names, [host, package], _OFFLOAD_SPEC=spec)
-    made.attributes.offload_device_nodes = devices
+    info_of(made).device_nodes = devices
     return made

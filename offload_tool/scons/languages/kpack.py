@@ -45,6 +45,7 @@ from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
 from offload_tool.scons.graph.device_link import DeviceLink, link_node
 from offload_tool.scons.graph.units import Stem, Unit
+from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Folder, Node
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
     It is that of the source's outputs, or unique if these have alternative names.
     """
     stem = unit.stem
-    plain = {f"{stem.name}.{code.attributes.offload_device.filename}" for code in codes}
+    plain = {f"{stem.name}.{code_of(code).device.filename}" for code in codes}
     if any(SCons.Util.splitext(code.name)[0] not in plain for code in codes):
         *_, unique = stem.other_names()
         stem = replace(stem, name=unique)
@@ -158,7 +159,7 @@ def codes_of(nodes: Iterable[Node]) -> list[PackedCode]:
 
     A shared library finds its own archives, relative to its folder.
     """
-    return [code for node in nodes for code in getattr(node.attributes, "offload_kpack", ())]
+    return [code for node in nodes for code in info_of(node).packed]
 
 
 def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -> None:
@@ -170,21 +171,21 @@ def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -
     if not found:
         return
     archives = dict.fromkeys(_archive_node(env, node.dir, code) for code in found)
-    node.attributes.offload_kpack_archives = list(archives)
+    info_of(node).kpack_archives = list(archives)
     node.add_prerequisite(list(archives))
 
 
 def _archive_node(env: Environment, folder: Folder, code: PackedCode) -> Node:
-    path, device = code.packing.paths[0], code.node.attributes.offload_device
+    path, device = code.packing.paths[0], code_of(code.node).device
     node = folder.File(path.replace(PLACEHOLDER, device.name, 1))
     compat.of_build(env, _Leftovers).watch(folder, path, node)
-    own = node.attributes
-    if hasattr(own, "offload_kpack_codes"):
-        _check_equal(node, own.offload_kpack_codes, code)
-        own.offload_kpack_codes[code.kernel_name] = code
+    codes = info_of(node).archive_codes
+    if codes:
+        _check_equal(node, codes, code)
+        codes[code.kernel_name] = code
         compat.add_source(node, code.node)
     else:
-        own.offload_kpack_codes = {code.kernel_name: code}
+        codes[code.kernel_name] = code
         variables = {"_OFFLOAD_SPEC": _spec_of, "_OFFLOAD_TARGET_ID": device.name}
         actions.KPACK(env, node, [code.node], **variables)
         add_aliases(env, node, device)
@@ -210,12 +211,12 @@ def _check_equal(node: Node, codes: Mapping[str, PackedCode], code: PackedCode) 
 
 def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signature: bool) -> str:
     """Return the archive's content, which is complete after all SConscripts were read."""
-    codes: Mapping[str, PackedCode] = target[0].attributes.offload_kpack_codes
+    codes = info_of(target[0]).archive_codes
     first = next(iter(codes.values()))
     rows = sorted((name, code.node.get_internal_path()) for name, code in codes.items())
     text = readers.spec(
         group=first.packing.group,
-        target_id=first.node.attributes.offload_device.name,
+        target_id=code_of(first.node).device.name,
         scheme=first.packing.scheme,
         interface=first.packing.interface,
         codes=rows,
@@ -246,7 +247,7 @@ def packed_object(
         )
     codes, marker = packed_parts(env, packing, unit)
     made = containers.merged_object(env, names, [marked_host(env, host), marker])
-    made.attributes.offload_kpack = codes
+    info_of(made).packed = codes
     return made
 
 

@@ -16,6 +16,7 @@ from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.compile_pass import without_dependency_flags
 from offload_tool.scons import compat
+from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Node
 from offload_tool.toolchain.driver_cache import cached_front_end
 from offload_tool.toolchain.identity import configuring_files as found_configuration
@@ -37,7 +38,7 @@ def files_read(node: Node, command: str) -> list[str]:
         read = inputs.files_read(*job)
     except CompilerError as error:
         raise CompilerError(f"'{node}': {error}") from error
-    used = getattr(node.attributes, "offload_pch", None)
+    used = info_of(node).pch
     if used is not None:
         read = used.files_read(job[1], read)
     return _inputs_among(node, read)

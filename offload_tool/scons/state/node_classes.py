@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from SCons.Node.FS import File
 
@@ -19,10 +19,8 @@ from offload_tool.io import replace_file
 from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.manifest import manifest_path
 from offload_tool.scons import compat
+from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Node
-
-if TYPE_CHECKING:
-    from offload_tool.scons.state.pass_state import PassRecords
 
 COMMAND = "its command"
 """In a manifest's key, and so in the reason why a pass runs."""
@@ -201,9 +199,3 @@ def _digest_file(node: Node) -> Path | None:
 def _digest(node: Node) -> str:
     """Return the digest of a node's file."""
     return Fingerprints().digest(node.get_internal_path())
-
-
-def records_of(node: Node) -> PassRecords:
-    """Return the records of a pass's output."""
-    found: PassRecords = node.attributes.offload_records
-    return found

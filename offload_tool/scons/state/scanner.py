@@ -30,7 +30,7 @@ from offload_tool.clang.argument_files import (
 )
 from offload_tool.scons import compat
 from offload_tool.scons.readers import substituted
-from offload_tool.scons.state.node_classes import records_of
+from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment, Node
 
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)

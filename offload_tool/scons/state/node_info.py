@@ -1,0 +1,91 @@
+"""What the tool knows about a node: one `NodeInfo` in one attribute.
+
+SCons's own class of this name is another thing: the signature of a file, which it stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.scons.types import Node
+
+if TYPE_CHECKING:
+    from offload_tool.pch.pch import UsablePch
+    from offload_tool.scons.languages.kpack import PackedCode
+    from offload_tool.scons.state.pass_state import PassRecords
+
+
+class DeviceCode(NamedTuple):
+    """The device code that a node is: a device image, or a library of relocatable code."""
+
+    kind: str
+    """The offload kind."""
+    device: CompileTarget
+    relocatable: bool = False
+
+
+@dataclass(slots=True)
+class NodeInfo:
+    """The data of one node. What does not apply to the node is None or empty."""
+
+    code: DeviceCode | None = None
+    entry_id: BundleEntryID | None = None
+    """The ID of the node's file as an entry of a bundle."""
+    records: PassRecords | None = None
+    """Of the output of a compiler pass."""
+    pch: UsablePch | None = None
+    """The precompiled header with which this build has compiled the node."""
+    code_kinds: frozenset[str] | None = None
+    """The offload kinds of the relocatable device code in an object or library, if known."""
+    device_nodes: list[Node] | None = None
+    """The nodes of the relocatable device code in an object or library, if this build makes it."""
+    source_fatbins: list[Node] | None = None
+    """CUDA's fat binaries of an object's or library's sources; None if they are unknown."""
+    unbundled: tuple[str, Node] | None = None
+    """The spec and the library of a device-specific archive."""
+    checked_link: tuple[str, tuple[Node, ...]] = ("", ())
+    """The prefix of a link's variables, and the files whose device code it takes."""
+    packed: list[PackedCode] = field(default_factory=list)
+    """The code of an object or static library that goes to kpack archives."""
+    archive_codes: dict[str, PackedCode] = field(default_factory=dict)
+    """The code in a kpack archive by kernel name."""
+    kpack_archives: list[Node] = field(default_factory=list)
+    """The archives that a program, library or object loads."""
+    plain_objects: dict[str, Any] = field(default_factory=dict)
+    """The objects of a C or C++ source by command."""
+    variants: dict[str, list[Any]] = field(default_factory=dict)
+    """The choices of `first_free` that declarations of this name have taken."""
+
+
+def info_of(node: Node) -> NodeInfo:
+    """Return the data of a node, empty at first."""
+    attributes = node.attributes
+    found: NodeInfo | None = getattr(attributes, "offload", None)
+    if found is None:
+        attributes.offload = found = NodeInfo()
+    return found
+
+
+def code_of(node: Node) -> DeviceCode:
+    """Return which device code a node is.
+
+    :raises LookupError: it is none.
+    """
+    found = info_of(node).code
+    if found is None:
+        raise LookupError(str(node))
+    return found
+
+
+def records_of(node: Node) -> PassRecords:
+    """Return the records of a pass's output.
+
+    :raises LookupError: the node is no such output.
+    """
+    found = info_of(node).records
+    if found is None:
+        raise LookupError(str(node))
+    return found
