@@ -22,7 +22,7 @@ from messages import escaped, messages_page
 import offload_tool
 from offload_tool.cli.parser import whole_parser
 from offload_tool.scons import builders
-from offload_tool.scons.readers import _DEFAULTS
+from offload_tool.scons.command_lines import COMMAND_LINES
 
 MARKER = "<!-- From here on, the code is the source: change it, and run docs/reference.py. -->"
 _WIDTH = 100
@@ -218,7 +218,7 @@ def shown_messages() -> dict[str, str]:
     words = {"_OFFLOAD_LANGUAGE": "HIP", "_OFFLOAD_TARGET_ID": "gfx942", "_OFFLOAD_SHOWN": "SOURCE"}
     return {
         name: re.sub(r"\$(\w+)", lambda found: words.get(found[1], found[1]), text)
-        for name, text in sorted(_DEFAULTS.items())
+        for name, text in sorted(COMMAND_LINES.items())
         if name.endswith("COMSTR")
     }
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CompilerError
-from offload_tool.scons import readers
+from offload_tool.errors import CompilerError, UsageError
+from offload_tool.scons import variables
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 from tests.zygote import run_scons
@@ -64,7 +64,7 @@ def test_default_environment(tmp_path: Path) -> None:
 
 def test_variables_are_documented_with_their_defaults() -> None:
     rows = dict(re.findall(r"^\| `(OFFLOAD_\w+)` \|.*\| ([^|]*) \|$", PAGE, re.MULTILINE))
-    own = {name: value for name, value in readers._DEFAULTS.items() if name.startswith("OFFLOAD_")}
+    own = {name: value for name, value in variables.DEFAULTS.items() if name.startswith("OFFLOAD_")}
     assert own.keys() == rows.keys()
     for name, shown in rows.items():
         if shown.startswith("`"):
@@ -75,5 +75,5 @@ def test_variables_are_documented_with_their_defaults() -> None:
 
 @pytest.mark.parametrize("name", ["OFFLOAD_ARCHS", "OFFLOAD_FLAG", "OFFLOAD_XYZ"])
 def test_unknown_variables_are_errors(tmp_path: Path, name: str) -> None:
-    with pytest.raises(readers.UsageError, match="unknown construction variable"):
-        readers.check_names(["OFFLOAD_ARCH", "CC", name])
+    with pytest.raises(UsageError, match="unknown construction variable"):
+        variables.check_names(["OFFLOAD_ARCH", "CC", name])

@@ -1,8 +1,8 @@
 """The actions of the tool's nodes, and the builder of nodes with each action.
 
-SCons puts the bytecode of an action function into the signatures of all its targets.
-The functions in the first part are therefore one line each and must not change. The spec
-(``_OFFLOAD_SPEC``) has the options that affect the result; the second part does the work.
+Operations run inside SCons. The signature of such an action has its verb, `FORMAT_VERSION` and the
+spec (``_OFFLOAD_SPEC``): the options that affect the result. Checks of what a command has made sign
+their verb alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import SCons.Action
 import SCons.Errors
 
 from offload_tool.errors import CodeObjectError, NoContainerError, OffloadError, UsageError
+from offload_tool.formats.format_version import FORMAT_VERSION
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.passes.verify_output import (
     blame_launcher,
@@ -37,168 +38,6 @@ from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER, fla
 from offload_tool.scons.types import Environment, Node
 
 
-def offload_begin(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_begin_compile, target, source, env)
-
-
-def offload_check(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_finish_compile, target, source, env)
-
-
-def offload_check_link(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_finish_link, target, source, env)
-
-
-def offload_check_cubin(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_finish_cubin, target, source, env)
-
-
-def offload_check_files(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_check_files, target, source, env)
-
-
-def offload_archive(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_archive, target, source, env)
-
-
-def offload_bundle(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_bundle, target, source, env)
-
-
-def offload_cuda_archive(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_cuda_archive, target, source, env)
-
-
-def offload_device_archive(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_device_archive, target, source, env)
-
-
-def offload_embed(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_embed, target, source, env)
-
-
-def offload_embed_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_embed_cuda, target, source, env)
-
-
-def offload_embed_package(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_embed_package, target, source, env)
-
-
-def offload_embed_linked_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_embed_linked_cuda, target, source, env)
-
-
-def offload_register_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_register_cuda, target, source, env)
-
-
-def offload_link_cuda(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_link_cuda, target, source, env)
-
-
-def offload_extract(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_extract, target, source, env)
-
-
-def offload_fatbin(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_fatbin, target, source, env)
-
-
-def offload_kpack(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_kpack, target, source, env)
-
-
-def offload_mark(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_mark, target, source, env)
-
-
-def offload_marker(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_marker, target, source, env)
-
-
-def offload_merge_library(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_merge_library, target, source, env)
-
-
-def offload_package(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_package, target, source, env)
-
-
-def offload_repack(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_repack, target, source, env)
-
-
-def offload_unbundle(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_unbundle, target, source, env)
-
-
-def offload_wrap(target: list[Node], source: list[Node], env: Environment) -> int:
-    return _run(_wrap, target, source, env)
-
-
-def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:
-    """Return the builder of a command line's node, with a `check` of its output."""
-    command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
-    after = [SCons.Action.Action(check, cmdstr=None)] if check else []
-    return NodeBuilder(SCons.Action.Action([command, *after]), **made)
-
-
-def _pass(name: str, **made: Any) -> NodeBuilder:
-    """Return the builder of a compiler pass's node."""
-    before, after = (
-        SCons.Action.Action(function, cmdstr=None) for function in (offload_begin, offload_check)
-    )
-    command = compat.PassCommandAction(f"OFFLOAD{name}COM", {"cmdstr": f"$OFFLOAD{name}COMSTR"})
-    actions = SCons.Action.Action([before, command, after])
-    return NodeBuilder(actions, PassOutput, source_scanner=NO_SCANNER, **made)
-
-
-def _function(function: Any, name: str) -> NodeBuilder:
-    action = SCons.Action.Action(function, f"$OFFLOAD{name}COMSTR", varlist=["_OFFLOAD_SPEC"])
-    return NodeBuilder(action)
-
-
-DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
-HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
-HOST_FROM_IR = _pass("HOSTIR")
-_OF_LINKS = {"target_scanner": flags_scanner("OFFLOAD_LINK_FLAGS")}
-LINK = _command("LINK", offload_check_link, **_OF_LINKS)
-OPENMP_LINK = NodeBuilder(
-    SCons.Action.Action(
-        [
-            compat.PassCommandAction("OFFLOADLINKCOM", {"cmdstr": "$OFFLOADLINKCOMSTR"}),
-            SCons.Action.Action(offload_check_link, cmdstr=None),
-        ]
-    ),
-    **_OF_LINKS,
-)
-MERGE = _command("MERGE")
-MERGE_LIBRARY = _function(offload_merge_library, "MERGE")
-PTXAS = _command("PTXAS", offload_check_cubin, target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"))
-REGISTER = _command("REGISTER")
-CHECK_LINK = SCons.Action.Action(offload_check_files, cmdstr=None)
-ARCHIVE = _function(offload_archive, "ARCHIVE")
-BUNDLE = _function(offload_bundle, "BUNDLE")
-CUDA_ARCHIVE = _function(offload_cuda_archive, "DEVICEARCHIVE")
-DEVICE_ARCHIVE = _function(offload_device_archive, "DEVICEARCHIVE")
-EMBED = _function(offload_embed, "EMBED")
-EMBED_CUDA = _function(offload_embed_cuda, "EMBED")
-EMBED_PACKAGE = _function(offload_embed_package, "EMBED")
-EMBED_LINKED_CUDA = _function(offload_embed_linked_cuda, "EMBED")
-REGISTER_CUDA = _function(offload_register_cuda, "REGISTER")
-KPACK = _function(offload_kpack, "KPACK")
-MARK = _function(offload_mark, "MARK")
-MARKER = _function(offload_marker, "MARKER")
-LINK_CUDA = _function(offload_link_cuda, "CUDALINK")
-EXTRACT = _function(offload_extract, "EXTRACT")
-FATBIN = _function(offload_fatbin, "FATBIN")
-PACKAGE = _function(offload_package, "PACKAGE")
-REPACK = _function(offload_repack, "REPACK")
-UNBUNDLE = _function(offload_unbundle, "UNBUNDLE")
-WRAP = _function(offload_wrap, "WRAP")
-
-
 class _Work:
     """The inputs and the output of an action."""
 
@@ -211,7 +50,7 @@ class _Work:
 
     @cached_property
     def spec(self) -> Any:
-        """The options in the action's signature: see `readers.spec`."""
+        """The options in the action's signature: see `spec`."""
         return json.loads(self.env["_OFFLOAD_SPEC"])
 
     @property
@@ -256,11 +95,11 @@ def _finish_compile(work: _Work) -> None:
         Path(depfile_of(work.node)).unlink(missing_ok=True)
 
 
-def _finish_link(work: _Work) -> None:
+def _check_image(work: _Work) -> None:
     check_image(work.output, code_of(work.node).device)
 
 
-def _finish_cubin(work: _Work) -> None:
+def _check_cubin(work: _Work) -> None:
     check_cubin(work.output, rdc=code_of(work.node).relocatable)
 
 
@@ -547,3 +386,82 @@ def _wrap(work: _Work) -> None:
         compile_text=compiled,
         warn=work.warn,
     )
+
+
+def spec(**values: Any) -> str:
+    """Return the text that represents an operation's options in its signature."""
+    return json.dumps(values, sort_keys=True)
+
+
+def _action(verb: str, do: Callable[[_Work], None], **keywords: Any) -> compat.SignedAction:
+    def run(target: list[Node], source: list[Node], env: Environment) -> int:
+        return _run(do, target, source, env)
+
+    return compat.SignedAction(f" offload {verb} ", run, **keywords)
+
+
+def _check(verb: str, do: Callable[[_Work], None]) -> compat.SignedAction:
+    return _action(verb, do, cmdstr=None)
+
+
+def _operation(verb: str, do: Callable[[_Work], None], message: str) -> NodeBuilder:
+    """Return the builder of nodes that an operation writes."""
+    keywords = {"cmdstr": f"$OFFLOAD{message}COMSTR", "varlist": ("_OFFLOAD_SPEC",)}
+    return NodeBuilder(_action(f"{verb} {FORMAT_VERSION}", do, **keywords))
+
+
+def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:
+    """Return the builder of a command line's node, with a `check` of its output."""
+    command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
+    return NodeBuilder(SCons.Action.Action([command, *([check] if check else [])]), **made)
+
+
+def _pass_command(name: str) -> compat.PassCommandAction:
+    return compat.PassCommandAction(f"OFFLOAD{name}COM", {"cmdstr": f"$OFFLOAD{name}COMSTR"})
+
+
+def _pass(name: str, **made: Any) -> NodeBuilder:
+    """Return the builder of a compiler pass's node."""
+    actions = [
+        _check("begin compile", _begin_compile),
+        _pass_command(name),
+        _check("finish compile", _finish_compile),
+    ]
+    return NodeBuilder(SCons.Action.Action(actions), PassOutput, source_scanner=NO_SCANNER, **made)
+
+
+DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
+HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
+HOST_FROM_IR = _pass("HOSTIR")
+_OF_LINKS = {"target_scanner": flags_scanner("OFFLOAD_LINK_FLAGS")}
+_CHECK_IMAGE = _check("check image", _check_image)
+LINK = _command("LINK", _CHECK_IMAGE, **_OF_LINKS)
+OPENMP_LINK = NodeBuilder(SCons.Action.Action([_pass_command("LINK"), _CHECK_IMAGE]), **_OF_LINKS)
+MERGE = _command("MERGE")
+PTXAS = _command(
+    "PTXAS",
+    _check("check cubin", _check_cubin),
+    target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"),
+)
+REGISTER = _command("REGISTER")
+CHECK_LINK = _check("check files", _check_files)
+MERGE_LIBRARY = _operation("merge library", _merge_library, "MERGE")
+ARCHIVE = _operation("archive", _archive, "ARCHIVE")
+BUNDLE = _operation("bundle", _bundle, "BUNDLE")
+CUDA_ARCHIVE = _operation("cuda archive", _cuda_archive, "DEVICEARCHIVE")
+DEVICE_ARCHIVE = _operation("device archive", _device_archive, "DEVICEARCHIVE")
+EMBED = _operation("embed", _embed, "EMBED")
+EMBED_CUDA = _operation("embed cuda", _embed_cuda, "EMBED")
+EMBED_PACKAGE = _operation("embed package", _embed_package, "EMBED")
+EMBED_LINKED_CUDA = _operation("embed linked cuda", _embed_linked_cuda, "EMBED")
+REGISTER_CUDA = _operation("register cuda", _register_cuda, "REGISTER")
+KPACK = _operation("kpack", _kpack, "KPACK")
+MARK = _operation("mark", _mark, "MARK")
+MARKER = _operation("marker", _marker, "MARKER")
+LINK_CUDA = _operation("link cuda", _link_cuda, "CUDALINK")
+EXTRACT = _operation("extract", _extract, "EXTRACT")
+FATBIN = _operation("fatbin", _fatbin, "FATBIN")
+PACKAGE = _operation("package", _package, "PACKAGE")
+REPACK = _operation("repack", _repack, "REPACK")
+UNBUNDLE = _operation("unbundle", _unbundle, "UNBUNDLE")
+WRAP = _operation("wrap", _wrap, "WRAP")

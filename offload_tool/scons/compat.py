@@ -53,7 +53,8 @@ _NEEDED = (
     (SCons.PathList, "PathList"),
     (SCons.Node.FS.Dir, "srcdir_list", "get_all_rdirs"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
-    (SCons.Action, "execute_actions", "LazyAction"),
+    (SCons.Action, "execute_actions", "LazyAction", "FunctionAction"),
+    (SCons.Action.FunctionAction, "get_presig"),
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
     (SCons.Executor.Executor, "get_contents", "get_sources"),
@@ -423,6 +424,24 @@ class PassCommandAction(SCons.Action.LazyAction):  # type: ignore[misc]
         return super().__call__(target, source, local, *args, **keywords)
 
 
+class SignedAction(SCons.Action.FunctionAction):  # type: ignore[misc]
+    """A Python function as an action, signed by a text.
+
+    SCons signs functions by their bytecode, which differs between Python's versions.
+    """
+
+    def __init__(self, signed: str, run: Callable[..., int], **keywords: Any) -> None:
+        super().__init__(run, keywords)
+        self._signed = signed
+
+    def __str__(self) -> str:
+        return self._signed.strip()
+
+    def get_presig(self, *_: Any, **__: Any) -> bytes:
+        """Return the text."""
+        return self._signed.encode()
+
+
 def escaped(line: Any, quote: Callable[[str], str]) -> list[str]:
     """Return the words of a command as SCons quotes them for a shell."""
     return list(map(str, SCons.Subst.escape_list(line, quote)))
@@ -604,3 +623,8 @@ def usual_path() -> str:
 def has_read_all() -> bool:
     """Return True if all SConscripts were read: SCons then caches nodes' names."""
     return bool(SCons.Node.FS.Save_Strings)
+
+
+def is_build() -> bool:
+    """Return False for ``scons -c`` and ``scons -h``: they search and query no compiler."""
+    return not (SCons.Script.GetOption("clean") or SCons.Script.GetOption("help"))

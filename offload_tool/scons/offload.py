@@ -9,7 +9,7 @@ import atexit
 import gc
 from typing import Any
 
-from offload_tool.scons import builders, compat, readers
+from offload_tool.scons import builders, compat, variables
 from offload_tool.scons.graph.aliases import look_up
 from offload_tool.scons.types import Environment
 
@@ -23,7 +23,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     This neither searches, runs nor prints anything: the search for a compiler starts with the first
     node that needs one.
     """
-    readers.set_defaults(env, overrides)
+    variables.set_defaults(env, overrides)
     builders.add_builders(env)
     builders.extend_builders(env)
     compat.add_lookup(look_up)

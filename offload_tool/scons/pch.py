@@ -45,7 +45,7 @@ from offload_tool.passes.compile_pass import CompilePass, without_dependency_fla
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
-from offload_tool.scons import compat, readers
+from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
@@ -253,11 +253,11 @@ class PchRunner:
     def __init__(
         self, env: Environment, node: Node, job: CompilePass, like: str, run: Runner
     ) -> None:
-        self._toolchain = readers.toolchain(env)
+        self._toolchain = found_tools.toolchain(env)
         self._name = job.device.filename if job.device is not None else "host"
         self._job = job
         self._node: Any = node
-        self._launcher = readers.launcher(env)
+        self._launcher = settings.launcher(env)
         self._is_distributed = bool(env["OFFLOAD_DIST"])
         self._quietly = run.run_quietly if isinstance(run, DirectRunner) else None
         self._run = run
@@ -266,7 +266,7 @@ class PchRunner:
         args = cached(env, f"arguments of {like}", lambda: cache(self._declared_args))
         self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, args()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
-        if not readers.is_build():
+        if not compat.is_build():
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
 
     def __call__(self, command: list[str], environment: dict[str, str]) -> int:

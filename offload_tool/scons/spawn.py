@@ -33,7 +33,7 @@ from offload_tool.io.unnamed_file import file_in_memory, written_bytes
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.whole_compile import Warnings, warnings_of
 from offload_tool.run.advice import advice_for
-from offload_tool.scons import compat, readers
+from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
@@ -64,7 +64,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
 
     `program` are the first arguments of the command, if they are not the compiler's.
     """
-    found = readers.toolchain(env)
+    found = found_tools.toolchain(env)
     return {
         "_OFFLOAD_PROGRAM": _program_args,
         "_OFFLOAD_CC": list(found.cc),
@@ -89,14 +89,14 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     """
     is_device = job.device is not None
     folder = env.subst("$OFFLOAD_DIST") if is_device else ""
-    launcher = tuple(readers.launcher(env, folder))
-    toolchain = readers.toolchain(env)
-    if not readers.is_build():
+    launcher = tuple(settings.launcher(env, folder))
+    toolchain = found_tools.toolchain(env)
+    if not compat.is_build():
         return partial(run_args, program=1)
     if folder and job.is_distributed:
         from offload_tool.sccache_dist.config import load_distribution
 
-        path = readers.folder_path(env, "OFFLOAD_DIST")
+        path = settings.folder_path(env, "OFFLOAD_DIST")
         load_distribution(path).check_compiler(toolchain)
         return _distributed(path)
     if launcher:

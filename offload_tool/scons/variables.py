@@ -6,16 +6,20 @@ boolean is then True or False, whatever its text on a command line or in a file 
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, NamedTuple
 
 import SCons.Node
 import SCons.Util
 from SCons.Variables.BoolVariable import FALSE_STRINGS, TRUE_STRINGS
 
-from offload_tool.clang.environment import MACHINE_VARIABLES, OWN_INSTALLATIONS
+from offload_tool.clang.environment import MACHINE_VARIABLES, OWN_INSTALLATIONS, unread_variables
 from offload_tool.errors import UsageError
+from offload_tool.scons.announce import warn
+from offload_tool.scons.command_lines import COMMAND_LINES
 from offload_tool.scons.types import Environment
 
 Reader = Callable[[Environment, Any], Any]
@@ -193,6 +197,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_TARGETS": _LIST,
     "OFFLOAD_WRAPPER_LLVM": Variable(22, "15, 22 or 23", _one_of(15, 22, 23)),
 }
+DEFAULTS = {**{name: each.default for name, each in VARIABLES.items()}, **COMMAND_LINES}
 OTHERS_VARIABLES = {
     **dict.fromkeys(
         (
@@ -217,8 +222,13 @@ def read_variables(env: Environment) -> dict[str, Any]:
 
     Those that name a program or folder have a second place: see `MACHINE_VARIABLES`.
 
-    :raises UsageError: one has the wrong type.
+    Warn of variables that have no effect.
+
+    :raises UsageError: one has the wrong type, or a name with our prefix is unknown.
     """
+    check_names(env.Dictionary())
+    _warn_of_flags(env)
+    _warn_of_environment(env)
     read = {}
     for name, variable in VARIABLES.items():
         given = env[name]
@@ -239,3 +249,62 @@ def _of_environment(env: Environment, name: str) -> str:
     if text and name in (*OWN_INSTALLATIONS, "OFFLOAD_DIST"):
         text = os.path.join(env.fs.Top.get_abspath(), text)
     return text.replace("$", "$$")
+
+
+def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
+    """Set every variable that the user has not set; `overrides` came with ``env.Tool``."""
+    env.SetDefault(**{name: copy(value) for name, value in DEFAULTS.items()})
+    env.Replace(**overrides)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Reject unknown variables with our prefix.
+
+    :raises UsageError: there is one; the message suggests a similar name.
+    """
+    for name in sorted(names):
+        if name.startswith("OFFLOAD") and name not in DEFAULTS:
+            begins = [known for known in VARIABLES if name.startswith(known)]
+            near = sorted(begins, key=len)[-1:] or difflib.get_close_matches(name, DEFAULTS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see the list of variables"
+            raise UsageError(f"unknown construction variable {name}; {hint}")
+
+
+def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
+    """Reject variables of a builder call that nothing reads.
+
+    :raises UsageError: one is another build system's; the message names ours.
+    """
+    for name in sorted(overrides):
+        ours = OTHERS_VARIABLES.get(name.upper(), name.upper())
+        is_ours = name in VARIABLES or ours not in VARIABLES
+        if not is_ours and not _is_referred_to(env, name, overrides):
+            raise UsageError(f"{name} among the variables of a builder means nothing; write {ours}")
+
+
+def _warn_of_flags(env: Environment) -> None:
+    """Warn of flags for a tool of HIP or CUDA that the environment does not have."""
+    given = env.Dictionary()
+    if not {"NVCC", "HIPCC"}.isdisjoint(given):
+        return
+    for name, ours in OTHERS_VARIABLES.items():
+        if ours == "OFFLOAD_FLAGS" and name in given and not _is_referred_to(env, name, {}):
+            warn(env, f"{name} means nothing to this tool; write OFFLOAD_FLAGS, or CCFLAGS")
+
+
+def _warn_of_environment(env: Environment) -> None:
+    """Warn of variables of the OS environment that a build does not read."""
+    environ = {*os.environ, *env["ENV"]}
+    ours = environ.intersection(VARIABLES).difference(MACHINE_VARIABLES)
+    for name in sorted(ours.union(unread_variables(environ))):
+        if name in VARIABLES:
+            what = f"set the construction variable: Environment({name}=...)"
+        else:
+            near = difflib.get_close_matches(name, MACHINE_VARIABLES, n=1, cutoff=0.8)
+            what = f"did you mean {near[0]}?" if near else "unset it"
+        warn(env, f"{name} of the environment has no effect on a build; {what}")
+
+
+def _is_referred_to(env: Environment, name: str, overrides: dict[str, Any]) -> bool:
+    texts = map(str, (*env.Dictionary().values(), *overrides.values()))
+    return any(f"${name}" in text or f"${{{name}" in text for text in texts)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import SCons.Environment
 
+from offload_tool.formats.format_version import FORMAT_VERSION
 from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons import actions
+from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import (
@@ -248,13 +252,26 @@ def test_openmp_device_runtime(project: Project) -> None:
     assert "LINK [gfx906] prog.gfx906.co" in run.actions
 
 
-def test_actions_are_thin() -> None:
-    """Of this package's code, signatures hold the names of two functions and nothing else."""
-    functions = [value for name, value in vars(actions).items() if name.startswith("offload_")]
-    assert len(functions) > 10
-    for function in functions:
-        first, second = function.__code__.co_names
-        assert (first, second[0]) == ("_run", "_"), function
-        assert function.__code__.co_consts == (None,), function
-        assert function.__defaults__ is None
-        assert function.__closure__ is None
+def test_operations_sign_what_decides_their_bytes(tmp_path: Path) -> None:
+    """The signature of an operation is its verb, FORMAT_VERSION and its spec; no bytecode."""
+    env = SCons.Environment.Environment(tools=[])
+    verbs = set()
+    for name, builder in vars(actions).items():
+        if not isinstance(builder, NodeBuilder):
+            continue
+        node = env.File(str(tmp_path / name))
+        spec = actions.spec(of=name)
+        builder(env, node, [], _OFFLOAD_SPEC=spec)
+        found = bytes(node.get_executor().get_contents()).decode()
+        if found.endswith(spec):
+            verbs.add(found.removesuffix(spec))
+    assert f" offload bundle {FORMAT_VERSION} " in verbs
+    assert len(verbs) == 20
+    assert all(re.fullmatch(rf" offload [a-z ]+ {FORMAT_VERSION} ", verb) for verb in verbs)
+
+
+def test_checks_sign_their_verb() -> None:
+    """A compile's signature is its command, and its checks; FORMAT_VERSION is not in it."""
+    env = SCons.Environment.Environment(tools=[], OFFLOADDEVICECOM="cc $SOURCE")
+    signed = actions.DEVICE._builder.action.get_contents([], [], env)
+    assert bytes(signed) == b" offload begin compile cc offload finish compile "

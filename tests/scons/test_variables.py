@@ -10,8 +10,7 @@ import SCons.Node.FS
 import SCons.Util
 
 from offload_tool.errors import UsageError
-from offload_tool.scons import readers
-from offload_tool.scons.variables import VARIABLES, read_variables
+from offload_tool.scons.variables import VARIABLES, read_variables, set_defaults
 from tests.scons.conftest import Project, passes
 
 NODE = SCons.Node.FS.get_default_fs().File("a.file")
@@ -66,7 +65,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 def environment(**variables: Any) -> Any:
     """Return an environment with the defaults, and these variables."""
     made = SCons.Environment.Environment(tools=[], NO="no", THREE="3", ZLIB="zlib")
-    readers.set_defaults(made, variables)
+    set_defaults(made, variables)
     return made
 
 

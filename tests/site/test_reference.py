@@ -17,7 +17,7 @@ from offload_tool.cli import main
 from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
 from offload_tool.cli.llvm.wrapper import OLDER_WRAPPER_COMMAND_LINE, WRAPPER_COMMAND_LINE
-from offload_tool.scons import readers
+from offload_tool.scons import variables
 from tests.site.conftest import load
 
 reference = load("reference")
@@ -52,7 +52,7 @@ def test_generated_parts(path: Path) -> None:
 def test_messages_of_a_build() -> None:
     """Each variable that replaces a message is on the page, with that message."""
     page = reference.builders_page()
-    names = [name for name in readers._DEFAULTS if name.endswith("COMSTR")]
+    names = [name for name in variables.DEFAULTS if name.endswith("COMSTR")]
     assert "| `OFFLOADDEVICECOMSTR` | `HIP [gfx942] SOURCE` |" in page
     assert [name for name in names if f"\n| `{name}` | `" not in page] == []
 

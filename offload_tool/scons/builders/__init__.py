@@ -19,13 +19,13 @@ import SCons.Util
 from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.passes import openmp
-from offload_tool.scons import compat, readers
+from offload_tool.scons import compat, found_tools
 from offload_tool.scons.builders import configure, containers, objects, programs
 from offload_tool.scons.builders.standard import accept_offload_sources, builder_of_scons
 from offload_tool.scons.extras.compile_commands import offload_compilation_database
 from offload_tool.scons.extras.report import offload_report
 from offload_tool.scons.extras.summary import offload_progress
-from offload_tool.scons.graph.call_cache import KINDS
+from offload_tool.scons.graph.call_cache import KINDS, call_of
 from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
@@ -99,7 +99,7 @@ def _as_builder(name: str, method: Any) -> Any:
     ) -> Any:
         if configure.is_check(overrides):
             return _check(configure.BUILDERS[name], env, target, source, **overrides)
-        call = readers.call(env, overrides)
+        call = call_of(env, overrides)
         local = call.env
         if method is offload_compilation_database:
             return SCons.Node.NodeList(method(local, _one_name(local, target)))
@@ -128,7 +128,7 @@ def _as_query(method: Any) -> Any:
 
     @functools.wraps(method)
     def query(env: Environment, *arguments: Any) -> Any:
-        return method(readers.call(env, {}).env, *arguments)
+        return method(call_of(env, {}).env, *arguments)
 
     return _with_scons_errors(query)
 
@@ -151,7 +151,7 @@ def _with_scons_errors(method: Any) -> Any:
 @_with_scons_errors
 def _check(name: str, env: Environment, target: Any, source: Any, **overrides: Any) -> Any:
     """Declare the file of a check of a ``Configure`` context, as SCons's builder of a name."""
-    local = readers.call(env, overrides).env
+    local = call_of(env, overrides).env
     builder = builder_of_scons(env, name)
     return configure.check(local, builder, name, target, SCons.Util.flatten([source]))
 
@@ -174,23 +174,23 @@ def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
 
     ``scons -c`` and ``scons -h`` query no compiler: this, and the host runtime, are then there.
     """
-    if not readers.is_build():
+    if not compat.is_build():
         return ["libompdevice.a"]
-    found = readers.device_runtimes(env, parse_target(target_id))
+    found = found_tools.device_runtimes(env, parse_target(target_id))
     return [str(env.File(name, env.fs.Top)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:
     """Return the compiler's own OpenMP runtime; without one, no program links."""
-    if not readers.is_build():
+    if not compat.is_build():
         return "libomptarget.so"
-    return openmp.host_runtime(readers.toolchain(env))
+    return openmp.host_runtime(found_tools.toolchain(env))
 
 
 def offload_cuda_toolkit(env: Environment) -> str | None:
     """Return the folder of the CUDA toolkit that sources compile with; None if none is usable."""
     try:
-        found = readers.toolchain(env.Override({KINDS: "cuda"}), lenient=False)
+        found = found_tools.toolchain(env.Override({KINDS: "cuda"}), lenient=False)
     except CompilerError:
         return None
     return found.cuda or None
@@ -219,7 +219,7 @@ def offload_cuda_flags(env: Environment) -> dict[str, list[Any]]:
 def _runtime_flags(env: Environment, kind: str) -> dict[str, list[Any]]:
     if SCons.Script.GetOption("clean") or SCons.Script.GetOption("help"):
         return {}
-    found = readers.runtime_library(env, kind)
+    found = found_tools.runtime_library(env, kind)
     folders = [found.folder] if found.folder else []
     return {
         "CPPDEFINES": [*found.defines],

@@ -16,7 +16,7 @@ import SCons.Util
 
 from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import CXX_MODE
-from offload_tool.scons import compat, readers
+from offload_tool.scons import compat, found_tools, offload_arch
 from offload_tool.scons.graph import units
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.probe import Toolchain
@@ -93,12 +93,12 @@ def check(env: Environment, builder: Any, name: str, target: Any, given: list[An
 
 def _toolchain(env: Environment) -> Toolchain:
     """Return the compiler, with ``scons -c`` as well: checks decide what a SConscript declares."""
-    return readers.toolchain(env, lenient=readers.is_build())
+    return found_tools.toolchain(env, lenient=compat.is_build())
 
 
 def _object(env: Environment, kind: str, target: Any, source: Node) -> Any:
     toolchain = _toolchain(env)
-    devices = readers.devices(env, kind)
+    devices = offload_arch.devices(env, kind)
     host = compile_pass(kind, "host", "check")
     if kind == "hip":  # the driver links device code by itself
         local = host.local_flags(toolchain, source.name)

@@ -13,7 +13,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
     OffloadKind,
     kind_outside_bundles,
 )
-from offload_tool.scons import actions, readers
+from offload_tool.scons import actions, offload_arch, settings
 from offload_tool.scons.builders.objects import offload_device_archive
 from offload_tool.scons.graph import containers, units
 from offload_tool.scons.graph.compile_nodes import device_nodes, with_host
@@ -30,7 +30,7 @@ def offload_bundle(env: Environment, target: str | None, sources: list[Node]) ->
     A source stands for its code objects, one per target ID. Nodes of this tool carry their bundle
     entry ID; for other files, ``OFFLOAD_TARGETS`` lists the IDs in order.
     """
-    file_type = readers.bundle_type(env, "bc")
+    file_type = settings.bundle_type(env, "bc")
     if file_type == "a":
         raise UsageError("OFFLOAD_BUNDLE_TYPE: archives are not bundled; use OffloadArchive")
     suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADBUNDLESUFFIX"
@@ -71,17 +71,17 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
     default, it is the suffix. For an archive (type ``a``), return the nodes of
     OffloadDeviceArchive.
     """
-    file_type = readers.bundle_type(env, "o")
+    file_type = settings.bundle_type(env, "o")
     if file_type == "a":
         return offload_device_archive(env, target, sources)
     bundle = units.only_source(sources, "OffloadUnbundle takes one bundle")
     ids = units.given_ids(env)
     if not ids:
         kind = containers.bundle_kind(env)
-        ids = [device.entry_id(kind) for device in readers.devices(env, kind)]
+        ids = [device.entry_id(kind) for device in offload_arch.devices(env, kind)]
     stem = units.output_stem(env, target, bundle)
     suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADDEVICESUFFIX"
-    options: dict[str, Any] = {**readers.unbundling(env)}
+    options: dict[str, Any] = {**settings.unbundling(env)}
     if env["OFFLOAD_BUNDLE_TYPE"]:
         options["file_type"] = file_type
     nodes = []
@@ -90,7 +90,7 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
     )
     for entry, name in zip(ids, names, strict=True):
         file = stem.file(env, f".{name}{suffix}")
-        spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
+        spec = actions.spec(entry=str(entry), **({"options": options} if options else {}))
         nodes.append(actions.UNBUNDLE(env, file, [bundle], _OFFLOAD_SPEC=spec))
         containers.label_entry(file, entry)
     return nodes
@@ -140,8 +140,8 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     package = units.only_source(sources, "OffloadExtract takes one file")
     entries = list(dict.fromkeys(units.packaged_ids(env)))
     if not entries:
-        kind = readers.given_kind(env) or "hip"
-        entries = [device.entry_id(kind) for device in readers.devices(env, kind)]
+        kind = settings.given_kind(env) or "hip"
+        entries = [device.entry_id(kind) for device in offload_arch.devices(env, kind)]
     stem = units.output_stem(env, target, package)
     is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
     suffix = _ARCHIVE_SUFFIX if is_archive else "$OFFLOADDEVICESUFFIX"
@@ -151,7 +151,7 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     nodes = []
     for entry, device, name in zip(entries, devices, names, strict=True):
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
-        spec = readers.spec(kind=kind_outside_bundles(entry.kind), strings=strings, **options)
+        spec = actions.spec(kind=kind_outside_bundles(entry.kind), strings=strings, **options)
         file = stem.file(env, f".{name}{suffix}")
         nodes.append(actions.EXTRACT(env, file, [package], _OFFLOAD_SPEC=spec))
         containers.label_entry(file, entry)
@@ -167,8 +167,8 @@ def offload_repack(env: Environment, target: str | None, sources: list[Node]) ->
     bundle = units.only_source(sources, "OffloadRepack takes one file")
     if target is None:
         raise UsageError("OffloadRepack needs a target name; write OffloadRepack('name', bundle)")
-    compression = readers.compression(env)
-    spec = readers.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
+    compression = settings.compression(env)
+    spec = actions.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
     name = units.named(env, target, "$OFFLOADBUNDLESUFFIX")
     return [actions.REPACK(env, name, [bundle], _OFFLOAD_SPEC=spec)]
 
@@ -187,7 +187,7 @@ def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -
         )
     if target.endswith(".ll"):
         raise UsageError(f"OffloadWrapper of '{target}': LLVM IR text is not written; name it .bc")
-    kind = readers.given_kind(env) or "hip"
+    kind = settings.given_kind(env) or "hip"
     options: dict[str, Any] = {}
     if env["OFFLOAD_TARGETS"]:
         options["target_ids"] = [_registered_id(env, text) for text in units.target_texts(env)]

@@ -12,7 +12,7 @@ import SCons.Errors
 from offload_tool.errors import UsageError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.passes.source_kind import C_SUFFIXES
-from offload_tool.scons import readers, spawn
+from offload_tool.scons import found_tools, settings, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
@@ -71,7 +71,7 @@ def for_shared_library(nodes: list[Node]) -> list[Node]:
 def _objects(
     env: Environment, target: str | None, sources: list[Node], *, shared: bool
 ) -> list[Any]:
-    suffix = readers.shared_suffix(env) if shared else "$OBJSUFFIX"
+    suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
     nodes = []
     for unit in units.source_units(env, target, sources, own_cuid=True):
         node = units.named(env, target, suffix) if target else unit.stem.file(env, suffix)
@@ -87,14 +87,14 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
     """Return the objects of a C or C++ source; return anything else unchanged, for the linker."""
     if not units.is_plain_source(node):
         return [node]
-    found = readers.toolchain(env)
+    found = found_tools.toolchain(env)
     commands: dict[str, Any] = {
         "CC": units.unsigned_program(found.cc),
         "CXX": units.unsigned_program(found.cxx),
     }
     if owner.is_shared:
         commands = {f"SH{name}": command for name, command in commands.items()}
-        commands["SHOBJSUFFIX"] = readers.shared_suffix(env)
+        commands["SHOBJSUFFIX"] = settings.shared_suffix(env)
     language = "CC" if node.get_suffix() in C_SUFFIXES else "CXX"
     command = f"${'SH' if owner.is_shared else ''}{language}COM"
     # Several programs may share a source; SCons warns of objects that are declared twice.

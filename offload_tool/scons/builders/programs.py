@@ -28,7 +28,7 @@ from offload_tool import passes
 from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
-from offload_tool.scons import compat, readers, spawn
+from offload_tool.scons import announce, compat, found_tools, settings, spawn
 from offload_tool.scons.builders.objects import for_shared_library, plain_objects
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
@@ -133,16 +133,16 @@ def _marked_by_name(linked: HostLink, by_name: list[Node]) -> list[Node]:
 
 def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, Any]:
     """Return the variables with which SCons links; `link` is the variable of the linker."""
-    found = readers.toolchain(env)
+    found = found_tools.toolchain(env)
     variables = {**spawn.toolchain_variables(env), link: units.unsigned_program(found.cxx)}
-    flags = readers.link_flags(env)
+    flags = settings.link_flags(env)
     if linked.needs_openmp:
         # Both have some functions. In the driver's order libomp, which clang adds, is the first.
         runtimes = ("omp", "omptarget")
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), *runtimes]
-        own, folder = openmp.link_flags(found) if readers.is_build() else ([], [])
-        if readers.is_build() and (text := openmp.other_runtime(found)):
-            readers.warn(env, text)
+        own, folder = openmp.link_flags(found) if compat.is_build() else ([], [])
+        if compat.is_build() and (text := openmp.other_runtime(found)):
+            announce.warn(env, text)
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
     flags += linked.flags
@@ -183,9 +183,9 @@ def _retention_flags(env: Environment) -> list[str]:
     Only the start and end of their section are named. GNU ld, gold and mold keep such sections; lld
     does on request. Zig's drops them by default, and knows no such request.
     """
-    if readers.toolchain(env).is_embedded:
+    if found_tools.toolchain(env).is_embedded:
         return ["-Wl,--no-gc-sections"]
-    is_known = _linker_name(readers.host_link_flags(env)) in _LINKERS
+    is_known = _linker_name(settings.host_link_flags(env)) in _LINKERS
     return ["-Wl,-z,nostart-stop-gc"] if is_known else []
 
 
@@ -211,7 +211,7 @@ def placement_flags(
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
-    args = readers.host_link_flags(env.Override({"_OFFLOAD_PLACEMENT": ""}))
+    args = settings.host_link_flags(env.Override({"_OFFLOAD_PLACEMENT": ""}))
     if any(does(part, LINKER_SCRIPT) for arg in args for part in arg.split(",")):
         return []
     linker = _linker_name(args)
@@ -222,7 +222,7 @@ def placement_flags(
             "-fuse-ld=lld or GNU ld, set OFFLOAD_COMPRESS, or set OFFLOAD_KPACK"
         )
     if size >= _WARN and not for_signature:
-        readers.warn(
+        announce.warn(
             env,
             f"{target[0]}: {size:,} bytes are linked; OFFLOAD_COMPRESS makes device images "
             "smaller, OFFLOAD_KPACK keeps them in files of their own",

@@ -21,7 +21,7 @@ import SCons.Node.FS
 
 from offload_tool.errors import OffloadError
 from offload_tool.formats.targets.compile_target import CompileTarget, parse_target
-from offload_tool.scons import readers
+from offload_tool.scons import offload_arch
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
@@ -40,7 +40,7 @@ def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
     """
     if not _is_alone(node, device):
         return
-    for name in readers.names_of(device):
+    for name in offload_arch.names_of(device):
         if name in _aliases:
             _aliases[name].add_source([node])  # what env.Alias does for a further node
         else:

@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 import SCons.Node
 
 from offload_tool.scons import compat
+from offload_tool.scons.settings import shell_variables
 from offload_tool.scons.types import Environment
+from offload_tool.scons.variables import check_overrides, read_variables
 from offload_tool.toolchain.probe import Toolchain
 
 T = TypeVar("T")
@@ -93,7 +95,7 @@ Read = Callable[[Environment], dict[str, Any]]
 """Returns the parsed variables of an environment."""
 
 
-def cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
+def _cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
     """Return the cached equal call, or a new one with the result of `read`.
 
     `context` is the rest of the cache key: any comparable value.
@@ -209,3 +211,14 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _is_plain(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, (str, int, float, SCons.Node.Node))
+
+
+def call_of(env: Environment, overrides: dict[str, Any]) -> Call:
+    """Return the environment of a builder call with these overrides.
+
+    :raises UsageError: a variable with our prefix is unknown, or has the wrong type.
+    """
+    check_overrides(env, overrides)
+    # Names of files are relative to the SConscript's folder.
+    context = (env.fs.getcwd(), shell_variables(env))
+    return _cached_call(env, overrides, context, read_variables)

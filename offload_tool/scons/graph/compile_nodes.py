@@ -18,19 +18,19 @@ from SCons.Subst import Literal
 
 from offload_tool.clang.argument_files import all_args, options_of
 from offload_tool.clang.job_plan import keeps_temporaries
-from offload_tool.errors import TargetIDError
+from offload_tool.errors import TargetIDError, UsageError
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip, openmp, whole_compile
 from offload_tool.passes.compile_pass import CompilePass, dependency_flags
 from offload_tool.run.validate_flags import check_flags
-from offload_tool.scons import actions, compat, readers, spawn
+from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn
 from offload_tool.scons.compat import OWN_SPAWN
 from offload_tool.scons.extras.summary import request_summary, timed
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
-from offload_tool.scons.graph.units import Unit, add_identity, label
+from offload_tool.scons.graph.units import Unit, add_environment, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_info import info_of, records_of
@@ -39,13 +39,14 @@ from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
 
 _NO_CUID = "-cuid=0"
+_ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cuda.ARCHIVE_FORMATS)}
 
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Return the nodes of a source's device passes, one per device."""
     made = []
     try:
-        find = partial(readers.devices, env, unit.kind)
+        find = partial(offload_arch.devices, env, unit.kind)
         devices = cached(env, f"devices of {unit.kind}", find)
     except TargetIDError as error:
         raise error.of(f"'{unit.source}'") from None
@@ -91,13 +92,13 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
             [_host_ir_node(env, unit, is_shared=unit.is_shared)],
             **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
-            _OFFLOAD_PASS_FLAGS=job.flags(readers.toolchain(env), source=unit.source.name),
+            _OFFLOAD_PASS_FLAGS=job.flags(found_tools.toolchain(env), source=unit.source.name),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
-        readers.add_environment(env, node)
+        add_environment(env, node)
         add_identity(env, node)
-    triple = readers.host_triple(env)
+    triple = found_tools.host_triple(env)
     info_of(node).entry_id = BundleEntryID.parse(f"host-{triple}-")
     return node
 
@@ -132,7 +133,7 @@ def _compile(
 
     `is_shared`: the host code is for a shared library.
     """
-    toolchain, device = readers.toolchain(env), job.device
+    toolchain, device = found_tools.toolchain(env), job.device
     sources = [unit.source]
     if job.needs_host_ir:
         sources.append(_host_ir_for(env, unit, node))
@@ -142,14 +143,14 @@ def _compile(
         variables = {"_OFFLOAD_PIC_FLAGS": ["-fPIC"] if is_shared else []}
     else:
         builder, command, machine = actions.DEVICE, "$OFFLOADDEVICECOM", device.triple
-        flags = job.own_flags(readers.arch_flags(env, device))
+        flags = job.own_flags(offload_arch.arch_flags(env, device))
         variables = {"_OFFLOAD_TARGET_ID": device.name, "_OFFLOAD_ARCH_FLAGS": flags}
     target = device.name if device is not None else "host"
     declared = declared_passes(env).add(node, unit.source, command, target)
     like = f"{job.kind} {job.stage} {job.rdc} {machine} {unit.language_flags}"
     common, run = cached(env, like, lambda: _common_to_passes(env, unit, job))
     run = _pass_runner(env, node, job, f"{like} {target} {is_shared}", run)
-    if readers.is_build():
+    if compat.is_build():
         name = f"{unit.kind} {unit.language_flags}"
         whole = cached(env, name, lambda: _whole_compile(env, unit))
         run = spawn.with_driver_warnings(env, run, whole)
@@ -166,9 +167,9 @@ def _compile(
             variables["ENV"] = {**common["ENV"], name: os.pathsep.join(files)}
     variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
     builder(common, node, sources, **variables)
-    readers.add_environment(env, node)
+    add_environment(env, node)
     if device is not None and job.has_host_ir and device.arch == "nvptx64":
-        ptxas = readers.ptxas(env, "openmp")
+        ptxas = found_tools.ptxas(env, "openmp")
         env.Depends(node, env.Value(ptxas.identity if ptxas is not None else ""))
     node.add_dependency(libraries)
     add_identity(env, node)
@@ -177,12 +178,12 @@ def _compile(
 
 def _whole_compile(env: Environment, unit: Unit) -> list[str]:
     """Return the driver's command for all passes of a source."""
-    toolchain = readers.toolchain(env)
-    devices = readers.devices(env, unit.kind) if env["OFFLOAD_ARCH"] else ()
+    toolchain = found_tools.toolchain(env)
+    devices = offload_arch.devices(env, unit.kind) if env["OFFLOAD_ARCH"] else ()
     given = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $OFFLOAD_HOST_FLAGS $OFFLOAD_FLAGS"
     flags = _substituted(env, given, unit)
     for device in devices:
-        flags += map(str, readers.arch_flags(env, device))
+        flags += map(str, offload_arch.arch_flags(env, device))
     job = unit.job("device", devices[0]) if devices else unit.job("host")
     local = [flag for flag in job.local_flags(toolchain, unit.source.name) if flag]
     begin = [*toolchain.clang, *local]
@@ -213,12 +214,12 @@ def _common_to_passes(
 ) -> tuple[Environment, spawn.Runner]:
     """Return the environment and the runner that all similar passes share."""
     local: list[Any] = []
-    if readers.is_build():
-        local += job.local_flags(readers.toolchain(env), unit.source.name)
+    if compat.is_build():
+        local += job.local_flags(found_tools.toolchain(env), unit.source.name)
     variables = spawn.toolchain_variables(env)
     if job.has_host_ir and job.device is not None:
         local += _openmp_local_flags(env, job.device)
-        given = readers.substituted(env, "$OFFLOAD_FLAGS")
+        given = settings.substituted(env, "$OFFLOAD_FLAGS")
         if job.own_flags(given) != given:
             variables["OFFLOAD_FLAGS"] = job.own_flags(given)
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
@@ -242,9 +243,9 @@ def _openmp_local_flags(env: Environment, device: CompileTarget) -> list[str]:
     """Return the flags of a device pass that name the device runtime, and ptxas."""
     if device.target_id is None:
         return []
-    runtimes = readers.device_runtimes(env, device)
-    flags = openmp.runtime_flags(device, readers.toolchain(env), runtimes)
-    named = readers.ptxas(env, "openmp") if device.arch == "nvptx64" else None
+    runtimes = found_tools.device_runtimes(env, device)
+    flags = openmp.runtime_flags(device, found_tools.toolchain(env), runtimes)
+    named = found_tools.ptxas(env, "openmp") if device.arch == "nvptx64" else None
     return [*flags, *([openmp.ptxas_flag(named)] if named is not None else [])]
 
 
@@ -274,14 +275,14 @@ def _dependency_flags(
 
 def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
-    args = (*options_of(readers.toolchain(env).clang), *_flag_args(env, unit, job))
+    args = (*options_of(found_tools.toolchain(env).clang), *_flag_args(env, unit, job))
     info = info_of(node)
     if info.records is None:
         info.records = PassRecords(node, job, command, args)
         if keeps_temporaries(all_args(args)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
             env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
-    if not (readers.is_build() or node.noclean):  # the depfile is left by a failed compile
+    if not (compat.is_build() or node.noclean):  # the depfile is left by a failed compile
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
@@ -293,7 +294,7 @@ def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...
     device = job.device
 
     def find() -> tuple[str, ...]:
-        of_device = readers.arch_flags(env, device) if device is not None else ()
+        of_device = offload_arch.arch_flags(env, device) if device is not None else ()
         found = (*_substituted(env, text, unit), *map(str, of_device))
         check_flags(found, rdc=job.rdc)
         return found
@@ -303,21 +304,21 @@ def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
     """Return the flags of a pass that follow the user's, with all targets of CUDA's passes."""
-    wanted = readers.archive_format(env, job.kind) if job.rdc else ""
-    toolchain = readers.toolchain(env)
+    wanted = _archive_format(env, job.kind) if job.rdc else ""
+    toolchain = found_tools.toolchain(env)
     flags = job.end_flags(toolchain, wanted)
     if not job.lists_targets or toolchain.major < cuda.ARCH_LIST_SINCE:
         return flags
     given = env.subst("$CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $OFFLOAD_FLAGS $OFFLOAD_HOST_FLAGS")
     if cuda.ARCH_LIST in given:
         return flags
-    targets = (device.name for device in readers.devices(env, "cuda"))
+    targets = (device.name for device in offload_arch.devices(env, "cuda"))
     return [*flags, *cuda.arch_list_flags(targets)]
 
 
 def uses_new_driver(env: Environment, unit: Unit) -> bool:
     """Return True if clang's new offload driver compiles a source's relocatable code."""
-    if not readers.is_build():
+    if not compat.is_build():
         return True  # more files than of the old one
     job = unit.job("host")
     command, environment = _driver_command(env, unit, job, last_flags(env, job))
@@ -329,7 +330,7 @@ def _driver_command(
     env: Environment, unit: Unit, job: CompilePass, more: Iterable[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Return a pass's command and environment for queries, with `more` flags at its end."""
-    toolchain = readers.toolchain(env)
+    toolchain = found_tools.toolchain(env)
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
     args = [*job.flags(toolchain, source=unit.source.name), *given, *more]
@@ -343,7 +344,7 @@ def _driver_command(
 
 def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
     with compat.at_top(env):
-        return readers.substituted(env, text, unit.source)
+        return settings.substituted(env, text, unit.source)
 
 
 def _cache_key(
@@ -363,14 +364,35 @@ def _cache_key(
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
     """Return the libraries that the compiler links into device code on its own."""
     device = job.device
-    if device is None or device.target_id is None or not readers.is_build():
+    if device is None or device.target_id is None or not compat.is_build():
         return []
     like = f"libraries of {job.kind} {job.rdc} {device.name} {unit.language_flags}"
 
     def find() -> list[Any]:
-        more = map(str, readers.arch_flags(env, device))
+        more = map(str, offload_arch.arch_flags(env, device))
         command, environment = _driver_command(env, unit, job, more)
         with compat.at_top(env):
             return [env.File(name) for name in device_libraries(command, environment)]
 
     return cached(env, like, find)
+
+
+def _archive_format(env: Environment, kind: str) -> str:
+    """Return ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
+
+    :raises UsageError: the offload kind has no such format, or the compiler cannot write it.
+    """
+    given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
+    if given not in ("", *_ARCHIVE_FORMATS[kind]):
+        raise UsageError(
+            f"OFFLOAD_ARCHIVE_FORMAT: expected {' or '.join(_ARCHIVE_FORMATS[kind])} for "
+            f"{kind.upper()} sources, found {given!r}"
+        )
+    found = found_tools.toolchain(env)
+    is_new = kind == "hip" and given == "offload-binary"
+    if is_new and compat.is_build() and hip.driver_flags(found.major, rdc=True):
+        raise UsageError(
+            f"OFFLOAD_ARCHIVE_FORMAT: clang {found.version} cannot make {given}; "
+            "expected clang 21 or later"
+        )
+    return given

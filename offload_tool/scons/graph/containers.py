@@ -28,7 +28,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import registration
-from offload_tool.scons import actions, readers, spawn
+from offload_tool.scons import actions, found_tools, offload_arch, settings, spawn
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.node_info import DeviceCode, code_of, info_of
@@ -64,9 +64,9 @@ def bundle_node(
     is_fat_binary = not given and file_type == "bc"
     if is_fat_binary and not any(entry.kind == "host" for entry in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
-    spec = readers.spec(
+    spec = actions.spec(
         alignment=env["OFFLOAD_BUNDLE_ALIGN"],
-        compression=readers.compression(env),
+        compression=settings.compression(env),
         entries=entries,
         file_type=file_type,
     )
@@ -77,7 +77,7 @@ def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], 
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_bundled_id(device, "o")), at) for at, device in enumerate(devices)]
     entries.append((str(info_of(host).entry_id), len(devices)))
-    spec = readers.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
+    spec = actions.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
     made = actions.BUNDLE.first_free(env, names, [*devices, host], _OFFLOAD_SPEC=spec)
     info_of(made).device_nodes = devices
     return made
@@ -123,7 +123,7 @@ def package_node(
             image["keys"] = keys[node]
         images.append(image)
     has_base: dict[str, Any] = {} if base is None else {"base": True}
-    spec = readers.spec(images=images, **has_base)
+    spec = actions.spec(images=images, **has_base)
     sources = nodes if base is None else [*nodes, base]
     return actions.PACKAGE.first_free(env, names, sources, _OFFLOAD_SPEC=spec)
 
@@ -135,7 +135,7 @@ def wrap_node(
 
     It gets the first free name of `names`.
     """
-    spec = readers.spec(kind=kind, triple=readers.host_triple(env), **options)
+    spec = actions.spec(kind=kind, triple=found_tools.host_triple(env), **options)
     variables = {**spawn.toolchain_variables(env), "_OFFLOAD_SPEC": spec}
     return units.add_identity(env, actions.WRAP.first_free(env, names, images, **variables))
 
@@ -153,7 +153,7 @@ def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
                 f"'{archive}': '{other}' and '{member}' would both be its member '{member.name}'; "
                 "give one of their sources another name"
             )
-    return actions.ARCHIVE(env, archive, members, _OFFLOAD_SPEC=readers.spec())
+    return actions.ARCHIVE(env, archive, members, _OFFLOAD_SPEC=actions.spec())
 
 
 def device_archive_nodes(
@@ -167,7 +167,7 @@ def device_archive_nodes(
 
     Devices are those of ``OFFLOAD_ARCH``; `kind` is that of the library's code.
     """
-    kind = kind or readers.given_kind(env)
+    kind = kind or settings.given_kind(env)
     nodes = []
     if kind and kind not in OffloadKind.ALL:
         if entries:
@@ -176,20 +176,20 @@ def device_archive_nodes(
                 "not have; set OFFLOAD_ARCH"
             )
         missing = env["OFFLOAD_ALLOW_MISSING_BUNDLES"]
-        for device in readers.devices(env, kind):
+        for device in offload_arch.devices(env, kind):
             node = stem.file(env, f".{device.filename}$LIBSUFFIX")
-            spec = readers.spec(processor=str(device.target_id), allow_missing=missing)
+            spec = actions.spec(processor=str(device.target_id), allow_missing=missing)
             _archive_for(env, actions.CUDA_ARCHIVE, node, library, spec, kind, device)
             nodes.append(node)
         return nodes
     if not entries:
         kind = kind or bundle_kind(env)
-        entries = [_in_library(kind, device) for device in readers.devices(env, kind)]
+        entries = [_in_library(kind, device) for device in offload_arch.devices(env, kind)]
     names = entry_names(entries, [device_of(entry).filename for entry in entries])
-    options = readers.unbundling(env, archive=True)
+    options = settings.unbundling(env, archive=True)
     for entry, name in zip(entries, names, strict=True):
         node = stem.file(env, f".{name}$LIBSUFFIX")
-        spec = readers.spec(entry=str(entry), **({"options": options} if options else {}))
+        spec = actions.spec(entry=str(entry), **({"options": options} if options else {}))
         kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry.kind)
         _archive_for(env, actions.DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
         nodes.append(node)
@@ -221,7 +221,7 @@ def bundle_kind(env: Environment) -> str:
 
     :raises UsageError: bundles have no entries of ``OFFLOAD_KIND``.
     """
-    kind = readers.given_kind(env) or OffloadKind.HIP
+    kind = settings.given_kind(env) or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
         raise UsageError(
             f"OFFLOAD_KIND: bundles hold code of hip and openmp, not of {kind!r}; "
@@ -266,9 +266,9 @@ def embedded(
     files that refer to it, the further `files`. The option `library` is the ID of a library with a
     device link of its own.
     """
-    spec = readers.spec(
+    spec = actions.spec(
         cuid=cuid,
-        host_triple=readers.host_triple(env),
+        host_triple=found_tools.host_triple(env),
         registers_entries=cuid is None,
         **options,
     )
@@ -299,7 +299,7 @@ def registration_of_entries(
 
 def merged_object(env: Environment, names: Iterable[Node], parts: list[Node]) -> Node:
     """Declare the object merged from objects, and from members of archives that they refer to."""
-    variables = spawn.toolchain_variables(env, readers.toolchain(env).lld)
+    variables = spawn.toolchain_variables(env, found_tools.toolchain(env).lld)
     return units.add_identity(env, actions.MERGE.first_free(env, names, parts, **variables))
 
 
@@ -307,8 +307,8 @@ def linked_library(
     env: Environment, names: Iterable[Node], files: list[Node], libraries: list[Node], library: str
 ) -> Node:
     """Declare the object of a library with a device link of its own, with all of `libraries`."""
-    lld = readers.toolchain(env).lld
-    spec = readers.spec(library=library, libraries=len(libraries))
+    lld = found_tools.toolchain(env).lld
+    spec = actions.spec(library=library, libraries=len(libraries))
     variables = {**spawn.toolchain_variables(env, lld), "_OFFLOAD_SPEC": spec}
     made = actions.MERGE_LIBRARY.first_free(env, names, [*files, *libraries], **variables)
     return units.add_identity(env, made)
@@ -324,12 +324,12 @@ def compiled_c(
 ) -> Node:
     """Declare the object of a C source of this package."""
     own = registration.compile_flags(is_marker=is_marker, library=library)
-    flags = [*readers.machine_flags(env), *own]
+    flags = [*settings.machine_flags(env), *own]
     made = actions.REGISTER.first_free(
         env,
         names,
         [env.File(source)],
-        **spawn.toolchain_variables(env, readers.toolchain(env).cc),
+        **spawn.toolchain_variables(env, found_tools.toolchain(env).cc),
         _OFFLOAD_REGISTER_FLAGS=flags,
     )
     return units.add_identity(env, made)

@@ -13,7 +13,7 @@ import SCons.Action
 import SCons.Builder
 
 from offload_tool.errors import UsageError
-from offload_tool.scons import compat, readers
+from offload_tool.scons import compat, settings
 from offload_tool.scons.state.node_classes import Output
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
@@ -117,4 +117,4 @@ def _declaration(action: Any, node: Node, sources: list[Node], env: Environment)
             made.append([[str(arg) for arg in line] for line in lines])
         else:
             made.append(part.get_contents([node], sources, env))
-    return [*made, env.get("_OFFLOAD_IDENTITY"), readers.result_variables(env)]
+    return [*made, env.get("_OFFLOAD_IDENTITY"), settings.result_variables(env)]

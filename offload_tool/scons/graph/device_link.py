@@ -12,10 +12,10 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import device_link, openmp
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.scons import actions, compat, readers, spawn
+from offload_tool.scons import actions, compat, found_tools, settings, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.link_inputs import files_of_flags
-from offload_tool.scons.graph.units import Stem, add_identity, label
+from offload_tool.scons.graph.units import Stem, add_environment, add_identity, label
 from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
 
@@ -87,7 +87,7 @@ def link_node(
         node = _openmp_link(env, stem, names, device, inputs)
     else:
         node = _hip_link(env, names, device, inputs)
-    readers.add_environment(env, node)
+    add_environment(env, node)
     add_identity(env, node)
     label(env, node, kind, device)
     return node
@@ -96,8 +96,8 @@ def link_node(
 def _hip_link(
     env: Environment, names: Iterable[Node], device: CompileTarget, inputs: list[Node]
 ) -> Node:
-    target_id, linker = device_link.linker(device, readers.toolchain(env))
-    level = device_link.level_arguments(readers.host_link_flags(env))
+    target_id, linker = device_link.linker(device, found_tools.toolchain(env))
+    level = device_link.level_arguments(settings.host_link_flags(env))
     return actions.LINK.first_free(
         env,
         names,
@@ -115,12 +115,12 @@ def _openmp_link(
     env: Environment, stem: Stem, names: Iterable[Node], device: CompileTarget, inputs: list[Node]
 ) -> Node:
     """Declare the driver's link of an image; a CPU's takes the program's libraries, too."""
-    toolchain = readers.toolchain(env)
-    runtimes = readers.needed_runtimes(env, device)
+    toolchain = found_tools.toolchain(env)
+    runtimes = found_tools.needed_runtimes(env, device)
     own, for_linker = openmp.image_link_flags(
         device,
         toolchain,
-        readers.substituted(env, "$OFFLOAD_LINK_FLAGS"),
+        settings.substituted(env, "$OFFLOAD_LINK_FLAGS"),
         runtimes if env["OFFLOAD_DEVICE_RUNTIME"] is not None or not runtimes else None,
     )
     is_shared = stem.owner is not None and stem.owner.is_shared
@@ -135,7 +135,7 @@ def _openmp_link(
         **variables,
         _OFFLOAD_LINKER=[*toolchain.cxx, *openmp.gpu_flags(device, toolchain)],
         _OFFLOAD_LINK_ARGUMENTS=[
-            *(*own, *readers.link_flags(env), "$SHLINKFLAGS" if is_shared else "$LINKFLAGS")
+            *(*own, *settings.link_flags(env), "$SHLINKFLAGS" if is_shared else "$LINKFLAGS")
         ],
         OFFLOAD_LINK_FLAGS=for_linker,
         _OFFLOAD_LINK_INPUTS=["$SOURCES", *libraries],

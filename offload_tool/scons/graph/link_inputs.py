@@ -17,7 +17,7 @@ import SCons.Util
 from offload_tool.clang.link_inputs import linked_files
 from offload_tool.errors import UsageError
 from offload_tool.passes.source_kind import KINDS
-from offload_tool.scons import actions, compat, readers
+from offload_tool.scons import actions, compat, settings
 from offload_tool.scons.graph.units import is_plain_source
 from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
@@ -78,7 +78,7 @@ def selected_kind(env: Environment, node: Node, likely: str = "hip") -> str:
 
     :raises UsageError: the library has several kinds, or one that is not linked.
     """
-    kinds, given = code_kinds(node) or UNKNOWN, readers.given_kind(env)
+    kinds, given = code_kinds(node) or UNKNOWN, settings.given_kind(env)
     is_served = env["OFFLOAD_HIP_OPENMP_COMPATIBLE"] and given in ("hip", "openmp")
     if (given and given in kinds) or is_served:
         return given
@@ -119,9 +119,11 @@ def files_of_flags(env: Environment, flags: str) -> tuple[list[Any], list[Any]]:
     names = env.Override({"LIBS": [item for item in items if not hasattr(item, "attributes")]})
     folders = [*compat.library_folders(env), *_variable_folders(env)]
     find = partial(compat.known_file, env.fs)
-    there = readers.substituted(env, flags)
+    there = settings.substituted(env, flags)
     own_folders = [arg for arg in there if arg.startswith(("-L", "-Wl,-L"))]
-    by_name = linked_files([*own_folders, *readers.substituted(names, "$_LIBFLAGS")], find, folders)
+    by_name = linked_files(
+        [*own_folders, *settings.substituted(names, "$_LIBFLAGS")], find, folders
+    )
     return [*nodes, *by_name], [*linked_files(there, find, folders)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -32,7 +33,7 @@ from offload_tool.passes.source_kind import (
     derive_cuid,
     kind_of_suffix,
 )
-from offload_tool.scons import readers
+from offload_tool.scons import announce, found_tools, offload_arch, settings
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.state.node_info import DeviceCode, info_of
@@ -172,7 +173,7 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
     kind = kind_of(env, source)
     if kind is None and source.get_suffix() in C_SUFFIXES and env["OFFLOAD_KIND"]:
         raise UsageError(
-            f"'{source}' is C, of which no {readers.given_kind(env).upper()} code is made; "
+            f"'{source}' is C, of which no {settings.given_kind(env).upper()} code is made; "
             "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
         )
     if kind is None:
@@ -211,7 +212,7 @@ def kind_of(env: Environment, node: Node) -> str | None:
 
     :raises UsageError: OFFLOAD_KIND is none of the kinds.
     """
-    given = readers.given_kind(env)
+    given = settings.given_kind(env)
     if given not in ("", *KINDS):
         raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
     by_suffix = kind_of_suffix(node.name)
@@ -372,8 +373,8 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
     try:
         found: list[BundleEntryID] = read(
             target_texts(env),
-            warn=lambda text: readers.warn(env, f"OFFLOAD_TARGETS: {text}"),
-            known=functools.partial(readers.knows_processor, env),
+            warn=lambda text: announce.warn(env, f"OFFLOAD_TARGETS: {text}"),
+            known=functools.partial(offload_arch.knows_processor, env),
         )
     except (EntryIDError, UsageError) as error:
         raise UsageError(f"OFFLOAD_TARGETS: {error}") from None
@@ -382,7 +383,7 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
 
 def add_identity(env: Environment, node: Node) -> Node:
     """Make a node depend on the compiler's identity; return it."""
-    text = readers.toolchain(env).identity
+    text = found_tools.toolchain(env).identity
     node.add_dependency([cached(env, f"identity {text}", lambda: env.Value(text))])
     return node
 
@@ -391,3 +392,10 @@ def unsigned_program(command: Iterable[str]) -> list[str]:
     """Return a command whose program's path is not part of signatures; its options are."""
     program, *options = command
     return ["$(", program, "$)", *options]
+
+
+def add_environment(env: Environment, node: Node) -> None:
+    """Make a compile depend on the variables in ``env['ENV']`` that affect its output."""
+    found = cached(env, "environment variables", lambda: settings.result_variables(env))
+    if found:
+        env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))

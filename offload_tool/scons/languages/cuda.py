@@ -39,7 +39,7 @@ from offload_tool.passes.cuda import (
     check_ptxas,
     cubin_arguments,
 )
-from offload_tool.scons import actions, readers, spawn
+from offload_tool.scons import actions, compat, found_tools, settings, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink
 from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
@@ -73,26 +73,26 @@ def complete_object(
     env: Environment, names: Iterable[Node], host: Node, fatbin: Node, **options: bool
 ) -> Node:
     """Declare a host object with a fat binary in place of the placeholder."""
-    spec = readers.spec(**options)
+    spec = actions.spec(**options)
     return actions.EMBED_CUDA.first_free(env, names, [host, fatbin], _OFFLOAD_SPEC=spec)
 
 
 def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:
     processors = [str(code_of(image).device.target_id) for image in images]
-    method, level, *_ = readers.compression(env)
+    method, level, *_ = settings.compression(env)
     if method == "zlib":
         raise UsageError(
             "OFFLOAD_COMPRESS: 'zlib' is for bundles; images of CUDA are compressed with 'zstd'"
         )
     if method is not None:
         options["level"] = _LEVEL if level is None else level
-    spec = readers.spec(processors=processors, **options)
+    spec = actions.spec(processors=processors, **options)
     return actions.FATBIN.first_free(env, names, images, _OFFLOAD_SPEC=spec)
 
 
 def _later(env: Environment, ptx: Node) -> list[Node]:
     """Return a PTX module if it is to be embedded, for later devices."""
-    return [ptx] if PTX in readers.cuda_images(env, code_of(ptx).device) else []
+    return [ptx] if PTX in settings.cuda_images(env, code_of(ptx).device) else []
 
 
 def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
@@ -101,10 +101,10 @@ def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
     :raises CompilerError: there is none, and the PTX is not embedded either.
     """
     device = code_of(ptx).device
-    images = readers.cuda_images(env, device)
+    images = settings.cuda_images(env, device)
     if CUBIN not in images:
         return []
-    ptxas = readers.ptxas(env)
+    ptxas = found_tools.ptxas(env)
     if ptxas is None:
         if PTX not in images:
             raise CompilerError(
@@ -132,7 +132,7 @@ def assembled(
     `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
     """
     device = code_of(ptx).device
-    if readers.is_build():
+    if compat.is_build():
         check_ptxas(ptxas, device.name)
     node = actions.PTXAS.first_free(
         env,
@@ -192,8 +192,8 @@ class RelocatableCuda:
 def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
     """Declare one source's inputs of a link of several sources."""
     unit, host = with_host(env, unit)
-    if not readers.is_build():  # these are of the old offload driver
-        suffixes = (".rdc.all.fatbin", ".rdc$OBJSUFFIX", f".rdc{readers.shared_suffix(env)}")
+    if not compat.is_build():  # these are of the old offload driver
+        suffixes = (".rdc.all.fatbin", ".rdc$OBJSUFFIX", f".rdc{settings.shared_suffix(env)}")
         env.Clean(host, [unit.stem.file(env, suffix) for suffix in suffixes])
     ptx = device_nodes(env, unit)
     modules = [next(iter(_cubin(env, unit, each)), each) for each in ptx]
@@ -219,24 +219,24 @@ def linked_objects(
     from offload_tool.nvidia import linked_fatbin, nvlink  # other builds do not need them
 
     images = []
-    assembler = readers.ptxas(env)
+    assembler = found_tools.ptxas(env)
     if assembler is None and env.subst("$OFFLOAD_NVLINK").lower() not in {"", "none"}:
-        readers.nvlink(env)  # which checks what is named; nothing is linked with it
+        found_tools.nvlink(env)  # which checks what is named; nothing is linked with it
     if assembler is not None:  # otherwise the CUDA driver links PTX itself
-        linker = readers.nvlink(env)
+        linker = found_tools.nvlink(env)
         images = [
             _link_node(env, stem, linker, device, part.of(device))
             for device in devices
-            if CUBIN in readers.cuda_images(env, device)
+            if CUBIN in settings.cuda_images(env, device)
         ]
         runtimes = linker.libraries
     else:
-        runtimes = nvlink.device_libraries("", readers.toolchain(env).cuda)
+        runtimes = nvlink.device_libraries("", found_tools.toolchain(env).cuda)
     own = [host for host in part.hosts if is_device_runtime(host)]
     libraries = [] if own else [env.File(name) for name in runtimes]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, may_be_empty=True)
-    variables = spawn.toolchain_variables(env, readers.toolchain(env).cc)
-    variables["_OFFLOAD_SPEC"] = readers.spec(
+    variables = spawn.toolchain_variables(env, found_tools.toolchain(env).cc)
+    variables["_OFFLOAD_SPEC"] = actions.spec(
         sources=len(part.sources), **({"library": library} if library else {})
     )
     variables["_OFFLOAD_LINK_LIBRARIES"] = [str(file) for file in own or libraries]
@@ -259,7 +259,7 @@ def _link_node(
     device: CompileTarget,
     inputs: list[Node],
 ) -> Node:
-    flags = readers.substituted(env, "$OFFLOAD_LINK_FLAGS")
+    flags = settings.substituted(env, "$OFFLOAD_LINK_FLAGS")
     arguments = [*linker.arguments(str(device.target_id)), *flags]
     node = actions.LINK_CUDA.first_free(
         env,
@@ -268,7 +268,7 @@ def _link_node(
         ENV=env["ENV"],
         _OFFLOAD_LINKER=list(linker.command),
         _OFFLOAD_LINK_LIBRARIES=list(linker.libraries),
-        _OFFLOAD_SPEC=readers.spec(arguments=arguments),
+        _OFFLOAD_SPEC=actions.spec(arguments=arguments),
         _OFFLOAD_TARGET_ID=device.name,
     )
     env.Depends(node, env.Value(linker.identity))

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from offload_tool.scons import actions, readers
+from offload_tool.scons import actions, offload_arch, settings
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_registration
@@ -116,7 +116,7 @@ def _add_cuda(
     env: Environment, linked: HostLink, parts: Mapping[str, DeviceLink], unit: Unit
 ) -> None:
     """Add a CUDA source to the host link, or to a device link if relocatable."""
-    suffix = readers.shared_suffix(env) if unit.is_shared else "$OBJSUFFIX"
+    suffix = settings.shared_suffix(env) if unit.is_shared else "$OBJSUFFIX"
     if not unit.rdc:
         linked.objects.append(cuda.cuda_object(env, unit, unit.stem.files(env, suffix)))
         return
@@ -138,7 +138,7 @@ def _add_linked_inputs(
 ) -> None:
     """Add code passed as objects, libraries and device code instead of sources."""
     kinds = {unit.kind for unit in given.units if unit.kind == "openmp" or unit.rdc}
-    likely = kinds.pop() if len(kinds) == 1 else readers.likely_kind(env)
+    likely = kinds.pop() if len(kinds) == 1 else settings.likely_kind(env)
     # NVIDIA's device runtime serves other CUDA code; alone it is linked as any library.
     for file in sorted(given.files, key=cuda.is_device_runtime):
         if cuda.is_device_runtime(file) and "cuda" not in parts:
@@ -154,7 +154,7 @@ def _device_links(
     env: Environment, stem: Stem, kind: str, part: DeviceLink, library: str
 ) -> list[Node]:
     """Declare the link of each device, and the objects that embed their results."""
-    devices = readers.devices(env, kind)
+    devices = offload_arch.devices(env, kind)
     if kind == "cuda":
         return cuda.linked_objects(env, stem, devices, part, library)
     images = [link_node(env, stem, kind, device, part.of(device)) for device in devices]
@@ -242,7 +242,7 @@ def _object_with_package(
 ) -> Node:
     """Declare the object with relocatable code in a section, as of the new offload driver."""
     package = containers.package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
-    spec = readers.spec()
+    spec = actions.spec()
     made = actions.EMBED_PACKAGE.first_free(env, names, [host, package], _OFFLOAD_SPEC=spec)
     info_of(made).device_nodes = devices
     return made

@@ -39,7 +39,7 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
 from offload_tool.formats.targets.compile_target import parse_target
-from offload_tool.scons import actions, compat, readers
+from offload_tool.scons import actions, compat, found_tools, offload_arch, settings
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
@@ -112,7 +112,7 @@ def packing_of(env: Environment, name: str, units: Iterable[Unit]) -> Packing | 
 
 def uses_lto(env: Environment) -> bool:
     """Return True if host objects are bitcode."""
-    args = readers.substituted(env, "$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
+    args = settings.substituted(env, "$CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS")
     given = [arg for arg in args if arg.startswith(("-flto", "-fno-lto"))]
     return bool(given) and given[-1] != "-fno-lto"
 
@@ -140,7 +140,7 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
     stem, suffix = SCons.Util.splitext(host.name)
     output_folder = host.dir if folder is None or host.is_under(env.fs.Top) else folder
     return actions.MARK(
-        env, output_folder.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=readers.spec()
+        env, output_folder.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=actions.spec()
     )
 
 
@@ -148,7 +148,7 @@ def marker_node(
     env: Environment, names: Iterable[Node], packing: Packing, kernel_name: str, codes: list[Node]
 ) -> Node:
     """Declare the file with a marker, which depends on no more than the kernels' interface."""
-    spec = readers.spec(kernel_name=kernel_name, paths=packing.paths, interface=packing.interface)
+    spec = actions.spec(kernel_name=kernel_name, paths=packing.paths, interface=packing.interface)
     return actions.MARKER.first_free(
         env, names, codes if packing.interface else [], _OFFLOAD_SPEC=spec
     )
@@ -214,7 +214,7 @@ def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signatu
     codes = info_of(target[0]).archive_codes
     first = next(iter(codes.values()))
     rows = sorted((name, code.node.get_internal_path()) for name, code in codes.items())
-    text = readers.spec(
+    text = actions.spec(
         group=first.packing.group,
         target_id=code_of(first.node).device.name,
         scheme=first.packing.scheme,
@@ -262,7 +262,7 @@ def packed_links(
     """Declare the link of each device, and the objects through which a program finds them."""
     images = [
         link_node(env, stem, "hip", device, part.of(device))
-        for device in readers.devices(env, "hip")
+        for device in offload_arch.devices(env, "hip")
     ]
     name = stem.get_internal_path()
     linked.codes += [PackedCode(packing, name, image) for image in images]
@@ -290,7 +290,7 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     packing = replace(codes[0].packing, paths=paths, interface=False)
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
-    spec = readers.spec(host_triple=readers.host_triple(env), for_tools=True)
+    spec = actions.spec(host_triple=found_tools.host_triple(env), for_tools=True)
     names = stem.files(env, ".linked$OFFLOADEMBEDSUFFIX")
     return actions.EMBED.first_free(env, names, [marker], _OFFLOAD_SPEC=spec)
 

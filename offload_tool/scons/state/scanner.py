@@ -29,7 +29,7 @@ from offload_tool.clang.argument_files import (
     possible_files,
 )
 from offload_tool.scons import compat
-from offload_tool.scons.readers import substituted
+from offload_tool.scons.settings import substituted
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment, Node
 

@@ -1,0 +1,268 @@
+"""The compiler and the other tools that a build uses, found once, and what they answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from offload_tool.clang.environment import OWN_INSTALLATIONS
+from offload_tool.clang.options import relevant_flags, trial_flags
+from offload_tool.errors import CompilerError
+from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.passes import openmp
+from offload_tool.passes.capability_check import Job
+from offload_tool.passes.cuda import Ptxas, find_ptxas
+from offload_tool.run.validate_flags import check_flags
+from offload_tool.scons import compat
+from offload_tool.scons.announce import announce
+from offload_tool.scons.compat import is_build
+from offload_tool.scons.graph.call_cache import KINDS, results_of
+from offload_tool.scons.settings import (
+    folder_path,
+    known_targets,
+    likely_kinds,
+    machine_flags,
+    shell_variables,
+    substituted,
+)
+from offload_tool.scons.types import Environment
+from offload_tool.toolchain.installations import cuda_installations, rocm_installations
+from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.runtime_library import RuntimeLibrary, find_runtime
+from offload_tool.toolchain.select import ADVICE, find_toolchain
+from offload_tool.util.frozen import replaced
+
+if TYPE_CHECKING:
+    from offload_tool.nvidia.nvlink import NvLinker
+
+
+class _SearchKey(NamedTuple):
+    """The cache key of the search for a compiler, without names relative to a SConscript."""
+
+    clang: str
+    jobs: tuple[Job, ...]
+    is_optional: bool
+    """Whether a compiler that cannot do the jobs is acceptable if there is no other."""
+    shell: tuple[tuple[str, str], ...]
+
+
+def _is_new(text: str) -> bool:
+    """Return True if a text has not been printed on this machine since the package changed."""
+    from offload_tool.toolchain.disk_cache import cached_result
+
+    found: list[str] = []
+    cached_result(["told", text], lambda: found.append(text), lambda _: [])
+    return bool(found)
+
+
+class _Toolchains:
+    """The compilers that a build has found and printed."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[_SearchKey, bool], Toolchain] = {}
+
+    def find(
+        self,
+        env: Environment,
+        key: _SearchKey,
+        given: Callable[[], tuple[str, ...]],
+        *,
+        lenient: bool,
+    ) -> Toolchain:
+        """Return the compiler for `key`, and print it once.
+
+        `given` returns all flags of device passes, which may compensate for a compiler's defects.
+        With `lenient`, a named compiler is used even if it still lacks something.
+        """
+        found = self._found.get((key, lenient))
+        if found is None:
+            try:
+                found = _search(key)
+            except CompilerError:
+                jobs = tuple(
+                    replaced(job, all_flags=given(), source="source.cpp") for job in key.jobs
+                )
+                key = key._replace(jobs=jobs)
+                found = self._found.get((key, lenient)) or _search(key, lenient=lenient)
+            self._found[key, lenient] = found
+            announce(env, f"offload: using {found.used}")
+            if found.passed_over and _is_new(str(found)):
+                announce(
+                    env,
+                    f"offload: skipped: {'; '.join(found.passed_over)} (once; "
+                    "'offload-tool doctor' prints it again)",
+                )
+            for doubt in found.doubts:
+                announce(env, f"offload: warning: {doubt}; used all the same")
+        return found
+
+
+_NO_COMPILER = Toolchain(
+    *(("clang",), ("clang++",), ("clang",), ("lld",), ()),
+    version="22.0.0",
+    identity="",
+    origin="",
+    host_triple="x86_64-unknown-linux-gnu",
+)
+"""Takes the place of the compiler where nothing is built: no name of a node depends on one."""
+
+
+def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
+    """Return the compiler for this environment, and print it once.
+
+    :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
+    """
+    if lenient and not is_build():
+        return _NO_COMPILER
+    results = results_of(env)
+    if results is not None and results.compiler is not None:
+        return results.compiler
+    installations = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
+    with compat.at_top(env):
+        found = compat.of_build(env, _Toolchains).find(
+            env, _search_key(env, installations), lambda: _device_args(env), lenient=lenient
+        )
+    if results is not None:
+        results.compiler = found
+    return found
+
+
+def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKey:
+    kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
+    args = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
+    flags = relevant_flags(args)
+    return _SearchKey(
+        env.subst(str(env["OFFLOAD_CLANG"] or "")),
+        tuple(_job(env, kind, flags) for kind in kinds or likely_kinds(env)),
+        not kinds,  # e.g. a link: prefers the compiler of the sources
+        tuple({**shell_variables(env), **installations}.items()),
+    )
+
+
+def _job(env: Environment, kind: str, flags: tuple[str, ...]) -> Job:
+    named = env.subst("$OFFLOAD_PTXAS")
+    if kind == "openmp" and named and (ptxas := find_ptxas(named)) is not None:
+        flags += (openmp.ptxas_flag(ptxas),)
+    return Job(kind, known_targets(env, kind), flags)
+
+
+def _search(key: _SearchKey, *, lenient: bool = False) -> Toolchain:
+    environ = {**os.environ, **dict(key.shell)}
+    is_optional = lenient and key.is_optional
+    try:
+        return find_toolchain(environ, key.clang, key.jobs, lenient=lenient and not is_optional)
+    except CompilerError:
+        if not is_optional:
+            raise
+    return find_toolchain(environ, key.clang)
+
+
+def _device_args(env: Environment) -> tuple[str, ...]:
+    """Return all user flags of C++ device passes.
+
+    :raises UsageError: see `check_flags`.
+    """
+    text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
+    args = [arg for arg in substituted(env, text) if arg not in ("$(", "$)")]
+    check_flags(args, rdc=env["OFFLOAD_RDC"])
+    return trial_flags(args)
+
+
+def host_triple(env: Environment) -> str:
+    """Return the triple of host code, queried from the driver with the flags of host passes."""
+    found, flags = toolchain(env), machine_flags(env)
+    if not flags or not is_build():
+        return found.host_triple
+    from offload_tool.toolchain.driver_cache import cached_triple
+
+    environment = {**env["ENV"], **dict(found.environment)}
+    with compat.at_top(env):
+        return cached_triple([*found.clang, *flags], environment) or found.host_triple
+
+
+def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
+    """Return the runtime of ``hip`` or ``cuda`` in the installation that its sources use.
+
+    If they use none, it is the first that is installed: flags may leave out its headers, and may
+    be set later.
+
+    :raises CompilerError: there is no installation, or no runtime library in it.
+    """
+    used = ""
+    with suppress(CompilerError):
+        found = toolchain(env.Override({KINDS: kind}))
+        used = found.cuda if kind == "cuda" else found.rocm
+    with compat.at_top(env):
+        if not used:
+            own = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
+            search = rocm_installations if kind == "hip" else cuda_installations
+            used = next((one.path for one in search({**shell_variables(env), **own})), "")
+        if not used:
+            name = "ROCm" if kind == "hip" else "CUDA toolkit"
+            raise CompilerError(f"no {name} is installed; {ADVICE[kind]}")
+        return find_runtime(kind, os.path.abspath(used))
+
+
+def ptxas(env: Environment, kind: str = "cuda") -> Ptxas | None:
+    """Return NVIDIA's assembler: ``OFFLOAD_PTXAS``, the toolkit's, or any other, in this order.
+
+    The toolkit is that of the passes of `kind`.
+
+    :raises CompilerError: the one named cannot be run.
+    """
+    if not is_build():
+        return Ptxas(("ptxas",), "")
+    toolkit = _toolkit(env) if kind == "cuda" else openmp.toolkit_of(toolchain(env))
+    with compat.at_top(env):
+        return find_ptxas(env.subst("$OFFLOAD_PTXAS"), toolkit, shell_variables(env))
+
+
+def _toolkit(env: Environment) -> str:
+    """Return the folder of the CUDA toolkit in use, or of the one that the user names."""
+    return toolchain(env).cuda or folder_path(env, "OFFLOAD_CUDA_PATH")
+
+
+def nvlink(env: Environment) -> NvLinker:
+    """Return NVIDIA's device linker: ``OFFLOAD_NVLINK``, then the toolkit's, then any other.
+
+    :raises CompilerError: the one named cannot be run, or there is none.
+    """
+    from offload_tool.nvidia.nvlink import NvLinker, find_nvlink
+
+    if not is_build():
+        return NvLinker(("nvlink",), "")
+    assembler, toolkit = ptxas(env), _toolkit(env)
+    sibling = assembler.command[0] if assembler is not None else ""
+    with compat.at_top(env):
+        return find_nvlink(env.subst("$OFFLOAD_NVLINK"), toolkit, sibling, shell_variables(env))
+
+
+def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
+    """Return the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
+
+    The default is the compiler's runtime for the device, if any. Names are absolute, or relative to
+    the top folder.
+    """
+    given = env["OFFLOAD_DEVICE_RUNTIME"]
+    if not is_build():
+        return []
+    if given is not None:
+        nodes = [env.File(name) for name in env.Split(given)]
+        with compat.at_top(env):
+            return [str(node) for node in nodes]
+    return list(openmp.device_runtimes(toolchain(env), device))
+
+
+def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
+    """Return `device_runtimes`, without which OpenMP images for a GPU do not link.
+
+    :raises CompilerError: there are none, although the link needs them.
+    """
+    found = device_runtimes(env, device)
+    is_other = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
+    excused = is_other or not is_build()
+    if found or excused or "--unresolved-symbols" in env.subst("$OFFLOAD_LINK_FLAGS"):
+        return found
+    raise CompilerError(openmp.no_device_runtime(toolchain(env), device))
