@@ -44,7 +44,7 @@ class FileStat(NamedTuple):
     inode: int
 
 
-def digest_of(data: bytes) -> str:
+def digest_of(data: bytes | memoryview) -> str:
     """Return the digest of `data`."""
     return str(blake2b(data, digest_size=_DIGEST_BYTES).hexdigest())
 

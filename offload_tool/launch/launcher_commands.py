@@ -293,8 +293,7 @@ def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str])
 def _digest(
     text: str, jobs: Sequence[DriverJob], depfile: str, version: str, environ: Mapping[str, str]
 ) -> str:
-    from offload_tool.toolchain.identity import file_digest
-    from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
+    from offload_tool.toolchain.programs import LIBRARY_PATH, file_digest, program_identity
 
     outputs = [depfile, *(job.output for job in jobs)]
     for number, name in enumerate(outputs):

@@ -32,7 +32,7 @@ from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
 from offload_tool.formats.targets.compile_target import parse_targets
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.toolchain.equipment import CUDA_PATH, Equipment
 from offload_tool.toolchain.installations import (
     Installation,
@@ -265,7 +265,7 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
     dependencies = [f"{path}/{part}" for path in found.used for part in _DEPENDENCIES]
     key = ["trial", toolchain.identity, found.identity, *args, *folder_key(args)]
     compiler = [*toolchain.clang, *toolchain.local_flags]
-    cached_result(key, find, lambda _: dependencies, lambda _: compiler, request.environ)
+    cached_compiler_result(key, find, lambda _: dependencies, lambda _: compiler, request.environ)
 
 
 def _commands(job: Job, toolchain: Toolchain, flags: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -289,7 +289,7 @@ def supported_targets(
     command = [*toolchain.clang, *toolchain.local_flags]
     key = ["targets", toolchain.identity, kind, *targets, *command, *folder_key(command)]
     key += (*toolchain.rocm_flags, *toolchain.cuda_flags)
-    found: list[str] = cached_result(key, find, lambda _: [], lambda _: command, environ)
+    found: list[str] = cached_compiler_result(key, find, lambda _: [], lambda _: command, environ)
     return found
 
 
@@ -342,7 +342,7 @@ def _resources(request: _Request) -> str:
         return result.output.strip() if result.status == 0 else ""
 
     key = ["resources", request.toolchain.identity, *command, *folder_key(command)]
-    folder: str = cached_result(
+    folder: str = cached_compiler_result(
         key, find, lambda folder: [folder], lambda _: command, request.environ
     )
     return folder

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from offload_tool.clang.environment import INSTALLATIONS, Surroundings, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.disk_cache import PACKAGE, cached_result, program_folders
+from offload_tool.toolchain.compiler_files import cached_compiler_result, program_folders
+from offload_tool.toolchain.disk_cache import PACKAGE
 
 if TYPE_CHECKING:
     from offload_tool.passes.capability_check import Job
@@ -177,7 +178,7 @@ def pass_command(
         }
 
     def cached(key: Sequence[str], find: Callable[[], Any]) -> Any:
-        return cached_result(
+        return cached_compiler_result(
             key,
             find,
             lambda result: _toolchain_dependencies(result["toolchain"], environ),
@@ -271,7 +272,7 @@ def cached_for_pass(
         own = dependencies(result)
         return None if own is None else [*_dependency_paths(parts.toolchain, environ), *own]
 
-    return cached_result(
+    return cached_compiler_result(
         [what, *_toolchain_key(environ), os.getcwd(), *args],
         find,
         all_dependencies,
@@ -311,7 +312,7 @@ def cached_toolchain(
     if job is not None:
         key += [job.kind, job.source, *job.targets, "", *job.flags, *folder_key(job.flags)]
         key += ["with", *job.all_flags, *folder_key(job.all_flags)] if job.all_flags else []
-    result = cached_result(
+    result = cached_compiler_result(
         key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ
     )
     result = {name: v if isinstance(v, str) else tuple(v) for name, v in result.items()}

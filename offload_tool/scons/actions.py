@@ -38,7 +38,7 @@ from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER, fla
 from offload_tool.scons.types import Environment, Node
 
 
-class _Work:
+class Operands:
     """The inputs and the output of an action."""
 
     def __init__(self, node: Node, sources: list[Node], env: Environment) -> None:
@@ -64,11 +64,11 @@ class _Work:
 
 
 def _run(
-    do: Callable[[_Work], None], target: list[Node], source: list[Node], env: Environment
+    do: Callable[[Operands], None], target: list[Node], source: list[Node], env: Environment
 ) -> int:
     """Run an action; convert its error to SCons's, and remove the output of a failed one."""
     try:
-        do(_Work(target[0], source, env))
+        do(Operands(target[0], source, env))
     except OffloadError as error:
         Path(target[0].get_abspath()).unlink(missing_ok=True)
         raise SCons.Errors.BuildError(node=target[0], errstr=str(error)) from error
@@ -78,49 +78,43 @@ def _run(
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
-def _begin_compile(work: _Work) -> None:
-    records_of(work.node).begin()
+def _begin_compile(given: Operands) -> None:
+    records_of(given.node).begin()
 
 
-def _finish_compile(work: _Work) -> None:
-    records = records_of(work.node)
+def _finish_compile(given: Operands) -> None:
+    records = records_of(given.node)
     try:
-        records.job.check(work.output, work.inputs[1] if len(work.inputs) > 1 else None)
+        records.job.check(given.output, given.inputs[1] if len(given.inputs) > 1 else None)
         records.finish()
     except CodeObjectError as error:
-        if work.env["OFFLOAD_LAUNCHER"] or work.env["OFFLOAD_DIST"]:
+        if given.env["OFFLOAD_LAUNCHER"] or given.env["OFFLOAD_DIST"]:
             raise blame_launcher(error) from None
         raise
     finally:
-        Path(depfile_of(work.node)).unlink(missing_ok=True)
+        Path(depfile_of(given.node)).unlink(missing_ok=True)
 
 
-def _check_image(work: _Work) -> None:
-    check_image(work.output, code_of(work.node).device)
+def _check_image(given: Operands) -> None:
+    check_image(given.output, code_of(given.node).device)
 
 
-def _check_cubin(work: _Work) -> None:
-    check_cubin(work.output, rdc=code_of(work.node).relocatable)
+def _check_cubin(given: Operands) -> None:
+    check_cubin(given.output, rdc=code_of(given.node).relocatable)
 
 
-def _check_files(work: _Work) -> None:
-    from offload_tool.scons.graph.link_inputs import check_link
-
-    check_link(work.env, work.node, work.sources)
-
-
-def _archive(work: _Work) -> None:
+def _archive(given: Operands) -> None:
     from offload_tool.operations.archive import create_archive
 
-    create_archive([(os.path.basename(path), path) for path in work.inputs], work.output)
+    create_archive([(os.path.basename(path), path) for path in given.inputs], given.output)
 
 
-def _bundle(work: _Work) -> None:
+def _bundle(given: Operands) -> None:
     from offload_tool.operations.bundle import bundle_files
 
-    spec = work.spec
+    spec = given.spec
     items = [
-        (BundleEntryID.read(entry), None if index is None else work.inputs[index])
+        (BundleEntryID.read(entry), None if index is None else given.inputs[index])
         for entry, index in spec["entries"]
     ]
     for entry, path in items:
@@ -128,11 +122,11 @@ def _bundle(work: _Work) -> None:
             check_holds_code(path)
     bundle_files(
         items,
-        work.output,
+        given.output,
         file_type=spec["file_type"],
         alignment=spec["alignment"],
         compression=_compression(spec),
-        warn=work.warn,
+        warn=given.warn,
     )
 
 
@@ -143,137 +137,137 @@ def _compression(spec: Any) -> Any:
     return Compression(method, *settings) if method else None
 
 
-def _device_archive(work: _Work) -> None:
+def _device_archive(given: Operands) -> None:
     from offload_tool.containers.find import find_containers
     from offload_tool.operations.unarchive import MissingCodeObjectError, unbundle_archive
 
-    spec = work.spec
+    spec = given.spec
     try:
         unbundle_archive(
-            work.inputs[0],
-            {BundleEntryID.parse(spec["entry"]): work.output},
+            given.inputs[0],
+            {BundleEntryID.parse(spec["entry"]): given.output},
             keep_equal=True,
             offload_binaries=True,
-            warn=work.warn,
+            warn=given.warn,
             **spec.get("options", {}),
         )
     except MissingCodeObjectError as error:
         found: set[str] = set()
         with suppress(NoContainerError):
-            for container in find_containers(work.inputs[0]):
+            for container in find_containers(given.inputs[0]):
                 found |= {image.id for image in container.images if image.kind != "host"}
         raise UsageError(
             f"{error}, but for {', '.join(sorted(found)) or 'none'}; build it for this target, too"
         ) from None
 
 
-def _cuda_archive(work: _Work) -> None:
+def _cuda_archive(given: Operands) -> None:
     from offload_tool.operations.unarchive_cuda import unbundle_cuda_library
 
-    processor, missing = work.spec["processor"], work.spec["allow_missing"]
-    unbundle_cuda_library(work.inputs[0], work.output, processor, allow_missing=missing)
+    processor, missing = given.spec["processor"], given.spec["allow_missing"]
+    unbundle_cuda_library(given.inputs[0], given.output, processor, allow_missing=missing)
 
 
-def _embed(work: _Work) -> None:
+def _embed(given: Operands) -> None:
     from offload_tool.operations.embed import embed_bundle, embed_tools_marker
 
-    spec = work.spec
+    spec = given.spec
     if spec.get("for_tools", False):
-        embed_tools_marker(work.inputs[0], work.output, host_triple=spec["host_triple"])
+        embed_tools_marker(given.inputs[0], given.output, host_triple=spec["host_triple"])
         return
     # Without host objects, the linker decides whether one refers to the bundle.
     embed_bundle(
-        work.inputs[0],
-        work.output,
+        given.inputs[0],
+        given.output,
         host_triple=spec["host_triple"],
         cuid=spec["cuid"],
         as_archive=spec["cuid"] is not None,
-        host_files=work.inputs[1:],
+        host_files=given.inputs[1:],
         registers_entries=spec["registers_entries"],
         is_marker=spec.get("marker", False),
         library=spec.get("library", ""),
     )
 
 
-def _embed_cuda(work: _Work) -> None:
+def _embed_cuda(given: Operands) -> None:
     from offload_tool.operations.embed import embed_cuda_fatbin
 
-    host, fatbin = work.inputs
-    if work.spec.get("relocatable", False):
+    host, fatbin = given.inputs
+    if given.spec.get("relocatable", False):
         check_no_entries(host)
-    embed_cuda_fatbin(host, fatbin, work.output)
+    embed_cuda_fatbin(host, fatbin, given.output)
 
 
-def _embed_linked_cuda(work: _Work) -> None:
+def _embed_linked_cuda(given: Operands) -> None:
     from offload_tool.nvidia.linked_fatbin import embed_fat_binaries
 
-    linked, *rest = work.inputs
-    count = work.spec["sources"]
+    linked, *rest = given.inputs
+    count = given.spec["sources"]
     embed_fat_binaries(
-        work.output,
-        work.env["_OFFLOAD_CC"],
-        work.env["ENV"],
+        given.output,
+        given.env["_OFFLOAD_CC"],
+        given.env["ENV"],
         linked,
         rest[:count],
         others=rest[count:],
-        runtimes=work.env["_OFFLOAD_LINK_LIBRARIES"],
-        library=work.spec.get("library", ""),
+        runtimes=given.env["_OFFLOAD_LINK_LIBRARIES"],
+        library=given.spec.get("library", ""),
     )
 
 
-def _register_cuda(work: _Work) -> None:
+def _register_cuda(given: Operands) -> None:
     from offload_tool.nvidia.linked_fatbin import compile_registration, starts_kernels
     from offload_tool.passes.registration import library_flags
 
-    env, files = work.env, work.inputs[1:]
-    hosts = files[work.spec["sources"] :]
+    env, files = given.env, given.inputs[1:]
+    hosts = files[given.spec["sources"] :]
     # Not always: two libraries with device links of their own may not register the same module.
     runtimes = env["_OFFLOAD_LINK_LIBRARIES"] if any(map(starts_kernels, files)) else []
-    command = [*env["_OFFLOAD_CC"], *library_flags(work.spec.get("library", ""))]
-    compile_registration(work.output, command, env["ENV"], hosts, runtimes)
+    command = [*env["_OFFLOAD_CC"], *library_flags(given.spec.get("library", ""))]
+    compile_registration(given.output, command, env["ENV"], hosts, runtimes)
 
 
-def _merge_library(work: _Work) -> None:
+def _merge_library(given: Operands) -> None:
     from offload_tool.passes.registration import merge_library
 
-    env, spec = work.env, work.spec
-    count = len(work.inputs) - spec["libraries"]
-    files, libraries = work.inputs[:count], work.inputs[count:]
-    merge_library(work.output, env["_OFFLOAD_LLD"], env["ENV"], files, libraries, spec["library"])
+    env, spec = given.env, given.spec
+    count = len(given.inputs) - spec["libraries"]
+    files, libraries = given.inputs[:count], given.inputs[count:]
+    merge_library(given.output, env["_OFFLOAD_LLD"], env["ENV"], files, libraries, spec["library"])
 
 
-def _link_cuda(work: _Work) -> None:
+def _link_cuda(given: Operands) -> None:
     from offload_tool.nvidia.nvlink import link_cubins
 
-    env = work.env
-    command = [*env["_OFFLOAD_LINKER"], *work.spec["arguments"]]
-    link_cubins(work.output, command, work.inputs, env["ENV"], env["_OFFLOAD_LINK_LIBRARIES"])
-    check_cubin(work.output)
+    env = given.env
+    command = [*env["_OFFLOAD_LINKER"], *given.spec["arguments"]]
+    link_cubins(given.output, command, given.inputs, env["ENV"], env["_OFFLOAD_LINK_LIBRARIES"])
+    check_cubin(given.output)
 
 
-def _embed_package(work: _Work) -> None:
+def _embed_package(given: Operands) -> None:
     from offload_tool.operations.embed import embed_offload_binary
 
-    host, package = work.inputs
+    host, package = given.inputs
     check_holds_code(host)
-    embed_offload_binary(host, package, work.output)
+    embed_offload_binary(host, package, given.output)
 
 
-def _extract(work: _Work) -> None:
+def _extract(given: Operands) -> None:
     from offload_tool.operations.unpackage import (
         ImageFilter,
         SeveralImagesError,
         extract_images,
     )
 
-    spec = work.spec
+    spec = given.spec
     strings = dict(spec["strings"])
     triple = strings.pop("triple")
-    wanted = ImageFilter(strings, spec["kind"], work.output, triple=triple)
+    wanted = ImageFilter(strings, spec["kind"], given.output, triple=triple)
     is_archive = spec.get("archive", False)
     try:
         written = extract_images(
-            work.inputs[0], [wanted], archive=is_archive, one_each=True, warn=work.warn
+            given.inputs[0], [wanted], archive=is_archive, one_each=True, warn=given.warn
         )
     except SeveralImagesError as error:
         way_out = "OFFLOAD_EXTRACT_ARCHIVE=True makes an archive of them"
@@ -281,29 +275,29 @@ def _extract(work: _Work) -> None:
     if not written:
         text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
         raise UsageError(
-            f"'{work.inputs[0]}': no image of {spec['kind']} with {text}; "
+            f"'{given.inputs[0]}': no image of {spec['kind']} with {text}; "
             "'offload-tool list' shows what there is"
         )
 
 
-def _fatbin(work: _Work) -> None:
+def _fatbin(given: Operands) -> None:
     from offload_tool.operations.embed import write_cuda_fatbin
 
-    spec = work.spec
+    spec = given.spec
     write_cuda_fatbin(
-        list(zip(spec["processors"], work.inputs, strict=True)),
-        work.output,
+        list(zip(spec["processors"], given.inputs, strict=True)),
+        given.output,
         options=spec.get("options", ""),
         may_be_empty=spec.get("may_be_empty", False),
         level=spec.get("level"),
     )
 
 
-def _kpack(work: _Work) -> None:
+def _kpack(given: Operands) -> None:
     from offload_tool.formats.kpack.archive import kernel_key
     from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
 
-    codes = info_of(work.node).archive_codes.values()
+    codes = info_of(given.node).archive_codes.values()
     first = next(iter(codes))
     packing, target_id = first.packing, code_of(first.node).device.name
     files = []
@@ -313,70 +307,70 @@ def _kpack(work: _Work) -> None:
         files.append(CodeFile(kernel_key(code.kernel_name + suffix), target_id, path))
     pack_code_objects(
         files,
-        work.output,
+        given.output,
         group=packing.group,
         target_ids=[target_id],
         scheme=packing.scheme,
     )
 
 
-def _mark(work: _Work) -> None:
+def _mark(given: Operands) -> None:
     from offload_tool.operations.kpack import mark_host_file
 
-    mark_host_file(work.inputs[0], work.output)
+    mark_host_file(given.inputs[0], given.output)
 
 
-def _marker(work: _Work) -> None:
+def _marker(given: Operands) -> None:
     from offload_tool.formats.kpack.marker import KpackMarker
     from offload_tool.operations.kpack import interface_of, write_marker
 
-    spec = work.spec
-    suffix = f"@{interface_of(work.inputs)}" if spec["interface"] else ""
+    spec = given.spec
+    suffix = f"@{interface_of(given.inputs)}" if spec["interface"] else ""
     marker = KpackMarker(spec["kernel_name"] + suffix, tuple(spec["paths"]))
-    write_marker(marker, work.output)
+    write_marker(marker, given.output)
 
 
-def _package(work: _Work) -> None:
+def _package(given: Operands) -> None:
     from offload_tool.formats.offload_binary import ImageKind
     from offload_tool.operations.package import PackagedImage, package_images
 
-    spec = work.spec
+    spec = given.spec
     images = []
-    base = work.inputs[-1] if spec.get("base", False) else None
-    for file, values in zip(work.inputs, spec["images"], strict=base is None):
+    base = given.inputs[-1] if spec.get("base", False) else None
+    for file, values in zip(given.inputs, spec["images"], strict=base is None):
         strings = {key: values[key] for key in ("triple", "arch") if values[key]}
         strings.update(values.get("keys", {}))
-        given = values.get("image_kind")
-        image_kind = ImageKind[given] if given else None
+        name = values.get("image_kind")
+        image_kind = ImageKind[name] if name else None
         images.append(PackagedImage(file, strings, values["kind"], image_kind))
-    package_images(images, work.output, base=base)
+    package_images(images, given.output, base=base)
 
 
-def _repack(work: _Work) -> None:
+def _repack(given: Operands) -> None:
     from offload_tool.operations.bundle import repack_bundle
 
-    compression, alignment = _compression(work.spec), work.spec["alignment"]
-    repack_bundle(work.inputs[0], work.output, compression=compression, alignment=alignment)
+    compression, alignment = _compression(given.spec), given.spec["alignment"]
+    repack_bundle(given.inputs[0], given.output, compression=compression, alignment=alignment)
 
 
-def _unbundle(work: _Work) -> None:
+def _unbundle(given: Operands) -> None:
     from offload_tool.operations.unbundle import unbundle_file
 
-    outputs = {BundleEntryID.parse(work.spec["entry"]): work.output}
-    unbundle_file(work.inputs[0], outputs, one_each=True, **work.spec.get("options", {}))
+    outputs = {BundleEntryID.parse(given.spec["entry"]): given.output}
+    unbundle_file(given.inputs[0], outputs, one_each=True, **given.spec.get("options", {}))
 
 
-def _wrap(work: _Work) -> None:
+def _wrap(given: Operands) -> None:
     from offload_tool.operations.wrap import wrap_images
     from offload_tool.passes.registration import compile_text
 
     def compiled(text: str, triple: str) -> bytes:
-        return compile_text([*work.clang, f"--target={triple}"], work.env["ENV"], text)
+        return compile_text([*given.clang, f"--target={triple}"], given.env["ENV"], text)
 
-    spec = work.spec
+    spec = given.spec
     wrap_images(
-        work.inputs,
-        work.output,
+        given.inputs,
+        given.output,
         kind=spec["kind"],
         triple=spec["triple"],
         target_ids=spec.get("target_ids"),
@@ -384,7 +378,7 @@ def _wrap(work: _Work) -> None:
         generation=spec.get("generation", 22),
         finds_entries=spec.get("finds_entries", False),
         compile_text=compiled,
-        warn=work.warn,
+        warn=given.warn,
     )
 
 
@@ -393,18 +387,19 @@ def spec(**values: Any) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def _action(verb: str, do: Callable[[_Work], None], **keywords: Any) -> compat.SignedAction:
+def _action(verb: str, do: Callable[[Operands], None], **keywords: Any) -> compat.SignedAction:
     def run(target: list[Node], source: list[Node], env: Environment) -> int:
         return _run(do, target, source, env)
 
     return compat.SignedAction(f" offload {verb} ", run, **keywords)
 
 
-def _check(verb: str, do: Callable[[_Work], None]) -> compat.SignedAction:
+def check(verb: str, do: Callable[[Operands], None]) -> compat.SignedAction:
+    """Return the action of a check, which SCons does not show."""
     return _action(verb, do, cmdstr=None)
 
 
-def _operation(verb: str, do: Callable[[_Work], None], message: str) -> NodeBuilder:
+def _operation(verb: str, do: Callable[[Operands], None], message: str) -> NodeBuilder:
     """Return the builder of nodes that an operation writes."""
     keywords = {"cmdstr": f"$OFFLOAD{message}COMSTR", "varlist": ("_OFFLOAD_SPEC",)}
     return NodeBuilder(_action(f"{verb} {FORMAT_VERSION}", do, **keywords))
@@ -423,9 +418,9 @@ def _pass_command(name: str) -> compat.PassCommandAction:
 def _pass(name: str, **made: Any) -> NodeBuilder:
     """Return the builder of a compiler pass's node."""
     actions = [
-        _check("begin compile", _begin_compile),
+        check("begin compile", _begin_compile),
         _pass_command(name),
-        _check("finish compile", _finish_compile),
+        check("finish compile", _finish_compile),
     ]
     return NodeBuilder(SCons.Action.Action(actions), PassOutput, source_scanner=NO_SCANNER, **made)
 
@@ -434,17 +429,16 @@ DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
 HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
 HOST_FROM_IR = _pass("HOSTIR")
 _OF_LINKS = {"target_scanner": flags_scanner("OFFLOAD_LINK_FLAGS")}
-_CHECK_IMAGE = _check("check image", _check_image)
+_CHECK_IMAGE = check("check image", _check_image)
 LINK = _command("LINK", _CHECK_IMAGE, **_OF_LINKS)
 OPENMP_LINK = NodeBuilder(SCons.Action.Action([_pass_command("LINK"), _CHECK_IMAGE]), **_OF_LINKS)
 MERGE = _command("MERGE")
 PTXAS = _command(
     "PTXAS",
-    _check("check cubin", _check_cubin),
+    check("check cubin", _check_cubin),
     target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"),
 )
 REGISTER = _command("REGISTER")
-CHECK_LINK = _check("check files", _check_files)
 MERGE_LIBRARY = _operation("merge library", _merge_library, "MERGE")
 ARCHIVE = _operation("archive", _archive, "ARCHIVE")
 BUNDLE = _operation("bundle", _bundle, "BUNDLE")

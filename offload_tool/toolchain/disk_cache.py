@@ -10,29 +10,16 @@ Each result is a file::
 A result is valid while the package and the stat() of every dependency are unchanged; no program can
 set ctime. A result is not stored if a dependency changes during the query. The reader ignores a
 file that is unreadable, corrupt, or writable by others.
-
-The query of a compiler has further dependencies, which the cache adds; a missing path counts, too:
-
-- the programs of the command, their shared libraries, and where the loader looked before
-- directories in which a program may appear that would run instead: those of PATH,
-  COMPILER_PATH and ``-B``, and the compiler's own
-- configuration files, and the directories in which others may appear
-- the directories of GCC's installations
-
-Environment variables that affect compilers are part of the key: `environment.KEY_VARIABLES`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from offload_tool.clang.environment import KEY_VARIABLES
-from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.io.paths import is_writable_by_others
@@ -42,10 +29,6 @@ _LARGEST = 1 << 20
 _KEYS = {"key", "package", "dependencies", "result"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY = 0o600
-CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
-"""Clang's directories of configuration files, besides its own."""
-_CONFIGURATION = ".cfg"
-_GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
 _TICK = 20_000_000
 """Nanoseconds by which inode times may lag the clock: Linux counts them in ticks."""
 
@@ -87,20 +70,14 @@ def cached_result(
     key: Sequence[str],
     find: Callable[[], Any],
     dependencies: Callable[[Any], Iterable[str] | None],
-    compiler: Callable[[Any], Sequence[str]] | None = None,
-    environment: Mapping[str, str] = os.environ,
 ) -> Any:
     """Return the result for `key`, made of JSON's types, from disk or from `find`.
 
     `dependencies` returns the files and directories on which a result depends, or None for a result
-    that must not be stored. `compiler` is the command of a queried compiler, in an `environment`:
-    its own dependencies are added. Errors of `find` and results that cannot be written are not
-    stored.
+    that must not be stored. Errors of `find` and results that cannot be written are not stored.
+    For the queries of a compiler, see `cached_compiler_result`.
     """
     import binascii
-
-    if compiler is not None:
-        key = [*key, *_variables_in(environment)]
 
     checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:
@@ -120,10 +97,7 @@ def cached_result(
     own = dependencies(result)
     if own is None:
         return result
-    paths = [*own]
-    if compiler is not None:
-        paths += _compiler_files(compiler(result), environment)
-    states = {path: _state(path) for path in paths}
+    states = {path: _state(path) for path in own}
     if all(state is None or state[1] < started for state in states.values()):
         _write(
             file,
@@ -205,61 +179,3 @@ def _write(file: str, known: dict[str, Any]) -> None:
             out.write(digest_of(text).encode() + b"\n" + text)
     except (OSError, OffloadError):
         pass  # such as a full disk: the result is still right
-
-
-# -- the dependencies of all queries of a compiler --------------------------------------------
-
-
-def _variables_in(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of variables on which all queries of a compiler depend.
-
-    The working directory is added if one of them has a relative path.
-    """
-    texts = [environment.get(name, "") for name in KEY_VARIABLES]
-    paths = (path for value in filter(None, texts) for path in value.split(os.pathsep))
-    relative = not all(path.startswith("/") for path in paths)
-    return [*texts, os.getcwd() if relative else ""]
-
-
-def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    from offload_tool.clang.response_file import expand_command
-    from offload_tool.toolchain.programs import LIBRARY_PATH, program_dependencies
-
-    expanded = expand_command(args)
-    yield from expanded.files
-    args = expanded.args
-    yield from program_folders(environment)
-    # Source: clang 22.1.8, ``Driver::GetProgramPath``: values of ``-B`` and COMPILER_PATH may be
-    # prefixes of file names, too.
-    named = filter(None, environment.get("COMPILER_PATH", "").split(os.pathsep))
-    for prefix in (*named, *values(args, PROGRAMS)):
-        yield prefix
-        if not os.path.isdir(prefix):
-            yield os.path.dirname(prefix) or "."
-    folders = [*map(os.path.expanduser, CONFIGURATION_FOLDERS)]
-    for arg in itertools.takewhile(lambda arg: not arg.startswith(("-", "@")), args):
-        names = [arg]
-        if "/" not in arg:
-            names = [f"{folder}/{arg}" for folder in program_folders(environment)]
-        yield from names
-        program = next((x for x in names if os.path.isfile(x) and os.access(x, os.X_OK)), "")
-        if program:
-            yield from program_dependencies(program, environment.get(LIBRARY_PATH, ""))
-            real = os.path.realpath(program)
-            yield real
-            folders += (os.path.dirname(name) for name in (program, real))
-    folders += values(args, CONFIGURATION_FOLDER)
-    for folder in folders:
-        yield folder
-        if os.path.isdir(folder):
-            names = os.listdir(folder)
-            yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
-    yield from values(args, CONFIGURATION)
-    for root in ("/usr", *values(args, ROOT)):
-        yield from (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC)
-        yield root
-
-
-def program_folders(environment: Mapping[str, str]) -> list[str]:
-    """Return the directories of PATH."""
-    return [folder for folder in environment.get("PATH", os.defpath).split(os.pathsep) if folder]

@@ -15,7 +15,7 @@ from offload_tool.clang.environment import Surroundings, processor_of
 from offload_tool.clang.options import CONFIGURATION, NO_LIBRARIES, does
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
-from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.util.memoize import memoized
 
 _PER_CALL_VARIABLES = frozenset(
@@ -82,7 +82,7 @@ def cached_query(
 
         return [*files, *folders, *origins(files)]
 
-    return cached_result(key, find, dependencies, lambda _: [program, *args], environment)
+    return cached_compiler_result(key, find, dependencies, lambda _: [program, *args], environment)
 
 
 def cached_args(

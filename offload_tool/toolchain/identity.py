@@ -19,9 +19,7 @@ from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.driver import query_plan
 from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_args, expand_command
-from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io import InputFile
-from offload_tool.io.file_digests import cached_by_stat
+from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import memoized
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
@@ -69,22 +67,6 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
     return [arg for arg in found if arg]
 
 
-@cached_by_stat
-def file_digest(path: str) -> str:
-    """Return the digest of a file's content, or ``missing``."""
-    try:
-        with InputFile(path) as file:
-            return _digest(file.data)
-    except OffloadError:
-        return "missing"
-
-
-def files_digest(paths: Iterable[str]) -> str:
-    """Return one digest of the content of files, in this order."""
-    text = " ".join(map(file_digest, dict.fromkeys(paths)))
-    return _digest(text.encode(errors="surrogateescape"))
-
-
 def all_configuration_files(paths: Iterable[str]) -> list[str]:
     """Return configuration files and those that they include by ``@file``.
 
@@ -112,7 +94,7 @@ def _included(path: str) -> list[str]:
         elif option != "--config":
             continue
         elif "/" not in name:
-            from offload_tool.toolchain.disk_cache import CONFIGURATION_FOLDERS
+            from offload_tool.toolchain.compiler_files import CONFIGURATION_FOLDERS
 
             usual = (os.path.join(os.path.expanduser(x), name) for x in CONFIGURATION_FOLDERS)
             found += filter(os.path.isfile, usual)
@@ -143,9 +125,3 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
     found = all_configuration_files(configuration_files(result.output + result.errors))
     prefixes = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
     return tuple(name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in found)
-
-
-def _digest(data: bytes | memoryview) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()[:32]

@@ -28,7 +28,7 @@ from pathlib import Path
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import content_of
-from offload_tool.toolchain.identity import files_digest
+from offload_tool.toolchain.programs import files_digest
 from offload_tool.util.frozen import frozen
 
 _HIP_HEADER = "include/hip/hip_runtime.h"

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import output_of, query_front_end
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
     configuration_files,
-    file_digest,
     identity_text,
 )
-from offload_tool.toolchain.programs import is_script, program_identity
+from offload_tool.toolchain.programs import file_digest, is_script, program_identity
 from offload_tool.util.frozen import frozen
 
 OLDEST_CLANG = 19
@@ -216,7 +215,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     key = ["facts", *command, version.string]
     if not command[0].startswith("/"):
         key.append(os.getcwd())
-    return _Facts(*cached_result(key, find, dependencies, lambda _: command, environment))
+    return _Facts(*cached_compiler_result(key, find, dependencies, lambda _: command, environment))
 
 
 def _lld_version(lld: str) -> str:
@@ -239,7 +238,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
-        output = cached_result(
+        output = cached_compiler_result(
             ["version", program, *command],
             lambda: output_of(command, "--version"),
             lambda _: [],

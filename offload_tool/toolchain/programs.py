@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import query
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import content_of
+from offload_tool.io.file_digests import cached_by_stat, content_of, digest_of
 from offload_tool.toolchain.disk_cache import cached_result
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -146,6 +146,24 @@ def nvidia_packages() -> list[Path]:
     return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
 
 
+@cached_by_stat
+def file_digest(path: str) -> str:
+    """Return the digest of a file's content, or ``missing``."""
+    from offload_tool.io import InputFile
+
+    try:
+        with InputFile(path) as file:
+            return digest_of(file.data)
+    except OffloadError:
+        return "missing"
+
+
+def files_digest(paths: Iterable[str]) -> str:
+    """Return one digest of the content of files, in this order."""
+    text = " ".join(map(file_digest, dict.fromkeys(paths)))
+    return digest_of(text.encode(errors="surrogateescape"))
+
+
 def program_identity(program: str, library_path: str = "") -> str:
     """Return the identity of a program, without paths; empty if it does not exist."""
     return str(_facts(program, library_path)["identity"])
@@ -163,8 +181,6 @@ def _facts(program: str, library_path: str) -> dict[str, Any]:
         key.append(os.getcwd())
 
     def find() -> dict[str, Any]:
-        from offload_tool.toolchain.identity import file_digest, files_digest
-
         if is_script(real):
             return {"identity": f"script {file_digest(real)}", "files": [real]}
         libraries: list[str] = []

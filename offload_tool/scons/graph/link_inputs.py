@@ -139,20 +139,21 @@ def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = (
     `link` is the prefix of its variables: ``LINK``, ``SHLINK``, ``LDMODULE``.
     """
     info_of(made).checked_link = (link, tuple(taken))
-    env.AddPreAction(made, actions.CHECK_LINK)
+    env.AddPreAction(made, _CHECK_LINK)
 
 
-def check_link(env: Environment, made: Node, sources: list[Any]) -> None:
+def _check_link(given: actions.Operands) -> None:
     """Check that a link which is about to run takes all device code of its files.
 
     :raises UsageError: one has relocatable device code that is in no device link.
     :raises ContentError: the device code in a file is broken, or not supported.
     """
+    env, made = given.env, given.node
     link, nodes = info_of(made).checked_link
     command = env.get(f"{link}COM")
     if not isinstance(command, str):
         command = f"${link}FLAGS $SOURCES $_LIBDIRFLAGS $_LIBFLAGS"
-    lines = env.subst_list(command, target=[made], source=sources)
+    lines = env.subst_list(command, target=[made], source=given.sources)
     args = [str(arg) for line in lines for arg in line]
     taken = {os.path.abspath(str(each)) for node in nodes for each in (node, node.rfile())}
 
@@ -167,3 +168,6 @@ def check_link(env: Environment, made: Node, sources: list[Any]) -> None:
                 "is linked without: no kernel of it would be found; link with OffloadProgram or "
                 "OffloadSharedLibrary, and give it in OFFLOAD_LIBS"
             )
+
+
+_CHECK_LINK = actions.check("check link", _check_link)
