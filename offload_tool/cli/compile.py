@@ -309,6 +309,6 @@ def _engine(environ: Mapping[str, str]) -> tuple[list[str], str]:
     launcher, folder = environ.get("OFFLOAD_LAUNCHER", ""), environ.get("OFFLOAD_DIST", "")
     if not launcher and not folder:  # the usual case
         return [], ""
-    from offload_tool.sccache_dist.fallback import launcher_args
+    from offload_tool.launch.launcher import launcher_args
 
     return launcher_args(launcher, folder), folder

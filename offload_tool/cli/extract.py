@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from offload_tool.cli.arguments import CHOICE
-from offload_tool.cli.printing import json_row, print_json_list, print_lines, print_problems
+from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.errors import OffloadError
 from offload_tool.util.escape import printable
 
@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         options.file, options.output, devices=devices, skipped=problems.append
     )
     if options.json:
+        from offload_tool.cli.list import json_row  # other output does not need it
+
         rows = ({**json_row(image), "path": str(image.path)} for image in images)
         print_json_list(rows, indent=2)
     else:

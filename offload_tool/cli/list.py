@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.arguments import SchemaAction
 from offload_tool.cli.printing import (
-    json_row,
     print_json_list,
     print_lines,
     print_notes,
@@ -26,6 +25,7 @@ from offload_tool.formats.kernel_info.occupancy import waves_per_simd
 from offload_tool.operations.kernel_table import COLUMNS, LOCATION_KEYS, WAVES, demangled_names
 
 if TYPE_CHECKING:
+    from offload_tool.operations.extract import ExtractedImage
     from offload_tool.operations.list_images import DeviceImage, ImageKernels
 
 _T = TypeVar("_T")
@@ -155,6 +155,16 @@ def _print_images(
     if len({image.target_id for image in device}) < len(device):
         print_lines([""], sys.stdout)
         print_sheet(_totals_table(images))
+
+
+def json_row(image: DeviceImage | ExtractedImage) -> dict[str, object]:
+    """Return an image as an object of JSON."""
+    from offload_tool.util.frozen import as_dict
+
+    loads = [
+        {"device": device, "rule": load.rule, "reason": load.reason} for device, load in image.loads
+    ]
+    return {**as_dict(image), "loads": loads}
 
 
 def _image_table(file: str, images: Sequence[DeviceImage]) -> Sheet:

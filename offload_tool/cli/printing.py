@@ -18,8 +18,6 @@ from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
     from offload_tool.errors import OffloadError
-    from offload_tool.operations.extract import ExtractedImage
-    from offload_tool.operations.list_images import DeviceImage
 
 _MOST_PROBLEMS = 1000
 """Lines; a count stands for the rest of a million broken members."""
@@ -131,16 +129,6 @@ def print_json_list(rows: Iterable[Mapping[str, object]], *, indent: int | None 
         print_text(before + ("\n" + text).replace("\n", "\n  "), sys.stdout)
         before = ","
     print_text("[]\n" if before == "[" else "\n]\n", sys.stdout)
-
-
-def json_row(image: DeviceImage | ExtractedImage) -> dict[str, object]:
-    """Return an image as an object of JSON."""
-    from offload_tool.util.frozen import as_dict
-
-    loads = [
-        {"device": device, "rule": load.rule, "reason": load.reason} for device, load in image.loads
-    ]
-    return {**as_dict(image), "loads": loads}
 
 
 def print_notes(notes: Sequence[str]) -> None:

@@ -19,10 +19,11 @@ from contextlib import suppress
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.job_plan import HOST, DriverJob
 from offload_tool.io.file_digests import content_of
+from offload_tool.launch.launcher import launcher_args
 from offload_tool.launch.scheduler import Step, merge_steps
 from offload_tool.sccache_dist.config import load_distribution
 from offload_tool.sccache_dist.eligibility import why_local
-from offload_tool.sccache_dist.fallback import Finished, launcher_args
+from offload_tool.sccache_dist.fallback import Finished
 from offload_tool.sccache_dist.session import Session, retry_message
 
 _LANGUAGE = "-x"

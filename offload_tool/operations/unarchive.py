@@ -42,10 +42,10 @@ from offload_tool.formats.objects.ar import (
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
-    first_conflict,
     has_all_fields,
     is_compatible,
 )
+from offload_tool.formats.targets.conflicts import first_conflict
 from offload_tool.formats.targets.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import effective_budget

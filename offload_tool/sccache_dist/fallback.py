@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from offload_tool.errors import CompilerError, UsageError
+from offload_tool.errors import CompilerError
 
 _FAILED = 1  # clang's status for an error in its input
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
@@ -44,24 +44,6 @@ class Finished:
         text = "".join(c if c.isprintable() else " " for c in line)
         text = f": {text[:_REASON_CHARACTERS]}" if text else ""
         return f"status {self.status}{text}"
-
-
-def launcher_args(launcher: str, folder: str) -> list[str]:
-    """Return the arguments of ``OFFLOAD_LAUNCHER``; `folder` is that of ``OFFLOAD_DIST``.
-
-    :raises UsageError: the launcher is not a command, or both are given.
-    """
-    import shlex
-
-    try:
-        args = shlex.split(launcher)
-    except ValueError as error:
-        raise UsageError(
-            f"OFFLOAD_LAUNCHER={launcher!r} is not a command: {error}; quote it as a shell does"
-        ) from error
-    if args and folder:
-        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
-    return args
 
 
 def is_engine_failure(finished: Finished, launcher: str) -> bool:

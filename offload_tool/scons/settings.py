@@ -53,7 +53,7 @@ def launcher(env: Environment, folder: str = "") -> list[str]:
 
     :raises UsageError: it is not a command, or `folder`, that of OFFLOAD_DIST, is given too.
     """
-    from offload_tool.sccache_dist.fallback import launcher_args
+    from offload_tool.launch.launcher import launcher_args
 
     with compat.at_top(env):
         return launcher_args(env.subst("$OFFLOAD_LAUNCHER"), folder)

@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import zipfile
+from graphlib import TopologicalSorter
 from pathlib import Path
 from xml.etree import ElementTree
 
+import grimp
 import pytest
 
 from offload_tool.operations.archive import create_archive
@@ -52,6 +54,20 @@ def test_description_is_what_was_drawn(name: str) -> None:
     text = (ROOT / f"docs/{name}.dot").read_text()
     assert set(re.findall(r'^  "(.+)" -> "(.+)";$', text, re.MULTILINE)) == seen(name)[1], REMEDY
     assert text == architecture.description(architecture.look(architecture.PICTURES[name])), REMEDY
+
+
+def test_no_circles_of_modules() -> None:
+    """No module imports itself through others, inside functions either; types may."""
+    graph = grimp.build_graph("offload_tool", exclude_type_checking_imports=True)
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    inside = "offload_tool.scons.graph.units", "offload_tool.operations.package"
+    assert inside[1] in imports[inside[0]]
+    for importer, other in _KNOWN_CIRCLES:
+        imports[importer].remove(other)
+    TopologicalSorter(imports).prepare()
+
+
+_KNOWN_CIRCLES = [("offload_tool.sccache_dist.config", "offload_tool.sccache_dist.cluster")]
 
 
 def imported(path: Path) -> set[str]:
