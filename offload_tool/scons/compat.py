@@ -34,6 +34,7 @@ import SCons.Util
 
 from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import file_stat_from
+from offload_tool.scons.state.stored_info import with_stat
 from offload_tool.scons.types import Environment, FileSystem, Folder, Node
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ _NEEDED = (
     (SCons.Node.FS.File, "changed_timestamp_match", "explain", "released_target_info"),
     (SCons.Util, "MethodWrapper"),
     (SCons.CacheDir.CacheDir, "cachepath", "is_enabled"),
+    (SCons.Node.FS.File, "NodeInfo", "get_stored_info"),
+    (SCons.Node.FS.FileNodeInfo, "field_list", "merge"),
     (SCons.Node.FS.File, "srcnode", "must_be_same", "built"),
     (SCons.Node.FS.Dir, "srcdir_list"),
     (SCons.Node.Node, "set_noclean"),
@@ -79,6 +82,8 @@ def adopt(node: Any, node_class: type) -> None:
         node.disambiguate()
     if type(node) is SCons.Node.FS.File or issubclass(node_class, type(node)):
         node.__class__ = node_class
+        if node.ninfo is not None:
+            node.ninfo = with_stat(node.ninfo)
 
 
 class AddedMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
@@ -121,24 +126,32 @@ def adopt_input(node: Any, node_class: type) -> None:
     known = node.get_ninfo()
     if hasattr(known, "csig"):
         del known.csig
-    if hasattr(known, "size"):
+    if hasattr(known, "size"):  # SCons has visited it
         node.get_csig()
         store_stat(node)
 
 
-def _file_stat(node: Any) -> tuple[int, ...]:
+def file_stat_of(node: Any) -> tuple[int, ...]:
+    """Return the stat() of a file that counts, () if it does not exist."""
     found = node.rfile().stat()  # cached: SCons needs it anyway
     return () if found is None else tuple(file_stat_from(found))
 
 
 def store_stat(node: Any) -> None:
-    """Make SCons store a file's stat() in the unused field for its size."""
-    node.get_ninfo().size = _file_stat(node)
+    """Make SCons store a file's stat()."""
+    node.get_ninfo().stat = file_stat_of(node)
+
+
+def add_stat(entry: Any) -> Any:
+    """Return what SCons has stored of a file, in the class that has its stat()."""
+    if hasattr(entry, "ninfo"):  # not for files of Configure checks
+        entry.ninfo = with_stat(entry.ninfo)
+    return entry
 
 
 def has_stored_stat(node: Any) -> bool:
     """Return True if a file's stat() equals the one that SCons has stored."""
-    return bool(getattr(node.get_stored_info().ninfo, "size", None) == _file_stat(node))
+    return bool(getattr(node.get_stored_info().ninfo, "stat", None) == file_stat_of(node))
 
 
 def has_other_content(node: Any, before: Any) -> bool:
@@ -147,7 +160,7 @@ def has_other_content(node: Any, before: Any) -> bool:
     Also store the content's digest in its node.
     """
     then = getattr(before, "csig", None)
-    if then and getattr(before, "size", None) == _file_stat(node):
+    if then and getattr(before, "stat", None) == file_stat_of(node):
         known = node.get_ninfo()
         known.csig = getattr(known, "csig", then)
     return node.get_csig() != then and then is not None

@@ -184,3 +184,18 @@ def test_unchanged_files_are_not_read(project: Project) -> None:
     given.with_name("copy").replace(given)
     assert "reads given.co" in project.run().output
     assert "reads given.co" not in project.run().output
+
+
+def test_scons_alone_reads_what_is_stored(project: Project) -> None:
+    """The stat() is stored beside SCons's own information: neither build misses the other's."""
+    project.write("plain.c", "int plain(void) { return 0; }\n")
+    alone = "Environment().Object('plain.o', 'plain.c')\n"
+    project.sconstruct(alone, head="").build_once()
+    project.sconstruct(f"{alone}env.OffloadStaticLibrary('a', ['plain.c', 'plain.o'])\n")
+    run = project.done()
+    assert "ARCHIVE liba.a" in run.actions
+    assert "-> plain.o" not in run.actions
+    project.assert_up_to_date()
+    run = project.sconstruct(alone, head="").done("plain.o")
+    assert run.up_to_date
+    assert run.errors == ""

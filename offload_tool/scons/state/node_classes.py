@@ -20,6 +20,7 @@ from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.manifest import manifest_path
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_info import records_of
+from offload_tool.scons.state.stored_info import StatInfo
 from offload_tool.scons.types import Node
 
 COMMAND = "its command"
@@ -35,6 +36,7 @@ class Input(File):  # type: ignore[misc]
     """
 
     __slots__ = ()
+    NodeInfo = StatInfo
 
     def srcnode(self) -> Any:
         """Return the node of this file in the source folder, which may have SCons's own class."""
@@ -44,6 +46,14 @@ class Input(File):  # type: ignore[misc]
         """Store the file's signature and its stat()."""
         super().visited()
         compat.store_stat(self)
+
+    def get_stat(self) -> tuple[int, ...]:
+        """Return the stat() that SCons stores in the field of this name."""
+        return compat.file_stat_of(self)
+
+    def get_stored_info(self) -> Any:
+        """Return what SCons has stored, with room for the stat()."""
+        return compat.add_stat(super().get_stored_info())
 
     def get_max_drift_csig(self) -> str | None:
         """Return the stored digest of an old file, if it was not changed."""
