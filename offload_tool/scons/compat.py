@@ -444,7 +444,8 @@ class SignedAction(SCons.Action.FunctionAction):  # type: ignore[misc]
     """
 
     def __init__(self, signed: str, run: Callable[..., int], **keywords: Any) -> None:
-        super().__init__(run, keywords)
+        super().__init__(lambda: None, keywords)  # SCons looks through all that it refers to
+        self.execfunction = run
         self._signed = signed
 
     def __str__(self) -> str:
