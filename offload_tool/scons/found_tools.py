@@ -1,4 +1,4 @@
-"""The compiler and the other tools that a build uses, found once, and what they answer."""
+"""The compiler and the other tools of a build, each found once, and what depends on them."""
 
 from __future__ import annotations
 

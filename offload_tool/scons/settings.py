@@ -1,4 +1,4 @@
-"""The settings of a builder call: what users set, with its meaning, and no tool is asked.
+"""The settings of a builder call: what users set, and what it means. Nothing here runs a tool.
 
 Invalid settings raise errors of `offload_tool.errors` while the SConscript is read, and SCons
 shows them with the SConscript's line.
@@ -24,6 +24,8 @@ from offload_tool.scons import compat
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.programs import LIBRARY_PATH
 from offload_tool.toolchain.supported_processors import NATIVE
+
+_HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
 
 
 def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
@@ -114,9 +116,6 @@ def shared_suffix(env: Environment) -> str:
     """
     given = str(env.subst("$SHOBJSUFFIX"))
     return ".pic.o" if given == ".os" else given
-
-
-_HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
 
 
 def machine_flags(env: Environment) -> list[str]:
