@@ -19,12 +19,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import SCons.Action
 import SCons.Builder
 import SCons.Errors
 import SCons.Util
 
 from offload_tool.errors import FileError
+from offload_tool.formats.format_version import FORMAT_VERSION
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
@@ -32,16 +32,7 @@ from offload_tool.scons.state.compiler_queries import args_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 from offload_tool.scons.types import Environment, Node
 
-
-def offload_compile_commands(target: list[Node], source: list[Node], env: Environment) -> int:
-    _write(str(target[0]), env)
-    return 0
-
-
 _ABSOLUTE, _FILTER = "COMPILATIONDB_USE_ABSPATH", "COMPILATIONDB_PATH_FILTER"
-_DATABASE = SCons.Builder.Builder(
-    action=SCons.Action.Action(offload_compile_commands, "$OFFLOADCOMPILECOMMANDSCOMSTR")
-)
 
 
 def offload_compilation_database(env: Environment, target: str | None) -> list[Node]:
@@ -72,7 +63,7 @@ def _settings(env: Environment) -> tuple[str, str]:
     return env.subst(f"${_FILTER}"), "absolute" if is_absolute else ""
 
 
-def _write(path: str, env: Environment) -> None:
+def _write(target: list[Node], source: list[Node], env: Environment) -> int:
     # An OpenMP host object reads the host IR, not the source.
     passes = [each for each in declared_passes(env) if each.source in each.node.sources[:1]]
     first: dict[Any, int] = {}
@@ -91,10 +82,18 @@ def _write(path: str, env: Environment) -> None:
         entries.append(made)
     text = json.dumps(entries, indent=2) + "\n"
     try:
-        with replace_file(path, keep_equal=True) as out:
+        with replace_file(str(target[0]), keep_equal=True) as out:
             out.write(text.encode())
     except FileError as error:
         raise SCons.Errors.BuildError(errstr=str(error)) from error
+    return 0
+
+
+_DATABASE = SCons.Builder.Builder(
+    action=compat.SignedAction(
+        f"offload compile commands {FORMAT_VERSION}", _write, cmdstr="$OFFLOADCOMPILECOMMANDSCOMSTR"
+    )
+)
 
 
 def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[DeclaredPass]:
