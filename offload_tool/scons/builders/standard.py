@@ -122,6 +122,8 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
 
 def _has_code(item: Any) -> bool:
     """Return True if a node has device code to be linked, as far as it is declared."""
+    if not isinstance(item, SCons.Node.Node):  # a library's name
+        return False
     info = info_of(item)
     return bool(info.code_kinds or info.device_nodes)
 
