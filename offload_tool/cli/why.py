@@ -18,6 +18,7 @@ from offload_tool.errors import UsageError
 
 if TYPE_CHECKING:
     from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.manifest.key import Key
     from offload_tool.manifest.manifest import PassRecord
 
 _NAMED = 10
@@ -46,15 +47,16 @@ def run(options: argparse.Namespace) -> int:
     for name in options.outputs:
         path = started / name
         try:
-            lines = list(_explanation(name, path))
+            is_now, lines = _explanation(name, path)
         finally:
             os.chdir(started)
         print_lines(lines, sys.stdout)
-        is_current = is_current and lines[0].endswith(": current")
+        is_current = is_current and is_now
     return int(not is_current)
 
 
-def _explanation(name: str, path: Path) -> Iterator[str]:
+def _explanation(name: str, path: Path) -> tuple[bool, list[str]]:
+    """Return whether an output is current, and the text to print."""
     from offload_tool.io.file_digests import Fingerprints
     from offload_tool.manifest import manifest_path
     from offload_tool.manifest.manifest import State, judge, read_record
@@ -68,14 +70,13 @@ def _explanation(name: str, path: Path) -> Iterator[str]:
         )
     os.chdir(_folder_of(record, path))
     judgement = judge(record, _key_now(record, fingerprints), fingerprints, str(path))
-    if judgement.state is State.UNSURE:
-        yield f"{name}: not sure: {judgement.reason}; the next build asks the preprocessor"
-    elif judgement.state is State.CURRENT:
-        yield f"{name}: current"
-    else:
-        yield f"{name}: stale: {judgement.reason}"
-    yield f"  compiled because: {record.why or 'it was not recorded'}"
-    yield from _named_inputs(record)
+    verdict = {
+        State.CURRENT: "current",
+        State.OUTDATED: f"stale: {judgement.reason}",
+        State.UNSURE: f"not sure: {judgement.reason}; the next build asks the preprocessor",
+    }[judgement.state]
+    why = f"  compiled because: {record.why or 'it was not recorded'}"
+    return judgement.state is State.CURRENT, [f"{name}: {verdict}", why, *_named_inputs(record)]
 
 
 def _folder_of(record: PassRecord, path: Path) -> Path:
@@ -86,20 +87,16 @@ def _folder_of(record: PassRecord, path: Path) -> Path:
     return max(folders, key=lambda folder: found[folder])
 
 
-def _key_now(record: PassRecord, fingerprints: Fingerprints) -> dict[str, str]:
+def _key_now(record: PassRecord, fingerprints: Fingerprints) -> Key:
     """Return the record's key with the current digests of its files."""
-    return {
-        part: fingerprints.digest(part[1:-1]) if part.startswith("'") else value
-        for part, value in record.key.items()
-    }
+    return record.key._replace(files={n: fingerprints.digest(n) for n in record.key.files})
 
 
 def _named_inputs(record: PassRecord) -> Iterator[str]:
     from offload_tool.manifest.include_search import is_outside
 
     own = [name for name in record.inputs if not is_outside(name)]
-    named = [part[1:-1] for part in record.key if part.startswith("'")]
-    for what, names in (("made of", own), ("flags name", named)):
+    for what, names in (("made of", own), ("flags name", [*record.key.files])):
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             yield f"  {what}: {', '.join(names[:_NAMED])}{more}"

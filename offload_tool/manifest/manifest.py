@@ -3,7 +3,7 @@
 One record decides whether an output is current, whether a result in a shared cache is valid for a
 compile, and whether the file on disk is unchanged::
 
-    key      everything that is known before the compile: command, compiler, named files, ...
+    key      everything that is known before the compile: see `Key`
     inputs   the files that were read, each with its digest at the time of reading
     lookups  failed lookups: a file that appears there may be read the next time
     same     the names that belong to one file
@@ -48,16 +48,15 @@ from offload_tool.io.file_digests import (
     identity,
 )
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
+from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start
 
-_VERSION = 6
+_VERSION = 7
 _IDENTITY = "@"
 """Separates an input's digest from its identity."""
 _REPLACED = {"": CHANGED}
 """Marks directories that were replaced while the pass ran: equal to no record."""
 _NO_STATS = b"{}"
-_NAMED = 5
-"""Maximum number of arguments that a reason names."""
 _LARGEST = 64 << 20
 """Bytes; the record of a pass with 10,000 headers has 2 MB."""
 
@@ -128,8 +127,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 class PassRecord(NamedTuple):
     """The inputs and outputs of one run of a pass."""
 
-    key: Mapping[str, str]
-    """Digests of what was known before the run, by name: ``command``, ``compiler``, ..."""
+    key: Key
     inputs: Mapping[str, str]
     """The digest of each file that was read, by its name as the compiler spells it."""
     lookups: Lookups
@@ -141,8 +139,8 @@ class PassRecord(NamedTuple):
     """The first name of the same file, for inputs of equal content: see `same_files`."""
     same_folders: Mapping[str, str] = MappingProxyType({})
     """The first name of the same directory, for search directories with several names."""
-    why: str = ""
-    """Why the pass ran; "" if not known."""
+    why: Reason | None = None
+    """Why the pass ran; None if not known."""
     bitcode: str = ""
     """The digest of the unoptimised bitcode of the output; "" if it is not relevant."""
 
@@ -159,8 +157,9 @@ class PassRecord(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Return whether no input was written to while it was read."""
-        return CHANGED not in self.inputs.values() and self.same_folders != _REPLACED
+        """Return whether nothing that determines the output changed while the pass ran."""
+        is_stable = CHANGED not in self.inputs.values() and self.same_folders != _REPLACED
+        return is_stable and self.key.is_sure
 
 
 class State(Enum):
@@ -177,7 +176,7 @@ class Judgement(NamedTuple):
     """Whether an output is current, and why not."""
 
     state: State
-    reason: str = ""
+    reason: Reason | None = None
     appeared: tuple[str, ...] = ()
     elsewhere: bool = False
     """The compiler's own search path may have changed."""
@@ -191,7 +190,7 @@ def digest_of_parts(parts: Any) -> str:
 
 def judge(
     record: PassRecord | None,
-    key: Mapping[str, str],
+    key: Key,
     prints: Fingerprints,
     output: str | None = None,
     *,
@@ -202,50 +201,42 @@ def judge(
     With `output`, the file of that name must also be unchanged. `with_identity` as in
     `record_pass_result`.
     """
-    if record is None:
-        return Judgement(State.OUTDATED, "it has no manifest of an earlier compile")
-    for part in sorted({*key, *record.key}):
-        if key.get(part) != record.key.get(part):
-            detail = _args_changed(part, record.key.get(part, ""), key.get(part, ""))
-            return Judgement(State.OUTDATED, f"{part} changed{detail}")
-    damage = _damage(record, prints, output) if output is not None else ""
-    if damage:
-        return Judgement(State.OUTDATED, damage)
-    for name, digest in _inputs_to_check(record.inputs, prints, with_identity).items():
-        if _digest_with_identity(name, prints.digest(name), with_identity) != digest:
-            how = "was written to while it was read" if digest == CHANGED else "changed"
-            return Judgement(State.OUTDATED, f"'{name}' {how}")
-    if _same_names(record.same_files) != record.same_files:
-        return Judgement(State.OUTDATED, "a link became a file of its own, or the reverse,")
-    if same_folders(record.lookups.folders, prints) != record.same_folders:
-        return Judgement(State.OUTDATED, "a link became a folder of its own, or the reverse,")
+    reason = _why_outdated(record, key, prints, output, with_identity=with_identity)
+    if record is None or reason is not None:
+        return Judgement(State.OUTDATED, reason)
     found_now = appeared(record.lookups, frozenset(record.inputs), prints)
     known = record.lookups.origins
     elsewhere = bool(known) and known != origins_digest(record.lookups.folders, prints)
     if found_now or record.lookups.unknown or elsewhere:
         names = ", ".join(f"'{name}'" for name in found_now)
         names = names or ("another folder" if elsewhere else "a computed name")
-        return Judgement(State.UNSURE, f"{names} may be read now", tuple(found_now), elsewhere)
+        return Judgement(State.UNSURE, Reason(Cause.APPEARED, names), tuple(found_now), elsewhere)
     return Judgement(State.CURRENT)
 
 
-def _args_changed(part: str, before: str, now: str) -> str:
-    """Return the arguments that two commands do not share; "" for other parts of a key."""
-    if not part.endswith(" command") or not before or not now:
-        return ""
-    old, new = _args_of(before), _args_of(now)
-    lists = {
-        "without": [arg for arg in old if arg not in new],
-        "with": [arg for arg in new if arg not in old],
-    }
-    parts = [f"{how} {', '.join(args[:_NAMED])}" for how, args in lists.items() if args]
-    return f" ({'; '.join(parts)})" if parts else ""
-
-
-def _args_of(text: str) -> list[str]:
-    """Return the arguments of a command: a list in JSON, or a digest and the command's text."""
-    args: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
-    return args
+def _why_outdated(
+    record: PassRecord | None,
+    key: Key,
+    prints: Fingerprints,
+    output: str | None,
+    *,
+    with_identity: bool,
+) -> Reason | None:
+    if record is None:
+        return Reason(Cause.NO_RECORD)
+    reason = key.change_from(record.key)
+    if reason is None and output is not None:
+        reason = _damage(record, prints, output)
+    if reason is not None:
+        return reason
+    for name, digest in _inputs_to_check(record.inputs, prints, with_identity).items():
+        if _digest_with_identity(name, prints.digest(name), with_identity) != digest:
+            return Reason(Cause.WRITTEN if digest == CHANGED else Cause.INPUT, name)
+    if _same_names(record.same_files) != record.same_files:
+        return Reason(Cause.LINK)
+    if same_folders(record.lookups.folders, prints) != record.same_folders:
+        return Reason(Cause.FOLDER_LINK)
+    return None
 
 
 def _inputs_to_check(
@@ -272,19 +263,19 @@ def files_in_order(record: PassRecord) -> list[str]:
     return inputs.in_order() if isinstance(inputs, Inputs) else list(inputs)
 
 
-def _damage(record: PassRecord, prints: Fingerprints, output: str) -> str:
-    """Return what happened to the outputs of a pass; "" if they are unchanged."""
+def _damage(record: PassRecord, prints: Fingerprints, output: str) -> Reason | None:
+    """Return what happened to the outputs of a pass; None if they are unchanged."""
     found = prints.digest(output)
     if not found:
-        return "it does not exist"
+        return Reason(Cause.MISSING)
     if not record.output:
-        return "its inputs are not fully known"
+        return Reason(Cause.UNKNOWN_INPUTS)
     if found != record.output:
-        return "it is not the file that was made"
+        return Reason(Cause.OUTPUT)
     for name, digest in record.side_outputs.items():
         if file_stat(name) is None or (digest and prints.digest(name) != digest):
-            return f"'{name}' is not the file that was made"
-    return ""
+            return Reason(Cause.SIDE_OUTPUT, name)
+    return None
 
 
 def confirmed(
@@ -311,7 +302,7 @@ def confirmed(
 
 
 def record_pass_result(
-    key: Mapping[str, str],
+    key: Key,
     read: Iterable[str],
     lookups: Lookups,
     output: str,
@@ -340,7 +331,7 @@ def record_pass_result(
     if status is not None:
         prints.store(output, status, made)
     return PassRecord(
-        dict(key),
+        key,
         inputs,
         lookups._replace(present=present),
         made,
@@ -370,7 +361,8 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
     inputs = {name: record.inputs[name] for _, name in own}
     value = {
         "version": _VERSION,
-        "key": dict(record.key),
+        "key": {**record.key.parts},
+        "files": {**record.key.files},
         "inputs": inputs,
         "places": [position for position, _ in own],
         "lookups": {**record.lookups._asdict(), "outside": []},
@@ -378,10 +370,10 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
         "beside": dict(record.side_outputs),
         "same files": dict(record.same_files),
         "same folders": dict(record.same_folders),
-        "why": record.why,
+        "why": None if record.why is None else [record.why.cause.name, *record.why[1:]],
         "bitcode": record.bitcode,
     }
-    digests = {**_files_in_key(record.key), **inputs, **record.side_outputs}
+    digests = {**record.key.files, **inputs, **record.side_outputs}
     if output is not None:
         digests[output] = record.output
     stats = _known_stats(digests, prints)
@@ -414,7 +406,7 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
         outside = _parse_outside(shared)
         record = _parse_record(value, outside)
         if output is not None:
-            digests = {**_files_in_key(record.key), **value["inputs"], **record.side_outputs}
+            digests = {**record.key.files, **value["inputs"], **record.side_outputs}
             digests[""] = record.output
             _add_stats(json.loads(second), digests, prints, output)
             if stats != _NO_STATS:
@@ -447,7 +439,7 @@ def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
     if not isinstance(output, str):
         raise TypeError("no digest")
     return PassRecord(
-        _strings_by_name(value["key"]),
+        Key(_strings_by_name(value["key"]), _strings_by_name(value["files"])),
         Inputs(own, positions, outside),
         Lookups(
             **texts,
@@ -459,7 +451,7 @@ def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
         _strings_by_name(value["beside"]),
         _strings_by_name(value["same files"]),
         _strings_by_name(value["same folders"]),
-        str(value["why"]),
+        _parse_reason(value["why"]),
         str(value["bitcode"]),
     )
 
@@ -474,9 +466,11 @@ def _add_stats(
             prints.add(name or output, FileStat(*map(int, numbers)), digest)
 
 
-def _files_in_key(key: Mapping[str, str]) -> dict[str, str]:
-    """Return the digests of the files that a key names, in quotes."""
-    return {part[1:-1]: digest for part, digest in key.items() if part.startswith("'")}
+def _parse_reason(value: Any) -> Reason | None:
+    if value is None:
+        return None
+    cause, subject, note = _strings(value)
+    return Reason(Cause[cause], subject, note)
 
 
 def _strings_by_name(value: Any) -> dict[str, str]:

@@ -40,6 +40,7 @@ from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.manifest import Work, manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.inputs import PassReads, confirmed_by, general_args, reads_of
+from offload_tool.manifest.key import Key, Part, Reason
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
@@ -67,7 +68,7 @@ class OutputManifest:
         """The files and lookups of the run."""
         self.last_record = read_record(self._path, self._prints, work.output)
         """The record of the last run."""
-        self._reason = ""
+        self._reason: Reason | None = None
 
     @property
     def _path(self) -> str:
@@ -93,22 +94,23 @@ class OutputManifest:
         named = (*possible_files(args), *configuring_files(general, self._work.environment))
         return [name for name in dict.fromkeys(named) if name not in own and os.path.isfile(name)]
 
-    def _key(self, read: Iterable[str], named: Sequence[str]) -> dict[str, str]:
+    def _key(self, read: Iterable[str], named: Sequence[str]) -> Key:
         work = self._work
         variables = {name: work.environment.get(name, "") for name in RESULT_VARIABLES}
         tells = work.surroundings().embeds_folder
         folder = [os.getcwd(), work.environment.get("PWD", "")] if tells else []
-        return {
-            "its command": json.dumps([*work.command]),
-            "the compiler": work.compiler,
-            "what the compiler says of itself": work.version(),
-            "a variable that the compiler reads": json.dumps(variables),
-            "the list of files that its command names": json.dumps(named),
-            "the folder of the build": json.dumps(folder),
-            "the processor of this machine": processor_of(all_args(work.command)),
-            "the list of libraries that the compiler links in": json.dumps(work.libraries),
-            "the identity of its files": json.dumps(_inodes(read) if work.by_inode else []),
+        parts: dict[str, str] = {
+            Part.COMMAND: json.dumps([*work.command]),
+            Part.COMPILER: work.compiler,
+            Part.VERSION: work.version(),
+            Part.VARIABLES: json.dumps(variables),
+            Part.NAMED_FILES: json.dumps(named),
+            Part.FOLDER: json.dumps(folder),
+            Part.PROCESSOR: processor_of(all_args(work.command)),
+            Part.LIBRARIES: json.dumps(work.libraries),
+            Part.IDENTITY: json.dumps(_inodes(read) if work.by_inode else []),
         }
+        return Key(parts)
 
     def files_if_current(self) -> list[str] | None:
         """Return the inputs of the output if it is current, else None."""

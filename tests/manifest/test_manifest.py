@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from offload_tool.io.file_digests import CHANGED, Fingerprints
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.key import Cause, Key, Part, Reason
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
@@ -26,20 +26,22 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.race_check import Start
 
-KEY = {"its command": "1", "the compiler": "2"}
+KEY = Key({Part.COMMAND: "1", Part.COMPILER: "2"}, {"flags.txt": ""})
 TEXTS = st.text(st.characters(exclude_characters="\0"), max_size=8)
 DIGESTS = st.text("0123456789abcdef", min_size=1, max_size=32)
 TUPLES = st.lists(TEXTS, max_size=3).map(tuple)
 RECORDS = st.builds(
     PassRecord,
-    st.dictionaries(TEXTS, TEXTS, max_size=4),
+    st.builds(Key, st.dictionaries(TEXTS, TEXTS, max_size=4), st.dictionaries(TEXTS, DIGESTS)),
     st.dictionaries(TEXTS, DIGESTS, max_size=4),
     st.builds(Lookups, TUPLES, TUPLES, TUPLES, st.booleans()),
     DIGESTS,
+    why=st.none() | st.builds(Reason, st.sampled_from(Cause), TEXTS, TEXTS),
 )
 VALUE = {
-    "version": 6,
+    "version": 7,
     "key": {},
+    "files": {},
     "inputs": {},
     "places": [],
     "lookups": Lookups()._asdict(),
@@ -47,7 +49,7 @@ VALUE = {
     "beside": {},
     "same files": {},
     "same folders": {},
-    "why": "",
+    "why": None,
     "bitcode": "",
 }
 """An empty record, as JSON."""
@@ -111,7 +113,10 @@ def test_broken_records(folder: Path, data: st.DataObject) -> None:
     read = read_record(str(path), Fingerprints(), "k.co")
     assert read is None or all(
         isinstance(text, str)
-        for text in (*read.key, *read.key.values(), *read.inputs.values(), *read.lookups.names)
+        for text in (
+            *(*read.key.parts, *read.key.parts.values(), *read.key.files.values()),
+            *(*read.inputs.values(), *read.lookups.names),
+        )
     )
     assert read is None or at > 0
 
@@ -127,6 +132,7 @@ def test_broken_records(folder: Path, data: st.DataObject) -> None:
         VALUE | {"inputs": {"/a": "1"}, "places": [0]},
         VALUE | {"lookups": {}},
         VALUE | {"output": 1},
+        *(VALUE | {"why": why} for why in ("", ["UNKNOWN", "", ""], ["KEY", ""])),
     ],
 )
 def test_other_json(tmp_path: Path, value: object) -> None:
@@ -174,15 +180,16 @@ def test_current(made: PassRecord) -> None:
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        ({**KEY, "its command": "other"}, "its command changed"),
-        ({"its command": "1"}, "the compiler changed"),
-        ({**KEY, "more": ""}, "more changed"),
+        (KEY._replace(parts={**KEY.parts, Part.COMMAND: "other"}), "its command changed"),
+        (KEY.without(Part.COMPILER), "the compiler changed"),
+        (KEY._replace(parts={**KEY.parts, Part.FOLDER: ""}), "the folder of the build changed"),
+        (KEY._replace(files={}), "'flags.txt' changed"),
     ],
 )
-def test_other_key(made: PassRecord, key: Mapping[str, str], reason: str) -> None:
+def test_other_key(made: PassRecord, key: Key, reason: str) -> None:
     """A part of the key that is another, gone, or new makes the output outdated, by name."""
     judgement = judge(made, key, Fingerprints(), "k.co")
-    assert (judgement.state, judgement.reason) == (State.OUTDATED, reason)
+    assert (judgement.state, str(judgement.reason)) == (State.OUTDATED, reason)
 
 
 @pytest.mark.parametrize("name", ["k.hip", "include/k.h", "k.co"])

@@ -9,6 +9,7 @@ import pytest
 
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import (
     Inputs,
     PassRecord,
@@ -21,7 +22,7 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.race_check import Start
 
-KEY = {"its command": "1"}
+KEY = Key({Part.COMMAND: "1"})
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
                 outcome,
                 declared.seconds,
                 records.front_end_seconds,
-                "" if outcome == "up to date" else records.reason,
+                "" if outcome == "up to date" else str(records.reason or ""),
             )
         )
     return found

@@ -18,13 +18,12 @@ from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
 from offload_tool.io.file_digests import Fingerprints, content_of
 from offload_tool.manifest import manifest_path
+from offload_tool.manifest.key import Part
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.state.stored_info import StatInfo
 from offload_tool.scons.types import Node
 
-COMMAND = "its command"
-"""In a manifest's key, and so in the reason why a pass runs."""
 
 
 class Input(File):  # type: ignore[misc]
@@ -160,7 +159,7 @@ class PassOutput(Output):
     def explain(self) -> Any:
         """Return why the pass runs, for ``--debug=explain``."""
         reason = records_of(self).reason
-        if not self.exists() or not reason or reason.startswith(COMMAND):
+        if not self.exists() or reason is None or reason.subject == Part.COMMAND:
             return super().explain()  # shows both commands
         return f"rebuilding `{self}' because {reason}\n"
 

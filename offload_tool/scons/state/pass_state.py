@@ -37,6 +37,7 @@ from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_s
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
+from offload_tool.manifest.key import Key, Part, Reason
 from offload_tool.manifest.manifest import (
     Inputs,
     Judgement,
@@ -53,7 +54,6 @@ from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.state.compiler_queries import depfile_of
-from offload_tool.scons.state.node_classes import COMMAND
 from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
@@ -68,11 +68,9 @@ def _is_unwritten(folder: str) -> bool:
 _PRINTS = Fingerprints(_is_unwritten)
 _MOST_RESULTS = 200
 """Limit of results examined for one key, newest first; more only cost time."""
-_FOLDER = "the folder of the build"
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
-_CHANGED_MEANWHILE = "changed meanwhile"
-_NO_RESULT = PassRecord({}, {}, Lookups(), "")
+_NO_RESULT = PassRecord(Key(), {}, Lookups(), "")
 
 
 def _signed_command(node: Node, repository: str = "") -> str:
@@ -114,8 +112,8 @@ class PassRecords:
         """Whether a ``CacheDir`` provided the output in this build."""
         self.is_known_current = False
         """The last decision: of `is_current`, or True after a compile or fetch."""
-        self.reason = ""
-        """Why the pass runs."""
+        self.reason: Reason | None = None
+        """Why the pass runs; None if it does not."""
         self.unknown_read = ""
         """The file due to which the assembler may have read unknown files."""
         self._node = node
@@ -123,25 +121,26 @@ class PassRecords:
         """The flags, including the user's."""
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
-        self._folder_memo: tuple[dict[str, str], bool] | None = None
-        self._key_before: Mapping[str, str] = {}
+        self._folder_memo: tuple[Key, bool] | None = None
+        self._key_before = Key()
         self._stages: Stages | None = None
 
     # -- dependencies --------------------------------------------------------------------
 
-    def key(self) -> dict[str, str]:
-        """Return the digests of all dependencies known before the compile, by description."""
+    def key(self) -> Key:
+        """Return the digests of all dependencies known before the compile."""
         node = self._node
         source = node.sources[0]
         values = []
         ignored = compat.ignored_files(node)
-        key = {
-            COMMAND: _signed_command(node),
-            "its source's place": str(source.rfile()),
-            "its place": node.get_internal_path(),
+        parts: dict[str, str] = {
+            Part.COMMAND: _signed_command(node),
+            Part.SOURCE_PLACE: str(source.rfile()),
+            Part.PLACE: node.get_internal_path(),
         }
+        files: dict[str, str] = {}
         if ignored:
-            key["the list of ignored files"] = digest_of_parts(sorted(ignored))
+            parts[Part.IGNORED] = digest_of_parts(sorted(ignored))
         for child in (*node.sources[1:], *node.depends):
             if isinstance(child, Base) and _path(child) in ignored:
                 continue
@@ -152,36 +151,33 @@ class PassRecords:
             ):  # a library of an installation, at any location
                 values.append(_PRINTS.digest(_path(child)))
             else:
-                key[f"'{child}'"] = _PRINTS.digest(_path(child))
-        key["the compiler, or a variable that it reads,"] = digest_of_parts(values)
+                files[str(child)] = _PRINTS.digest(_path(child))
+        parts[Part.DEPENDENCIES] = digest_of_parts(values)
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = compiler_queries.configuring_files(node, self.command)
         for name in (*possible_files(self.args), *configuration, *linkers):
             if os.path.isfile(name):
-                key[f"'{name}'"] = _PRINTS.digest(name)
+                files[name] = _PRINTS.digest(name)
         processor = processor_of(all_args(self.args))
         if processor:
-            key["the processor of this machine"] = digest_of_parts(processor)
-        if self._has_folder(key):
+            parts[Part.PROCESSOR] = digest_of_parts(processor)
+        if self._has_folder(Key(parts, files)):
             named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
-            key[_FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
-        return key
+            parts[Part.FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
+        return Key(parts, files)
 
-    def _has_folder(self, key: Mapping[str, str]) -> bool:
+    def _has_folder(self, key: Key) -> bool:
         """Return True if the output of a pass with this `key` contains the working directory.
 
         The last pass with this key had the same front-end command.
         """
         record = self._load()
-        if record is not None:
-            known = dict(record.key)
-            folder = known.pop(_FOLDER, None)
-            if known == key:
-                return folder is not None
+        if record is not None and record.key.without(Part.FOLDER) == key:
+            return Part.FOLDER in record.key.parts
         if self._folder_memo is None or self._folder_memo[0] != key:
             has_folder = compiler_queries.front_end(self._node, self.command).embeds_folder
-            self._folder_memo = (dict(key), has_folder)
+            self._folder_memo = (key, has_folder)
         return self._folder_memo[1]
 
     def identity(self) -> str:
@@ -245,7 +241,8 @@ class PassRecords:
         repository = _repository_of(self._node)
         if record is not None and repository:
             record = _as_named_here(record, repository, key)
-            key[COMMAND] = _signed_command(self._node, repository)
+            command = _signed_command(self._node, repository)
+            key = key._replace(parts={**key.parts, Part.COMMAND: command})
         judgement = self._judge(record, key, _path(self._node))
         if judgement.state is State.UNSURE and record is not None:
             read = compiler_queries.preprocess(self._node, self.command)
@@ -260,9 +257,7 @@ class PassRecords:
     def _is_identified(self) -> bool:
         return self.job.stage == "host-ir"
 
-    def _judge(
-        self, record: PassRecord | None, key: Mapping[str, str], output: str | None = None
-    ) -> Judgement:
+    def _judge(self, record: PassRecord | None, key: Key, output: str | None = None) -> Judgement:
         return judge(record, key, _PRINTS, output, with_identity=self._is_identified)
 
     def _confirmed(
@@ -300,11 +295,8 @@ class PassRecords:
             read = compiler_queries.files_read(node, self.command)
             read, lookups, self.unknown_read = self._reads(read, key)
         compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
-        before = self._key_before
-        for part in {*before, *key}:
-            if key.get(part) != before.get(part):
-                key[part] = _CHANGED_MEANWHILE
         output = _path(node)
+        key = key.since(self._key_before)
         record = record_pass_result(
             key, read, lookups, output, self._start, _PRINTS, with_identity=self._is_identified
         )
@@ -334,14 +326,14 @@ class PassRecords:
     def _writes_more(self) -> bool:
         return any(does(arg, SIBLING) for arg in all_args(self.args))
 
-    def _reads(self, read: list[str], key: Mapping[str, str] | None = None) -> PassReads:
+    def _reads(self, read: list[str], key: Key | None = None) -> PassReads:
         folders = (
             self._known_folders(read, key)
             or compiler_queries.front_end(self._node, self.command).folders
         )
         return reads_of(read, folders, self.args, _PRINTS)
 
-    def _known_folders(self, read: list[str], key: Mapping[str, str] | None) -> tuple[str, ...]:
+    def _known_folders(self, read: list[str], key: Key | None) -> tuple[str, ...]:
         """Return the folders of the record before, or () if the compiler must be queried.
 
         The same command has the same search path, and the same files are in the same folders.
@@ -421,7 +413,8 @@ class PassRecords:
                 Path(compat.cache_file(self._node)).unlink(missing_ok=True)
             self._record = None
             return False
-        self._save_record(record._replace(why=f"{self.reason}; a CacheDir had the result"))
+        self._note("a CacheDir had the result")
+        self._save_record(record._replace(why=self.reason))
         compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
         return True
 
@@ -431,14 +424,14 @@ class PassRecords:
         may_write = compat.does_execute() and not compat.cache_is_readonly()
         if cache is None or record is None or not may_write:
             return None
-        if not (record.output and record.is_sure) or _CHANGED_MEANWHILE in record.key.values():
+        if not (record.output and record.is_sure):
             return None
         pushed = push()
         file = self._folder(cache, record.key) / f"{record.name}.json"
         with suppress(OSError, OffloadError):  # e.g. a full disk: ignored as in SCons's own cache
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_record(str(file), record._replace(why=""), _PRINTS, None)
+                write_record(str(file), record._replace(why=None), _PRINTS, None)
         return pushed
 
     def _cache(self) -> Any:
@@ -447,8 +440,12 @@ class PassRecords:
         cache = self._node.get_build_env().get_CacheDir()
         return cache if cache.is_enabled() else None
 
-    def _folder(self, cache: Any, key: Mapping[str, str]) -> Path:
-        name = digest_of_parts(dict(key))
+    def _note(self, text: str) -> None:
+        if self.reason is not None:
+            self.reason = self.reason._replace(note=f"{self.reason.note}; {text}")
+
+    def _folder(self, cache: Any, key: Key) -> Path:
+        name = digest_of_parts(key)
         return Path(compat.cache_folder(cache, name), f"{name}.manifest")
 
     def _find(self, cache: Any) -> PassRecord | None:
@@ -457,7 +454,7 @@ class PassRecords:
             files = list(self._folder(cache, key).iterdir())
             files.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
         except OSError:
-            self.reason += "; no result of this command is in the CacheDir"
+            self._note("no result of this command is in the CacheDir")
             return None
         read: list[str] | None = None
         nearest: tuple[int, str] | None = None
@@ -470,7 +467,8 @@ class PassRecords:
                 continue
             if judgement.state is State.OUTDATED:
                 others = [n for n, digest in record.inputs.items() if _PRINTS.digest(n) != digest]
-                nearest = min(nearest or (len(others) + 1, ""), (len(others), judgement.reason))
+                reason = str(judgement.reason)
+                nearest = min(nearest or (len(others) + 1, ""), (len(others), reason))
                 continue
             if judgement.state is State.CURRENT:
                 return record
@@ -480,7 +478,7 @@ class PassRecords:
                 return surer
         if nearest is not None:
             files_of = f"{nearest[0]} other file{'s' * (nearest[0] != 1)}"
-            self.reason += f"; the nearest result in the CacheDir has {files_of}: {nearest[1]}"
+            self._note(f"the nearest result in the CacheDir has {files_of}: {nearest[1]}")
         return None
 
 
@@ -490,7 +488,7 @@ def _repository_of(node: Node) -> str:
     return output.removesuffix(f"/{own}") if output.endswith(f"/{own}") else ""
 
 
-def _as_named_here(record: PassRecord, top: str, own_key: Mapping[str, str]) -> PassRecord | None:
+def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | None:
     """Return the record of an output in the Repository `top`, with its files' names as seen here.
 
     SCons spells outputs there as if they were here, as `own_key` does. It is None if a file here
@@ -507,14 +505,11 @@ def _as_named_here(record: PassRecord, top: str, own_key: Mapping[str, str]) -> 
     def renamed(names: Mapping[str, str]) -> dict[str, str]:
         return {here(name): here(first) for name, first in names.items()}
 
-    source = "its source's place"
-    key = {
-        f"'{here(part[1:-1])}'" if part.startswith("'") and part not in own_key else part: text
-        for part, text in record.key.items()
-    }
+    parts, files = record.key
+    files = {name if name in own_key.files else here(name): text for name, text in files.items()}
     lookups = record.lookups
     return record._replace(
-        key={**key, source: here(key[source])},
+        key=Key({**parts, Part.SOURCE_PLACE: here(parts[Part.SOURCE_PLACE])}, files),
         inputs={here(name): digest for name, digest in record.inputs.items()},
         lookups=lookups._replace(
             folders=tuple(map(here, lookups.folders)), present=tuple(map(here, lookups.present))

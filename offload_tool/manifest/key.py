@@ -1,0 +1,133 @@
+"""What is known of a pass before it runs, and the reasons why one runs.
+
+`Cause` is the one table of their messages. A manifest stores a reason by its name, and no message
+is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+_NAMED = 5
+"""Maximum number of arguments that a reason names."""
+_CHANGED_MEANWHILE = "changed meanwhile"
+"""The value of a part that changed while the pass ran: equal to no other."""
+
+
+class Part(str, Enum):
+    """A part of a key. The value is its name in manifests and in messages."""
+
+    COMMAND = "its command"
+    PLACE = "its place"
+    SOURCE_PLACE = "its source's place"
+    VARIABLES = "a variable that the compiler reads"
+    COMPILER = "the compiler"
+    DEPENDENCIES = "the compiler, or a variable that it reads,"
+    FOLDER = "the folder of the build"
+    IDENTITY = "the identity of its files"
+    NAMED_FILES = "the list of files that its command names"
+    IGNORED = "the list of ignored files"
+    LIBRARIES = "the list of libraries that the compiler links in"
+    PROCESSOR = "the processor of this machine"
+    VERSION = "what the compiler says of itself"
+
+    __hash__ = str.__hash__  # keys of manifests are texts
+    __str__ = str.__str__
+
+
+class Cause(Enum):
+    """A kind of reason why a pass runs."""
+
+    NO_RECORD = "it has no manifest of an earlier compile"
+    KEY = "{} changed"
+    INPUT = "'{}' changed"
+    WRITTEN = "'{}' was written to while it was read"
+    MISSING = "it does not exist"
+    UNKNOWN_INPUTS = "its inputs are not fully known"
+    OUTPUT = "it is not the file that was made"
+    SIDE_OUTPUT = "'{}' is not the file that was made"
+    LINK = "a link became a file of its own, or the reverse,"
+    FOLDER_LINK = "a link became a folder of its own, or the reverse,"
+    APPEARED = "{} may be read now"
+
+
+class Reason(NamedTuple):
+    """Why a pass runs."""
+
+    cause: Cause
+    subject: str = ""
+    """The `Part`, the file, or the files."""
+    note: str = ""
+    """Further text, with the blank or the punctuation before it."""
+
+    def __str__(self) -> str:
+        return self.cause.value.format(self.subject) + self.note
+
+
+class Key(NamedTuple):
+    """What is known before a pass runs; equal keys and inputs give equal outputs."""
+
+    parts: Mapping[str, str] = MappingProxyType({})
+    """A digest, or a text, of each `Part`."""
+    files: Mapping[str, str] = MappingProxyType({})
+    """The digest of each file that the command names, by name."""
+
+    def without(self, part: Part) -> Key:
+        """Return the key without a part."""
+        return self._replace(parts={name: v for name, v in self.parts.items() if name != part})
+
+    def since(self, before: Key) -> Key:
+        """Return the key of a run that began with the key `before`.
+
+        What changed meanwhile is equal to no other.
+        """
+        return Key(_since(self.parts, before.parts), _since(self.files, before.files))
+
+    @property
+    def is_sure(self) -> bool:
+        """Return whether nothing of it changed while the pass ran."""
+        return _CHANGED_MEANWHILE not in (*self.parts.values(), *self.files.values())
+
+    def change_from(self, before: Key) -> Reason | None:
+        """Return the first difference from the key of an earlier run; None if they are equal."""
+        if self == before:
+            return None
+        for name in sorted({*self.files, *before.files}):
+            if self.files.get(name) != before.files.get(name):
+                return Reason(Cause.INPUT, name)
+        part = next(p for p in sorted({*self.parts, *before.parts}) if _differs(self, before, p))
+        is_command = part == Part.COMMAND and {part} <= {*self.parts} & {*before.parts}
+        note = _args_changed(before.parts[part], self.parts[part]) if is_command else ""
+        return Reason(Cause.KEY, str(part), note)
+
+
+def _differs(now: Key, before: Key, part: str) -> bool:
+    return now.parts.get(part) != before.parts.get(part)
+
+
+def _since(now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: now[name] if now.get(name) == before.get(name) else _CHANGED_MEANWHILE
+        for name in {**before, **now}
+    }
+
+
+def _args_changed(before: str, now: str) -> str:
+    """Return the arguments that two commands do not share."""
+    old, new = _args_of(before), _args_of(now)
+    lists = {
+        "without": [arg for arg in old if arg not in new],
+        "with": [arg for arg in new if arg not in old],
+    }
+    parts = [f"{how} {', '.join(args[:_NAMED])}" for how, args in lists.items() if args]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _args_of(text: str) -> list[str]:
+    """Return the arguments of a command: a list in JSON, or a digest and the command's text."""
+    args: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
+    return args
