@@ -262,21 +262,26 @@ def _with_launcher(
 ) -> Runner:
     from offload_tool.run.pass_command import cached_toolchain
 
-    compiler = cached_toolchain(environ).identity
+    toolchain = cached_toolchain(environ)
 
-    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    def run(args: Sequence[str], environment: Mapping[str, str]) -> int:
+        from offload_tool.errors import CompilerError
+        from offload_tool.passes.command import Command
         from offload_tool.run.launcher_key import run_launched
 
-        def run_once(before: Sequence[str], args: Sequence[str]) -> int:
+        def run_once(before: Sequence[str], command: Command) -> int:
             if not is_device:
                 from offload_tool.run.run_pass import run_command
 
-                return run_command([*before, *args], environment)
+                return run_command([*before, *command.argv()], environment)
             from offload_tool.sccache_dist.fallback import run_with_launcher
 
-            return _finish(*run_with_launcher(before, args, environment))
+            return _finish(*run_with_launcher(before, command.argv(), environment))
 
-        return run_launched(launcher, command, environment, compiler, run_once)
+        command = Command.read(args, len(toolchain.clang))
+        if command is None:
+            raise CompilerError(f"expected the command of a pass, found {' '.join(args)!r}")
+        return run_launched(launcher, command, environment, toolchain.identity, run_once)
 
     return run
 

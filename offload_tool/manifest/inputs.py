@@ -24,6 +24,7 @@ from offload_tool.io.paths import remove
 from offload_tool.manifest.assembler_includes import assembler_include
 from offload_tool.manifest.include_search import Lookups, expected_lookups
 from offload_tool.manifest.manifest import Judgement, PassRecord, confirmed
+from offload_tool.passes.command import Command
 
 
 class PassReads(NamedTuple):
@@ -67,29 +68,21 @@ def confirmed_by(
     return confirmed(record, read, judgement, prints, lambda: reads(listed).lookups)
 
 
-def files_read(
-    depfile: str, source: str, command: Sequence[str], environment: Mapping[str, str]
-) -> list[str]:
+def files_read(command: Command, environment: Mapping[str, str]) -> list[str]:
     """Return the files that a compile has read, from its depfile or from the preprocessor.
-
-    `command` is the compile, with the flags that write `depfile`; its last argument is the source.
 
     :raises CompilerError: the source is not among the files.
     """
-    read = listed_files(depfile, source, command) or preprocess(
-        depfile, source, command, environment
-    )
+    read = listed_files(command) or preprocess(command, environment)
     if read is None:
         raise CompilerError(
-            f"the compiler did not list the files that it read for '{source}'; expected a depfile "
-            f"'{depfile}' that lists the source"
+            f"the compiler did not list the files that it read for '{command.source}'; expected a "
+            f"depfile '{command.depfile}' that lists the source"
         )
     return read
 
 
-def preprocess(
-    depfile: str, source: str, command: Sequence[str], environment: Mapping[str, str]
-) -> list[str] | None:
+def preprocess(command: Command, environment: Mapping[str, str]) -> list[str] | None:
     """Run the preprocessor; return the files that it reads, or None if it fails.
 
     The depfile is removed.
@@ -97,29 +90,29 @@ def preprocess(
     import subprocess
 
     try:
-        remove(depfile)
+        remove(command.depfile)
         done = subprocess.run(
-            depfile_command(command),
+            depfile_command(command.argv()),
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,  # the compile itself reports errors
         )
-        return listed_files(depfile, source, command) if done.returncode == 0 else None
+        return listed_files(command) if done.returncode == 0 else None
     except OSError:
         return None
     finally:
-        remove(depfile)
+        remove(command.depfile)
 
 
-def listed_files(depfile: str, source: str, command: Sequence[str]) -> list[str] | None:
-    """Return the files in a depfile; None if it does not belong to the compile of `source`."""
+def listed_files(command: Command) -> list[str] | None:
+    """Return the files in the depfile of a compile; None if it is another compile's."""
     try:
-        names = with_backslashes(read_depfile(depfile), command)
+        names = with_backslashes(read_depfile(command.depfile), command.argv())
     except OffloadError:
         return None
     known = {posixpath.normpath(name) for name in names}
-    return names if posixpath.normpath(source) in known else None
+    return names if posixpath.normpath(command.source) in known else None
 
 
 def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:

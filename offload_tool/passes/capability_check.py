@@ -31,6 +31,7 @@ from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
 from offload_tool.formats.targets.compile_target import parse_targets
+from offload_tool.passes.command import Command
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.toolchain.equipment import CUDA_PATH, Equipment
@@ -111,7 +112,7 @@ class Job:
         request = _Request(toolchain, self, environ, doubts)
         return {"hip": _find_rocm, "cuda": _find_cuda, "openmp": _find_both}[self.kind](request)
 
-    def commands(self, toolchain: Toolchain) -> list[list[str]]:
+    def commands(self, toolchain: Toolchain) -> list[Command]:
         """Return the commands of its passes over an empty source, one per target.
 
         If a language has host IR, the pass that writes it comes first.
@@ -126,7 +127,9 @@ class Job:
             outputs.insert(0, _HOST_IR)
         flags = self.all_flags or self.flags
         return [
-            [*each.command(toolchain, flags, self.source, _HOST_IR), "-o", output, os.devnull]
+            each.command(toolchain, flags, self.source, _HOST_IR)._replace(
+                output=output, source=os.devnull
+            )
             for each, output in zip(passes, outputs, strict=True)
         ]
 
@@ -269,8 +272,8 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
 
 
 def _commands(job: Job, toolchain: Toolchain, flags: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    trial = [*flags, "-w", "-ferror-limit=1", "-fno-crash-diagnostics"]
-    return tuple((*args[:-3], *trial, *args[-3:]) for args in job.commands(toolchain))
+    trial = (*flags, "-w", "-ferror-limit=1", "-fno-crash-diagnostics")
+    return tuple(tuple(each.with_flags(*trial).argv()) for each in job.commands(toolchain))
 
 
 def supported_targets(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import StrPath
+from offload_tool.passes.command import Command
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -114,13 +115,11 @@ class CompilePass(ABC):
 
     def command(
         self, toolchain: Toolchain, flags: Sequence[str], source: str, host_ir: str = ""
-    ) -> list[str]:
-        """Return the command of the pass with the user's flags, without input and output."""
-        return [
-            *(*toolchain.clang, *self.local_flags(toolchain, source)),
-            *self.flags(toolchain, host_ir, source),
-            *(*flags, *self.end_flags(toolchain)),
-        ]
+    ) -> Command:
+        """Return the command of the pass with the user's flags, without an output."""
+        own = (*self.local_flags(toolchain, source), *self.flags(toolchain, host_ir, source))
+        all_flags = (*own, *flags, *self.end_flags(toolchain))
+        return Command(tuple(toolchain.clang), all_flags, "", source)
 
     def own_flags(self, flags: Sequence[Any]) -> list[Any]:
         """Return the user's flags for this pass alone, as the driver's command has them."""
@@ -132,33 +131,3 @@ class CompilePass(ABC):
 
         :raises CodeObjectError: it is something else, which the message describes.
         """
-
-
-def dependency_flags(depfile: str) -> list[str]:
-    """Return the flags that write a Makefile depfile for one pass.
-
-    They go to the front end, as the driver ignores ``-MD -MF`` in device-only HIP jobs.
-    """
-    args = ["-dependency-file", depfile, "-MT", "object"]
-    # One argument: sccache does not cache commands with an unknown option after -Xclang.
-    return [*(flag for arg in args for flag in ("-Xclang", arg)), "-Xclang=-sys-header-deps"]
-
-
-def depfile_in(args: Sequence[str]) -> str | None:
-    """Return the depfile that `dependency_flags` in a command name; None without them."""
-    for at, arg in enumerate(args):
-        if (
-            arg == "-dependency-file"
-            and [*args[at - 1 : at + 5]] == dependency_flags(args[at + 2])[:6]
-        ):
-            return args[at + 2]
-    return None
-
-
-def without_dependency_flags(args: Sequence[str], depfile: str) -> list[str]:
-    """Return a command without the flags of `dependency_flags`, if it has them."""
-    row = dependency_flags(depfile)
-    for at in range(len(args) - len(row) + 1):
-        if [*args[at : at + len(row)]] == row:
-            return [*args[:at], *args[at + len(row) :]]
-    return [*args]

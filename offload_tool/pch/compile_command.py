@@ -25,6 +25,7 @@ from offload_tool.run.run_pass import Outputs, check_names, write_depfile_and_st
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
+    from offload_tool.passes.command import Command
     from offload_tool.run.cut_off import Stages
 
 
@@ -91,7 +92,7 @@ class PassWithPch:
         parts: PassCommand,
         source: str,
         flags: Sequence[str],
-        command: Sequence[str],
+        command: Command,
         environ: Mapping[str, str],
         stages: Stages | None,
     ) -> None:

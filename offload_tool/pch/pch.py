@@ -45,7 +45,7 @@ from offload_tool.io.file_digests import (
 )
 from offload_tool.io.paths import remove, sibling
 from offload_tool.manifest import Work, inputs
-from offload_tool.passes.compile_pass import dependency_flags
+from offload_tool.passes.command import Command, dependency_flags
 from offload_tool.pch.eligibility import RULES, reason_of_headers
 from offload_tool.pch.file_names import (
     Names,
@@ -162,9 +162,9 @@ class PchRecipe(NamedTuple):
 
     def work(self) -> Work:
         """Return its description for the manifest."""
-        text = self.text_file
-        job = [*self.args, "-c", *dependency_flags(self.depfile), "-o", self.file, text]
-        compile_args = (self.depfile, text, job, self.environment)
+        program, flags = self.args[: self.program_args], self.args[self.program_args :]
+        text, environment = self.text_file, self.environment
+        command = Command(program, (*flags, "-c"), self.file, text, self.depfile)
         return Work(
             self.file,
             [*self.args, "-fsyntax-only", text],
@@ -173,8 +173,8 @@ class PchRecipe(NamedTuple):
             f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
             (text,),
             self.surroundings,
-            lambda: inputs.files_read(*compile_args),
-            lambda: inputs.preprocess(*compile_args),
+            lambda: inputs.files_read(command, environment),
+            lambda: inputs.preprocess(command, environment),
             version=self.version,
             links=False,
         )
@@ -202,44 +202,44 @@ class UsablePch(NamedTuple):
 
     def run(
         self,
-        command: Sequence[str],
+        command: Command,
         launcher: Sequence[str] = (),
         without_driver: Callable[[Sequence[str], Mapping[str, str]], bool | None] | None = None,
     ) -> str:
         """Run a pass with the PCH, behind a launcher; return why it gave no result, "" on success.
 
-        `command` is without the launcher. Messages count as a failure: the compile without the PCH
+        Messages count as a failure: the compile without the PCH
         prints them. Without a launcher, `without_driver` runs the pass first.
 
         :raises CompilerError, FileError: a launcher's files cannot be written.
         """
-        length, environment = self.recipe.program_args, self.recipe.environment
+        environment = self.recipe.environment
         if launcher:
             from offload_tool.run.launcher_key import run_launched
 
             messages = b""
-            script = _script(command[:length], self.recipe.compiler_identity)
+            script = _script(command.program, self.recipe.compiler_identity)
             variables = {
                 "CCACHE_COMPILERCHECK": "content",
                 **environment,
                 _VARIABLE: shlex.join(self.args()),
             }
 
-            def run_once(before: Sequence[str], args: Sequence[str]) -> int:
+            def run_once(before: Sequence[str], command: Command) -> int:
                 nonlocal messages
-                status, messages = run_quietly([*before, *args], variables)
+                status, messages = run_quietly([*before, *command.argv()], variables)
                 return status
 
-            args = [script, *command[length:]]
+            by_script = command._replace(program=(script,))
             status = run_launched(
-                launcher, args, variables, self.recipe.compiler_identity, run_once
+                launcher, by_script, variables, self.recipe.compiler_identity, run_once
             )
             is_done: bool | None = status == 0 and not messages
         else:
-            args = [*command[:length], *self.args(), *command[length:]]
+            args = command._replace(flags=(*self.args(), *command.flags)).argv()
             is_done = without_driver(args, environment) if without_driver else None
-        if is_done is None:
-            is_done = run_quietly(args, environment) == (0, b"")
+            if is_done is None:
+                is_done = run_quietly(args, environment) == (0, b"")
         return self._reason_of_names(command) if is_done else MESSAGES
 
     def _chain(self) -> list[str]:
@@ -269,18 +269,17 @@ class UsablePch(NamedTuple):
         of_pch = {absolute(name) for name in (text, *self.inputs)}.difference(begin)
         return list(dict.fromkeys([*begin, *(name for name in listed if name not in of_pch)]))
 
-    def _reason_of_names(self, command: Sequence[str]) -> str:
+    def _reason_of_names(self, command: Command) -> str:
         """Return which of the source's own files changed its name; "" if none."""
         from offload_tool.clang.depfile import read_depfile
-        from offload_tool.passes.compile_pass import depfile_in
 
-        depfile, of_pch = depfile_in(command), {*self.inputs}
+        of_pch = {*self.inputs}
         of_pch.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
-        read = read_depfile(depfile) if depfile else []
+        read = read_depfile(command.depfile) if command.depfile else []
         for name in self._chain():
             if name not in read:
                 return f"'{name}' was not found where its source leads to"
-        for name in [command[-1], *read]:
+        for name in [command.source, *read]:
             if name in of_pch:
                 continue
             if mapped_name(name, self.naming) != name:

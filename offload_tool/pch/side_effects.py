@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat, identity
 from offload_tool.io.paths import remove, sibling
-from offload_tool.passes.compile_pass import dependency_flags
+from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.file_names import Names, absolute_name, without_dots
 from offload_tool.pch.include_prefix import Candidate
 

@@ -31,6 +31,7 @@ from offload_tool.clang.driver import (
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
+from offload_tool.passes.command import Command
 from offload_tool.run.advice import device_advice
 from offload_tool.run.job_cache import Job, JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
@@ -43,7 +44,6 @@ _USUAL_LINES = re.compile(
     r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
 )
 _ERRORS = 2
-_DEPFILE = "-dependency-file"
 _CUID = "-cuid="
 _PREAMBLE = "-preamble-bytes="
 _FILES_OF_THE_LINKER = re.compile(r"--?(Map|reproduce|dependency-file|why-extract|time-trace)")
@@ -168,17 +168,14 @@ def _files_left() -> Iterator[bool]:
 
 def _names_in(command: Sequence[str]) -> _Names | None:
     """Return the names in a command; None if it is not of the form of a device pass."""
-    *args, option, output, source = command
-    cuids = [arg for arg in args if arg.startswith(_CUID)]
-    if option != "-o" or source.startswith("-") or len(cuids) != 1 or args.count(_DEPFILE) != 1:
+    read = Command.read(command, 1)
+    if read is None or not read.depfile or read.source.startswith("-"):
         return None
-    at = args.index(_DEPFILE)
-    if args[at - 1 : at + 2 : 2] != ["-Xclang", "-Xclang"]:
+    cuids = [arg for arg in read.flags if arg.startswith(_CUID)]
+    preambles = [arg for arg in read.flags if arg.startswith(_PREAMBLE)]
+    if len(cuids) != 1 or len(preambles) > 1:
         return None
-    preambles = [arg for arg in args if arg.startswith(_PREAMBLE)]
-    if len(preambles) > 1:
-        return None
-    return _Names(source, output, args[at + 2], cuids[0], "".join(preambles))
+    return _Names(read.source, read.output, read.depfile, cuids[0], "".join(preambles))
 
 
 def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, str]) -> Jobs:

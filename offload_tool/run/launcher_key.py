@@ -22,38 +22,37 @@ from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
 from offload_tool.io.file_digests import digest_of, identity
 from offload_tool.manifest.inputs import listed_files, preprocess
-from offload_tool.passes.compile_pass import depfile_in
+from offload_tool.passes.command import Command
 
 _OPTION = "-frandom-seed="
 
 
 def run_launched(
     launcher: Sequence[str],
-    command: Sequence[str],
+    command: Command,
     environment: Mapping[str, str],
     compiler: str,
-    run: Callable[[Sequence[str], Sequence[str]], int],
+    run: Callable[[Sequence[str], Command], int],
 ) -> int:
-    """Run ``LAUNCHER COMMAND``, a pass that ends in ``-o OUTPUT SOURCE``; return its exit status.
+    """Run a pass behind a launcher; return its exit status.
 
     `compiler` identifies the compiler; `run` takes the launcher and the command. If the
     preprocessor fails, a random key prevents cache hits.
     """
     if not launcher:
         return run(launcher, command)
-    if any(does(arg, SHOWN) for arg in all_args(command)):
+    if any(does(arg, SHOWN) for arg in all_args(command.argv())):
         return run((), command)
-    depfile, source = depfile_in(command), command[-1]
     # Without a depfile, a pass reads only its source.
-    read = [] if depfile is None else preprocess(depfile, source, command, environment)
+    read = preprocess(command, environment) if command.depfile else []
     key = os.urandom(16).hex() if read is None else _digest(compiler, read)
-    status = run(launcher, [*command[:-3], f"{_OPTION}{key}", *command[-3:]])
-    if status or read is None or depfile is None:
+    status = run(launcher, command.with_flags(f"{_OPTION}{key}"))
+    if status or read is None or not command.depfile:
         return status
-    listed = listed_files(depfile, source, command)
+    listed = listed_files(command)
     if listed is not None:
         return status if {*listed} == {*read} else run((), command)
-    with open(depfile, "w", encoding="utf-8", errors="surrogateescape") as file:
+    with open(command.depfile, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(depfile_text("object", read))
     return status
 

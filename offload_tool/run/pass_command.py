@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _VARIABLES = ("OFFLOAD_CLANG", "XDG_CACHE_HOME", "TMPDIR", *INSTALLATIONS)
 # Placeholders for the parts that differ between sources; no argument can hold a NUL.
-_CUID, _HOST_IR, _DEPFILE = "\0cuid", "\0host-ir", "\0depfile"
+_CUID, _HOST_IR = "\0cuid", "\0host-ir"
 
 
 class WantedPass(NamedTuple):
@@ -95,8 +95,8 @@ class PassCommand(NamedTuple):
     """The compiler, flags with locations, and the flags of the pass."""
     last: list[str]
     """Flags of the pass that follow the user's."""
-    dependencies: list[str]
-    """The flags that write the depfile; empty if the pass reads only host IR."""
+    writes_depfile: bool
+    """False if the pass reads only host IR."""
     environment: dict[str, str]
     """Variables that the compiler needs in addition to those of this process."""
     compiler: list[str]
@@ -121,7 +121,6 @@ def pass_command(
     environ: Mapping[str, str],
     flags: Sequence[str] = (),
     host_ir: str | None = None,
-    depfile: str | None = None,
 ) -> PassCommand:
     """Return the command of a pass over `source`, up to the user's `flags`.
 
@@ -143,7 +142,6 @@ def pass_command(
 
         from offload_tool.clang.options import trial_flags
         from offload_tool.passes.capability_check import Job
-        from offload_tool.passes.compile_pass import dependency_flags
         from offload_tool.toolchain.programs import is_script
 
         job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
@@ -152,14 +150,13 @@ def pass_command(
         like = f"source{suffix}"
         needed = Job(job.kind, targets, deciding, trial_flags(user_flags), like)
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
-        dependencies = dependency_flags(_DEPFILE) if job.compiles_source else []
         programs = (shutil.which(arg, path=environ.get("PATH")) for arg in toolchain.clang)
         local_flags = job.local_flags(toolchain, like)
         return {
             "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],
             # Host objects that list their entries need no embedded fat binary for each source.
             "last": job.end_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
-            "dependencies": dependencies,
+            "writes_depfile": job.compiles_source,
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
@@ -198,10 +195,8 @@ def pass_command(
         result = cached(key_with_flags, lambda: find(flags, lenient=True))
     for doubt in result["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
-    names = {_CUID: wanted.cuid, _HOST_IR: host_ir or "", _DEPFILE: depfile or ""}
-    for part in ("args", "dependencies"):
-        for mark, name in names.items():
-            result[part] = [arg.replace(mark, name) for arg in result[part]]
+    for mark, name in ((_CUID, wanted.cuid), (_HOST_IR, host_ir or "")):
+        result["args"] = [arg.replace(mark, name) for arg in result["args"]]
     return PassCommand(*(result[name] for name in PassCommand._fields))
 
 

@@ -31,6 +31,7 @@ from offload_tool.io.input_file import open_regular
 from offload_tool.io.paths import remove, sibling
 from offload_tool.io.signals import end_processes, shielded
 from offload_tool.manifest import Work, manifest_path
+from offload_tool.passes.command import Command
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
 from offload_tool.run.pass_command import (
     WantedPass,
@@ -107,9 +108,7 @@ def run_pass(
     check_names(inputs, outputs)
     check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
-    parts = pass_command(
-        wanted, source, environ=environ, flags=flags, host_ir=host_ir, depfile=depfile
-    )
+    parts = pass_command(wanted, source, environ=environ, flags=flags, host_ir=host_ir)
     if parts.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR; give --host-ir F")
     if host_ir is not None and not parts.needs_host_ir:
@@ -117,10 +116,11 @@ def run_pass(
             "--host-ir: only host and device passes of OpenMP sources read host IR; leave it out"
         )
     environment = {**environ, **parts.environment}
-    read = source if parts.dependencies else inputs[-1]
-    args, end = [*parts.args, *flags, *parts.last], ["-o", output, read]
+    read = source if parts.writes_depfile else inputs[-1]
+    own = (*parts.args[len(parts.compiler) :], *flags, *parts.last)
+    plain = Command(tuple(parts.compiler), own, output, read)
     key = [] if runner is None else _cache_key(wanted, host_ir)
-    command = [*args, *key, *parts.dependencies, *end]
+    command = plain._replace(depfile=depfile if parts.writes_depfile else "").with_flags(*key)
     stages = _stages(environ) if parts.is_direct and runner is None else None
     faster = None
     if accelerator is not None:
@@ -137,23 +137,23 @@ def run_pass(
     def listed() -> list[str]:
         from offload_tool.manifest.inputs import files_read
 
-        listed = files_read(depfile, source, command, environment)
+        listed = files_read(command, environment)
         return listed if faster is None else faster.files_read(listed)
 
     def preprocessed_files() -> list[str] | None:
         from offload_tool.manifest.inputs import preprocess
 
-        return preprocess(depfile, source, command, environment)
+        return preprocess(command, environment)
 
     work = Work(
         output,
-        [*args, *end],
+        plain.argv(),
         environment,
         parts.identity,
         tuple(dict.fromkeys([read, *inputs[1:]])),
-        functools.cache(lambda: surroundings_of(parts, args, environ)),
-        listed if parts.dependencies else lambda: [read],
-        preprocessed_files if parts.dependencies else None,
+        functools.cache(lambda: surroundings_of(parts, [*plain.program, *own], environ)),
+        listed if command.depfile else lambda: [read],
+        preprocessed_files if command.depfile else None,
         by_inode=wanted.kind == "openmp" and read == source,
         version=lambda: compiler_version(parts),
     )
@@ -179,7 +179,7 @@ def run_pass(
 
     job = OutputJob(
         work,
-        command=command,
+        command=command.argv(),
         outputs=outputs,
         tool=parts.compiler,
         check=check,

@@ -41,14 +41,15 @@ from offload_tool.clang.environment import RESULT_VARIABLES
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.manifest.inputs import general_args
-from offload_tool.passes.compile_pass import CompilePass, without_dependency_flags
+from offload_tool.passes.command import Command
+from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
-from offload_tool.scons.state.compiler_queries import args_of, depfile_of, variables_of
+from offload_tool.scons.state.compiler_queries import command_of, variables_of
 from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.state.pass_state import prints_now
 from offload_tool.scons.types import Environment, Node
@@ -218,13 +219,9 @@ class _WithoutPchError(OffloadError):
 
 
 class Compile(NamedTuple):
-    """A compile that may use a PCH, from its command."""
+    """A compile that may use a PCH."""
 
-    source: str
-    args: tuple[str, ...]
-    """The arguments without source, output and depfile, with which a PCH is made."""
-    command: list[str]
-    """The whole command, without the launcher."""
+    command: Command
     variables: Mapping[str, str]
 
 
@@ -294,20 +291,18 @@ class PchRunner:
         :raises _WithoutPchError: it is not recognised.
         """
         node = self._node
-        source = str(node.sources[0].rfile())
         if self._is_distributed:
             raise _WithoutPchError("OFFLOAD_DIST is set: other machines compile without")
-        begin = [*self._launcher, *self._toolchain.clang]
-        end = ["-o", node.get_internal_path(), source]
-        if command[: len(begin)] != begin or command[-3:] != end:
+        source, clang = str(node.sources[0].rfile()), self._toolchain.clang
+        read = Command.read(command[len(self._launcher) :], len(clang), source)
+        is_own = command[: len(self._launcher)] == [*self._launcher]
+        if not is_own or read is None or read.program != clang:
             raise _WithoutPchError(_CUSTOM)
-        args = command[len(self._launcher) :]
-        made = without_dependency_flags(args[:-3], depfile_of(node))
-        return Compile(source, tuple(made), args, environment)
+        return Compile(read, environment)
 
     def _refuses(self, compiled: Compile) -> str:
         """Return why the flags rule out a PCH; "" if they do not."""
-        args = general_args(compiled.args, ())
+        args = general_args(compiled.command.args, ())
         return reason_of_flags(self._job.kind, args, compiled.variables)
 
     def _key_args(self, args: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
@@ -317,15 +312,15 @@ class PchRunner:
 
     def _declared_args(self) -> tuple[str, ...]:
         """Return the result of `_key_args` before the command runs."""
-        args = args_of(self._node, records_of(self._node).command)
-        return self._key_args(args[:-3], variables_of(self._node))
+        command = command_of(self._node, records_of(self._node).command)
+        return self._key_args(command.args, variables_of(self._node))
 
     def _find(self, compiled: Compile) -> pch.UsablePch:
         """Return the PCH for a compile, made if necessary.
 
         :raises _WithoutPchError: there is none.
         """
-        source = compiled.source
+        source = compiled.command.source
         group, any_flags = self._pchs.groups_of(self._node)
         path = self._recipe(compiled, (), group.wanted).search_path
         candidate = group.shares(path).get(source)
@@ -350,14 +345,15 @@ class PchRunner:
         """Return the recipe for a PCH of `headers`."""
         from offload_tool.toolchain.driver_cache import cached_front_end
 
-        args = general_args(compiled.args, ())
-        args_of_key = (*self._key_args(compiled.args, compiled.variables), str(wanted is True))
+        own = compiled.command.args
+        args = general_args(own, ())
+        args_of_key = (*self._key_args(own, compiled.variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *args_of_key])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return pch.PchRecipe(
             f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",
             self._job.stage,
-            pch.args_without_source(compiled.args),
+            pch.args_without_source(own),
             len(self._toolchain.clang),
             compiled.variables,
             self._toolchain.identity,

@@ -30,6 +30,7 @@ from offload_tool.clang.driver import llvm_temporary_folder, response_text, term
 from offload_tool.errors import OffloadError
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.io.unnamed_file import file_in_memory, written_bytes
+from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.whole_compile import Warnings, warnings_of
 from offload_tool.run.advice import advice_for
@@ -229,15 +230,19 @@ def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device
     program = len(toolchain.clang)
 
     def run(args: list[str], environment: dict[str, str]) -> int:
-        def run_once(before: Sequence[str], command: Sequence[str]) -> int:
+        def run_once(before: Sequence[str], command: Command) -> int:
+            argv = command.argv()
             if not is_device:
-                return run_args([*before, *command], environment, len(before) + program)
-            with shortened([*command], program) as short:
+                return run_args([*before, *argv], environment, len(before) + program)
+            with shortened(argv, program) as short:
                 return _finish(*run_with_launcher(before, short, environment))
 
         used = launcher if tuple(args[: len(launcher)]) == launcher else ()
+        command = Command.read(args[len(used) :], program)
+        if command is None:  # the user's own command: what it reads is not known
+            return run_args(args[len(used) :], environment, program)
         try:
-            return run_launched(used, args[len(used) :], environment, toolchain.identity, run_once)
+            return run_launched(used, command, environment, toolchain.identity, run_once)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
 

@@ -10,7 +10,7 @@ import pytest
 
 from offload_tool.clang.depfile import parse_depfile, read_depfile
 from offload_tool.errors import FileError
-from offload_tool.passes.compile_pass import dependency_flags
+from offload_tool.passes.command import dependency_flags
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.passes.compile_pass import dependency_flags
+from offload_tool.passes.command import Command
 from offload_tool.run.launcher_key import run_launched
 from tests.conftest import found_toolchain
 
@@ -24,16 +24,16 @@ class Launcher:
         self.seen: list[tuple[bool, list[str]]] = []
         """Whether it was to be used, and the command."""
 
-    def __call__(self, launcher: Sequence[str], command: Sequence[str]) -> int:
-        self.seen.append((bool(launcher), [*command]))
-        status = subprocess.run(command, check=False).returncode
+    def __call__(self, launcher: Sequence[str], command: Command) -> int:
+        self.seen.append((bool(launcher), command.argv()))
+        status = subprocess.run(command.argv(), check=False).returncode
         if self.left is not None:
             Path("k.d").write_text(self.left)
         return status
 
     def run(self) -> int:
-        clang = [*found_toolchain().clang, "-x", "c", "-Werror", "-Wall", "-c", "-Ia", "-Ib"]
-        command = [*clang, *self.flags, *dependency_flags("k.d"), "-o", "k.o", "k.c"]
+        flags = ("-x", "c", "-Werror", "-Wall", "-c", "-Ia", "-Ib", *self.flags)
+        command = Command(tuple(found_toolchain().clang), flags, "k.o", "k.c", "k.d")
         return run_launched(("cache",), command, os.environ, self.compiler, self)
 
     @property
@@ -117,6 +117,6 @@ def test_source_that_fails(folder: Path) -> None:
 def test_output_with_the_command(flag: str) -> None:
     """An output that contains the command, and so the folder, is not taken from a cache."""
     seen: list[Sequence[str]] = []
-    command = ["clang++", flag, "-c", "-o", "k.o", "k.hip"]
+    command = Command(("clang++",), (flag, "-c"), "k.o", "k.hip")
     run_launched(("cache",), command, {}, "a compiler", lambda *run: seen.append(run[0]) or 0)
     assert seen == [()]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.passes import compile_pass, hip
+from offload_tool.passes import hip
+from offload_tool.passes.command import dependency_flags
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from tests.sccache_dist.conftest import Rocm
 
@@ -17,7 +18,7 @@ DEVICE = ["clang", "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", *
 def test_device_compiles_may_leave() -> None:
     """The command of a HIP device pass, with its depfile, may be distributed."""
     flags = hip.device_flags("gfx90a:xnack+", "1")
-    command = ["clang", *flags, *compile_pass.dependency_flags("out.d"), *FLAGS]
+    command = ["clang", *flags, *dependency_flags("out.d"), *FLAGS]
     assert why_local(command) == ""
     assert why_local(DEVICE) == ""
 

@@ -106,9 +106,9 @@ def _object(env: Environment, kind: str, target: Any, source: Node) -> Any:
         lines = [[*toolchain.clang, *local, CXX_MODE, "-x", "hip", *targets, *_FLAGS, "-c", *_END]]
     else:
         passes = [(compile_pass(kind, "device", "check", device), _NOWHERE) for device in devices]
-        lines = [
-            [*each.command(toolchain, _FLAGS, source.name), *end]
-            for each, end in (*passes, (host, _END))
-        ]
+        lines = []
+        for each, end in (*passes, (host, _END)):
+            command = each.command(toolchain, _FLAGS, source.name)
+            lines.append([*command.program, *command.flags, *end])
     action = SCons.Action.ListAction([SCons.Action.Action([line]) for line in lines])
     return SCons.Builder.Builder(action=action)(env, target, [source])

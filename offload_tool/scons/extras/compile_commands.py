@@ -28,7 +28,7 @@ from offload_tool.formats.format_version import FORMAT_VERSION
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
-from offload_tool.scons.state.compiler_queries import args_of
+from offload_tool.scons.state.compiler_queries import command_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 from offload_tool.scons.types import Environment, Node
 
@@ -131,12 +131,12 @@ def _headers(
 def _entry(declared: DeclaredPass, file: Node, env: Environment) -> dict[str, Any]:
     """Return the entry of a source, or of a header that a pass over it may reach."""
     # A launcher is not a compiler, and indexers write no depfile.
-    args = args_of(declared.node, declared.command)
+    command = command_of(declared.node, declared.command).without_depfile
     name = _name(file, env)
     return {
         "directory": env.fs.Top.get_abspath(),
         "file": name,
-        "arguments": [*args[:-1], name],
+        "arguments": command._replace(source=name).argv(),
         "output": _name(declared.node, env),
     }
 

@@ -14,7 +14,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
-from offload_tool.passes.compile_pass import without_dependency_flags
+from offload_tool.passes.command import Command
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Node
@@ -33,20 +33,20 @@ def files_read(node: Node, command: str) -> list[str]:
 
     :raises CompilerError: the source is not among the files.
     """
-    job = _job(node, command)
+    compiled = command_of(node, command)
     try:
-        read = inputs.files_read(*job)
+        read = inputs.files_read(compiled, variables_of(node))
     except CompilerError as error:
         raise CompilerError(f"'{node}': {error}") from error
     used = info_of(node).pch
     if used is not None:
-        read = used.files_read(job[1], read)
+        read = used.files_read(compiled.source, read)
     return _inputs_among(node, read)
 
 
 def preprocess(node: Node, command: str) -> list[str] | None:
     """Run the preprocessor on a node's source; return the files read, or None if it fails."""
-    read = inputs.preprocess(*_job(node, command))
+    read = inputs.preprocess(command_of(node, command), variables_of(node))
     return None if read is None else _inputs_among(node, read)
 
 
@@ -55,16 +55,9 @@ def _inputs_among(node: Node, read: Iterable[str]) -> list[str]:
     return [name for name in _relative_to_top(node, read) if name not in ignored]
 
 
-def _job(node: Node, command: str) -> tuple[str, str, list[str], dict[str, str]]:
-    args = _all_args(node, command)
-    source = str(node.sources[0].rfile())
-    return depfile_of(node), source, args, variables_of(node)
-
-
 def front_end(node: Node, command: str) -> Surroundings:
     """Return the driver's settings for the front end of a node's compile."""
-    args = inputs.general_args(args_of(node, command), _own_files(node))
-    found = cached_front_end(args, variables_of(node))
+    found = cached_front_end(_general_args(node, command), variables_of(node))
     return found._replace(folders=tuple(_relative_to_top(node, found.folders)))
 
 
@@ -78,9 +71,20 @@ def depfile_of(node: Node) -> str:
     return f"{node.get_internal_path()}.d"
 
 
-def args_of(node: Node, command: str) -> list[str]:
-    """Return a compile's arguments without launcher and dependency flags."""
-    return without_dependency_flags(_all_args(node, command), depfile_of(node))
+def command_of(node: Node, command: str) -> Command:
+    """Return the command of a node's compile, without a launcher.
+
+    :raises CompilerError: the user's own command does not name the source or the output.
+    """
+    args, source = _all_args(node, command), str(node.sources[0].rfile())
+    program = len(node.get_build_env()["_OFFLOAD_CLANG"])
+    found = Command.read(args, program, source)
+    if found is None:
+        raise CompilerError(
+            f"'{node}': {command}: expected '-o $TARGET' and '$SOURCE', found "
+            f"{' '.join(args)!r}; write both into it"
+        )
+    return found
 
 
 def configuring_files(node: Node, command: str) -> tuple[str, ...]:
@@ -90,12 +94,11 @@ def configuring_files(node: Node, command: str) -> tuple[str, ...]:
     signed = compat.contents(node)
     if b"-config" not in signed and b"@" not in signed:
         return ()
-    args = args_of(node, command)
-    if not has_configuration(args):
+    general = _general_args(node, command)
+    if not has_configuration(general):
         return ()
     if compat.is_interactive():
         found_configuration.cache_clear()  # a new build begins
-    general = inputs.general_args(args, _own_files(node))
     return found_configuration(general, variables_of(node))
 
 
@@ -103,17 +106,17 @@ def ptxas_flags(node: Node) -> tuple[str, ...]:
     """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
     from offload_tool.passes import cuda  # other builds do not need it
 
-    args = inputs.general_args(args_of(node, "$OFFLOADDEVICECOM"), _own_files(node))
-    return cuda.ptxas_flags(args, variables_of(node))
+    return cuda.ptxas_flags(_general_args(node, "$OFFLOADDEVICECOM"), variables_of(node))
 
 
-def _own_files(node: Node) -> set[str]:
-    return {str(source.rfile()) for source in node.sources} | {str(node)}
+def _general_args(node: Node, command: str) -> list[str]:
+    own_files = {str(source.rfile()) for source in node.sources}
+    return inputs.general_args(command_of(node, command).args, own_files)
 
 
 def side_files(node: Node, command: str) -> dict[str, bool]:
     """Return the result of `job_plan.side_files` for the compile of a node."""
-    args = args_of(node, command)
+    args = command_of(node, command).without_depfile.argv()
     return job_plan.side_files(args, variables_of(node), node.get_internal_path())
 
 
