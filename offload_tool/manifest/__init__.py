@@ -38,8 +38,3 @@ class Work(NamedTuple):
     """Returns the compiler's present version text, if the programs that it calls are not known."""
     links: bool = True
     """The libraries of the surroundings are linked in."""
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """The libraries that the compiler links in by default."""
-        return self.surroundings().libraries if self.links else ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import depfile_command, read_depfile
@@ -23,7 +23,6 @@ from offload_tool.io.file_digests import Fingerprints
 from offload_tool.io.paths import remove
 from offload_tool.manifest.assembler_includes import assembler_include
 from offload_tool.manifest.include_search import Lookups, expected_lookups
-from offload_tool.manifest.manifest import Judgement, PassRecord, confirmed
 from offload_tool.passes.command import Command
 
 
@@ -47,25 +46,6 @@ def reads_of(
     if not folders:
         lookups = lookups._replace(unknown=True)
     return PassReads([*listed], lookups, assembler_include(listed, args))
-
-
-def confirmed_by(
-    listed: list[str] | None,
-    record: PassRecord,
-    judgement: Judgement,
-    prints: Fingerprints,
-    reads: Callable[[list[str]], PassReads],
-    more: Iterable[str] = (),
-) -> PassRecord | None:
-    """Return an unsure record, `confirmed`; None if the pass may read other files now.
-
-    `listed` is the result of the preprocessor, and `more` are the inputs that it does not list.
-    `reads` returns the lookups of a pass.
-    """
-    if listed is None:
-        return None
-    read = [*listed, *more]
-    return confirmed(record, read, judgement, prints, lambda: reads(listed).lookups)
 
 
 def files_read(command: Command, environment: Mapping[str, str]) -> list[str]:

@@ -28,10 +28,7 @@ class Part(str, Enum):
     COMPILER = "the compiler"
     DEPENDENCIES = "the compiler, or a variable that it reads,"
     FOLDER = "the folder of the build"
-    IDENTITY = "the identity of its files"
-    NAMED_FILES = "the list of files that its command names"
     IGNORED = "the list of ignored files"
-    LIBRARIES = "the list of libraries that the compiler links in"
     PROCESSOR = "the processor of this machine"
     VERSION = "what the compiler says of itself"
 

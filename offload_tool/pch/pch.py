@@ -377,9 +377,10 @@ def _reason_unguarded(candidate: Candidate) -> str:
 
 def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
     """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
-    from offload_tool.manifest.output_state import OutputManifest
+    from offload_tool.manifest.output_state import pass_run
 
-    return OutputManifest(recipe.work(), recipe.prints()).files_if_current()
+    run = pass_run(recipe.work(), recipe.prints())
+    return run.inputs() if run.is_current() else None
 
 
 def make_pch(

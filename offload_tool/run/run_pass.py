@@ -43,7 +43,7 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
 if TYPE_CHECKING:
     from offload_tool.formats.targets.compile_target import CompileTarget
-    from offload_tool.manifest.output_state import OutputManifest
+    from offload_tool.manifest.pass_run import PassRun
     from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
     from offload_tool.toolchain.probe import Toolchain
@@ -367,27 +367,29 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     outputs, depfile = job.outputs, _compiler_depfile(job.outputs.file)
     backup = OutputBackup(outputs.file)
     backup.restore()
-    manifest = functools.cache(functools.partial(_manifest_of, job.work))
-    before = manifest() if os.path.exists(manifest_path(outputs.file)) else None
-    read = before.files_if_current() if before is not None else None
-    if read is not None:
+    run = functools.cache(functools.partial(_pass_run, job.work))
+    before = run() if os.path.exists(manifest_path(outputs.file)) else None
+    if before is not None and before.is_current():
         _remove(depfile)  # left behind by a killed run
-        write_depfile_and_stamp(outputs, [*read, *job.installed], job.tool)
+        write_depfile_and_stamp(outputs, [*before.inputs(), *job.installed], job.tool)
         return 0
     status, ended, start = 1, False, None
     try:
-        start = before.begin(depfile) if before is not None else _first_start(job, depfile)
+        start = _first_start(job, depfile) if before is None else before.begin(depfile)
         # A program other than the compiler may write into the old file.
         backup.save(keep=runner is None)
         if job.stages is not None:
-            record = before.last_record if before is not None else None
-            is_unchanged = before is not None and before.is_unchanged()
-            job.stages.begin(record, job.command, is_unchanged=is_unchanged)
-        status = _execute(job, runner, lambda: manifest().prepare())
+            if before is None:
+                job.stages.begin(None, job.command, is_unchanged=False)
+            else:
+                before.begin_stages(job.stages)
+        status = _execute(job, runner, lambda: _prepare(job.work, run))
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
                 backup.restore()
-            _complete(job, manifest(), backup, start)
+            if before is None:
+                run().begin_at(start, job.stages)
+            _complete(job, run(), backup)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
         backup.restore()
@@ -404,21 +406,28 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     return status
 
 
-def _manifest_of(work: Work) -> OutputManifest:
-    from offload_tool.manifest.output_state import OutputManifest
+def _pass_run(work: Work) -> PassRun:
+    from offload_tool.manifest.output_state import pass_run
 
-    return OutputManifest(work)
+    return pass_run(work)
+
+
+def _prepare(work: Work, run: Callable[[], PassRun]) -> None:
+    """Run the queries in parallel with the command."""
+    run()
+    work.surroundings()
+    work.version()
 
 
 def _first_start(job: OutputJob, marker: str) -> Start:
-    """Return the start of a run without a manifest; see `OutputManifest.begin`."""
+    """Return the start of a run without a manifest; see `PassRun.begin`."""
     from offload_tool.clang.argument_files import include_folders
     from offload_tool.manifest.race_check import Start
 
     return Start.now(marker, job.work.inputs, include_folders(tuple(job.command)))
 
 
-def _complete(job: OutputJob, manifest: OutputManifest, backup: OutputBackup, start: Start) -> None:
+def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
     """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
     outputs = job.outputs
     if not os.path.isfile(outputs.file):
@@ -427,10 +436,14 @@ def _complete(job: OutputJob, manifest: OutputManifest, backup: OutputBackup, st
             "run it by hand, without its launcher"
         )
     job.check()
-    read = manifest.files_read()
+    reads = run.read()
     backup.restore_if_equal()
-    _write_depfile(outputs, [*read, *job.installed], job.tool)
-    manifest.finish(read, start, job.stages.bitcode() if job.stages is not None else "")
+    record = run.finish(reads)
+    _write_depfile(outputs, [*reads.files, *record.key.files, *job.installed], job.tool)
+    try:
+        run.save(record)
+    except FileError:  # such as a full disk: the output is still right
+        _remove(manifest_path(outputs.file))
     backup.drop()  # from here on, errors keep the new output
     _write_stamp(outputs.stamp)
 

@@ -31,25 +31,20 @@ from offload_tool.clang.argument_files import (
 )
 from offload_tool.clang.environment import processor_of
 from offload_tool.clang.options import SIBLING, does
-from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import Fingerprints, digest_of, identity, is_system_path
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
-from offload_tool.manifest.inputs import PassReads, confirmed_by, reads_of
 from offload_tool.manifest.key import Key, Part, Reason
 from offload_tool.manifest.manifest import (
     Inputs,
-    Judgement,
     PassRecord,
     State,
     digest_of_parts,
-    judge,
     read_record,
-    record_pass_result,
     write_record,
 )
-from offload_tool.manifest.race_check import Start
+from offload_tool.manifest.pass_run import PassRun, Resolver
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
@@ -88,46 +83,47 @@ def _signed_command(node: Node, repository: str = "") -> str:
     return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
-class PassRecords:
-    """The manifest of one output, and the decisions based on it."""
-
-    __slots__ = (
-        *("_before", "_key_before", "_node", "_record", "_stages", "_start", "_folder_memo"),
-        *("command", "folders", "is_fetched", "is_known_current", "job", "reachable"),
-        *("reason", "unknown_read", "args"),
-    )
-
-    _start: Start
-    """Set by `begin`."""
+class NodeResolver(Resolver):
+    """What the pass of a node is made of: files are nodes, here or in a Repository."""
 
     def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
-        self.job = job
-        self.command = command
-        """The variable with the command line."""
-        self.folders = include_folders(all_args(args))
-        """The header folders in the flags."""
+        self.args = args
+        self.with_identity = job.stage == "host-ir"
+        self.reads_headers = job.compiles_source
         self.reachable: list[str] = []
         """The files that directives may name, transitively from the source."""
-        self.is_fetched = False
-        """Whether a ``CacheDir`` provided the output in this build."""
-        self.is_known_current = False
-        """The last decision: of `is_current`, or True after a compile or fetch."""
-        self.reason: Reason | None = None
-        """Why the pass runs; None if it does not."""
-        self.unknown_read = ""
-        """The file due to which the assembler may have read unknown files."""
         self._node = node
-        self.args = args
-        """The flags, including the user's."""
-        self._record: PassRecord | None = None
-        self._before: PassRecord | None = None
+        self._command = command
         self._folder_memo: tuple[Key, bool] | None = None
-        self._key_before = Key()
-        self._stages: Stages | None = None
 
-    # -- dependencies --------------------------------------------------------------------
+    @property
+    def output(self) -> str:
+        """The name of the output."""
+        return _path(self._node)
 
-    def key(self) -> Key:
+    @property
+    def is_recordable(self) -> bool:
+        """Whether the inputs can be known."""
+        return not finds_libraries(self.args)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether manifests may be written."""
+        return compat.does_execute()
+
+    def expected(self, record: PassRecord | None) -> tuple[PassRecord | None, Key]:
+        """Return the record of the last run, with names as they are here, and the present key."""
+        key = self.key(record)
+        if record is not None:
+            self.copy_to_variants(record)
+        repository = _repository_of(self._node)
+        if record is None or not repository:
+            return record, key
+        command = _signed_command(self._node, repository)
+        changed = key._replace(parts={**key.parts, Part.COMMAND: command})
+        return _as_named_here(record, repository, key), changed
+
+    def key(self, record: PassRecord | None) -> Key:
         """Return the digests of all dependencies known before the compile."""
         node = self._node
         source = node.sources[0]
@@ -155,30 +151,110 @@ class PassRecords:
         parts[Part.DEPENDENCIES] = digest_of_parts(values)
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
-        configuration = compiler_queries.configuring_files(node, self.command)
+        configuration = compiler_queries.configuring_files(node, self._command)
         for name in (*possible_files(self.args), *configuration, *linkers):
             if os.path.isfile(name):
                 files[name] = _PRINTS.digest(name)
         processor = processor_of(all_args(self.args))
         if processor:
             parts[Part.PROCESSOR] = digest_of_parts(processor)
-        if self._has_folder(Key(parts, files)):
+        if self._has_folder(Key(parts, files), record):
             named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
             parts[Part.FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return Key(parts, files)
 
-    def _has_folder(self, key: Key) -> bool:
+    def _has_folder(self, key: Key, record: PassRecord | None) -> bool:
         """Return True if the output of a pass with this `key` contains the working directory.
 
         The last pass with this key had the same front-end command.
         """
-        record = self._load()
         if record is not None and record.key.without(Part.FOLDER) == key:
             return Part.FOLDER in record.key.parts
         if self._folder_memo is None or self._folder_memo[0] != key:
-            has_folder = compiler_queries.front_end(self._node, self.command).embeds_folder
+            has_folder = compiler_queries.front_end(self._node, self._command).embeds_folder
             self._folder_memo = (key, has_folder)
         return self._folder_memo[1]
+
+    def inputs_before(self) -> list[str]:
+        """Return the files of the node's dependencies, and those that directives may name."""
+        nodes = compat.known_inputs(self._node)
+        files = [_path(child) for child in nodes if isinstance(child, Base)]
+        return [*files, *self.reachable]
+
+    def files_read(self) -> list[str]:
+        """Return the files that the compile has read."""
+        if not self.reads_headers:
+            return [_path(self._node.sources[0])]
+        return compiler_queries.files_read(self._node, self._command)
+
+    def preprocess(self) -> list[str] | None:
+        """Return the files that the preprocessor reads now; None if it fails."""
+        return compiler_queries.preprocess(self._node, self._command)
+
+    def search_path(self) -> tuple[str, ...]:
+        """Return the folders in which the compile searches for headers."""
+        return compiler_queries.front_end(self._node, self._command).folders
+
+    def copy_to_variants(self, record: PassRecord) -> None:
+        """Copy files that the pass may search for into variant folders."""
+        compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
+
+    @property
+    def writes_more(self) -> bool:
+        """Whether the pass has further outputs."""
+        return any(does(arg, SIBLING) for arg in all_args(self.args))
+
+    def side_outputs(self) -> dict[str, str]:
+        """Return the digest of each further output; "" if other passes write it, too."""
+        if not self.writes_more:
+            return {}
+        found = compiler_queries.side_files(self._node, self._command)
+        return {name: _PRINTS.digest(name) if own else "" for name, own in found.items()}
+
+
+class PassRecords:
+    """The manifest of one output, and the decisions based on it."""
+
+    __slots__ = (
+        *("_node", "_resolver", "_run", "_stages", "args", "command"),
+        *("folders", "is_fetched", "is_known_current", "job"),
+    )
+
+    def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
+        self.job = job
+        self.command = command
+        """The variable with the command line."""
+        self.args = args
+        """The flags, including the user's."""
+        self.folders = include_folders(all_args(args))
+        """The header folders in the flags."""
+        self.is_fetched = False
+        """Whether a ``CacheDir`` provided the output in this build."""
+        self.is_known_current = False
+        """The last decision: of `is_current`, or True after a compile or fetch."""
+        self._node = node
+        self._resolver = NodeResolver(node, job, command, args)
+        self._run = PassRun(self._resolver, _PRINTS)
+        self._stages: Stages | None = None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why the pass runs; None if it does not."""
+        return self._run.reason
+
+    @property
+    def unknown_read(self) -> str:
+        """The file due to which the assembler may have read unknown files."""
+        return self._run.unknown_input
+
+    @property
+    def reachable(self) -> list[str]:
+        """The files that directives may name, transitively from the source."""
+        return self._resolver.reachable
+
+    @reachable.setter
+    def reachable(self, files: list[str]) -> None:
+        self._resolver.reachable = files
 
     def identity(self) -> str:
         """Return a digest that changes when a file that the pass reads is replaced.
@@ -190,12 +266,12 @@ class PassRecords:
 
     def stored_inputs(self) -> list[str]:
         """Return the names of the files that the last compile read, as far as known."""
-        record = self._load()
+        record = self._run.record
         return list(record.inputs) if record is not None else []
 
     def known_nodes(self) -> list[Any]:
         """Return the nodes of the project's files that the last compile read."""
-        record = self._load()
+        record = self._run.record
         if record is None:
             return []
         inputs: Mapping[str, str] = record.inputs
@@ -216,71 +292,23 @@ class PassRecords:
 
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
-            self._record = None
+            self._run.record = None
             _PRINTS.clear_listings()
-
-    def _load(self) -> PassRecord | None:
-        if self._record is None:
-            output = _path(self._node)
-            self._record = read_record(manifest_path(output), _PRINTS, output)
-        return self._record
-
-    # -- decisions ------------------------------------------------------------------------
-
-    def is_current(self) -> bool:
-        """Return True if a compile would write the same output now."""
-        self.is_known_current = self._decide()
-        return self.is_known_current
-
-    def _decide(self) -> bool:
-        self._forget_last_build()
-        record, key = self._load(), self.key()
-        self._before = record
-        if record is not None:
-            compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
-        repository = _repository_of(self._node)
-        if record is not None and repository:
-            record = _as_named_here(record, repository, key)
-            command = _signed_command(self._node, repository)
-            key = key._replace(parts={**key.parts, Part.COMMAND: command})
-        judgement = self._judge(record, key, _path(self._node))
-        if judgement.state is State.UNSURE and record is not None:
-            read = compiler_queries.preprocess(self._node, self.command)
-            surer = self._confirmed(record, read, judgement)
-            if surer is not None:
-                self._save_record(surer)
-                return True
-        self.reason = judgement.reason
-        return judgement.state is State.CURRENT
-
-    @property
-    def _is_identified(self) -> bool:
-        return self.job.stage == "host-ir"
-
-    def _judge(self, record: PassRecord | None, key: Key, output: str | None = None) -> Judgement:
-        return judge(record, key, _PRINTS, output, with_identity=self._is_identified)
-
-    def _confirmed(
-        self, record: PassRecord, read: list[str] | None, judgement: Judgement
-    ) -> PassRecord | None:
-        return confirmed_by(read, record, judgement, _PRINTS, self._reads)
 
     # -- a compile -------------------------------------------------------------------------
 
+    def is_current(self) -> bool:
+        """Return True if a compile would write the same output now."""
+        self._forget_last_build()
+        self.is_known_current = self._run.is_current()
+        return self.is_known_current
+
     def begin(self) -> None:
         """Record the start of the compile, and remove an earlier manifest."""
-        node = self._node
+        node, run = self._node, self._run
         with suppress(OSError):  # a half-written one must not pass for this compile's
             Path(manifest_path(node.get_internal_path())).unlink(missing_ok=True)
-        files = [_path(child) for child in compat.known_inputs(node) if isinstance(child, Base)]
-        expected = dict.fromkeys([*files, *self.stored_inputs(), *self.reachable])
-        digests = {name: _PRINTS.digest(name) for name in expected}
-        record = self._load()
-        searched = record.lookups.folders if record is not None else ()
-        folders = dict.fromkeys([*self.folders, *map(os.path.dirname, expected), *searched])
-        began = Start.now(depfile_of(node), files, list(folders))
-        self._start = began._replace(digests=digests)
-        self._key_before = self.key()
+        run.begin(depfile_of(node), self._resolver.key(run.record))
         self._stages = None
 
     def finish(self) -> None:
@@ -289,85 +317,29 @@ class PassRecords:
         :raises FileError: it wrote no depfile, or the record cannot be written.
         :raises CompilerError: its depfile does not name the source.
         """
-        node = self._node
-        read, lookups, key = [_path(node.sources[0])], Lookups(), self.key()
-        if self.job.compiles_source:
-            read = compiler_queries.files_read(node, self.command)
-            read, lookups, self.unknown_read = self._reads(read, key)
-        compat.replace_implicit(node, compiler_queries.nodes_of(node, read))
-        output = _path(node)
-        key = key.since(self._key_before)
-        record = record_pass_result(
-            key, read, lookups, output, self._start, _PRINTS, with_identity=self._is_identified
-        )
-        digest = "" if self.unknown_read or finds_libraries(self.args) else record.output
-        made = record._replace(side_outputs=self._side_files(), output=digest, why=self.reason)
-        if self._stages is not None and digest and not made.side_outputs:
-            made = made._replace(bitcode=self._stages.bitcode())
+        reads = self._run.read()
+        compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, reads.files))
+        made = self._run.finish(reads)
         if compat.has_more_actions(self._node):
-            self._record = made
+            self._run.record = made
         else:
-            self._save_record(made)
+            self._save(made)
 
     def record_post_actions(self) -> None:
         """Record the output as the user's actions after the compile have left it."""
-        record = self._record
+        record = self._run.record
         if record is not None and compat.has_more_actions(self._node):
             digest = record.output and _PRINTS.digest(_path(self._node))
-            self._save_record(record._replace(output=digest))
+            self._save(record._replace(output=digest))
 
-    def _side_files(self) -> dict[str, str]:
-        if not self._writes_more:
-            return {}
-        found = compiler_queries.side_files(self._node, self.command)
-        return {name: _PRINTS.digest(name) if own else "" for name, own in found.items()}
-
-    @property
-    def _writes_more(self) -> bool:
-        return any(does(arg, SIBLING) for arg in all_args(self.args))
-
-    def _reads(self, read: list[str], key: Key | None = None) -> PassReads:
-        folders = (
-            self._known_folders(read, key)
-            or compiler_queries.front_end(self._node, self.command).folders
-        )
-        return reads_of(read, folders, self.args, _PRINTS)
-
-    def _known_folders(self, read: list[str], key: Key | None) -> tuple[str, ...]:
-        """Return the folders of the record before, or () if the compiler must be queried.
-
-        The same command has the same search path, and the same files are in the same folders.
-        """
-        before = self._before
-        if before is None or key != before.key or not {*read} <= {*before.inputs}:
-            return ()
-        folders = before.lookups.folders
-        is_known = not before.lookups.unknown and bool(before.lookups.origins)
-        return (
-            folders
-            if is_known and origins_digest(folders, _PRINTS) == before.lookups.origins
-            else ()
-        )
-
-    def _save_record(self, record: PassRecord) -> None:
-        self._record = record
-        if compat.does_execute():
-            self.is_known_current = True
-            output = _path(self._node)
-            write_record(manifest_path(output), record, _PRINTS, output)
-
-    # -- the two stages of a device pass ----------------------------------------------------
+    def _save(self, record: PassRecord) -> None:
+        self._run.save(record)
+        self.is_known_current = self.is_known_current or compat.does_execute()
 
     def begin_stages(self, stages: Stages) -> None:
         """Start the stages of a pass, after `begin`."""
-        record = self._before
-        is_unchanged = (
-            record is not None
-            and not compat.has_more_actions(self._node)  # they would run on their own output
-            and record.key == self._key_before
-            and _PRINTS.digest(_path(self._node)) == record.output != ""
-        )
-        stages.begin(record, self.args, is_unchanged=is_unchanged)
+        # Further actions would run on their own output.
+        self._run.begin_stages(stages, keeps_output=not compat.has_more_actions(self._node))
         self._stages = stages
 
     @property
@@ -384,7 +356,7 @@ class PassRecords:
 
     def result_name(self) -> str:
         """Return the result's name in a ``CacheDir``; without a result, one that has no entry."""
-        record = self._load()
+        record = self._run.record
         if record is None or not record.output:
             return digest_of_parts(["none", self._node.get_internal_path()])
         return record.result
@@ -399,9 +371,9 @@ class PassRecords:
             return False
         record = self._find(cache)
         # The record on disk may name another result in the cache.
-        self._record = record or _NO_RESULT
+        self._run.record = record or _NO_RESULT
         is_there = retrieve()
-        self._record = record
+        self._run.record = record
         if not is_there or record is None:
             return False
         if not compat.does_execute():
@@ -411,16 +383,16 @@ class PassRecords:
             Path(output).unlink(missing_ok=True)
             if not compat.cache_is_readonly():
                 Path(compat.cache_file(self._node)).unlink(missing_ok=True)
-            self._record = None
+            self._run.record = None
             return False
-        self._note("a CacheDir had the result")
-        self._save_record(record._replace(why=self.reason))
+        self._run.add_note("a CacheDir had the result")
+        self._save(record._replace(why=self.reason))
         compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
         return True
 
     def store(self, push: Callable[[], Any]) -> Any:
         """Store the output by `push`, and its record, if its dependencies are certain."""
-        cache, record = self._cache(), self._load()
+        cache, record = self._cache(), self._run.record
         may_write = compat.does_execute() and not compat.cache_is_readonly()
         if cache is None or record is None or not may_write:
             return None
@@ -435,36 +407,31 @@ class PassRecords:
         return pushed
 
     def _cache(self) -> Any:
-        if self._writes_more:
+        if self._resolver.writes_more:
             return None  # a cache entry holds only one output
         cache = self._node.get_build_env().get_CacheDir()
         return cache if cache.is_enabled() else None
-
-    def _note(self, text: str) -> None:
-        if self.reason is not None:
-            self.reason = self.reason._replace(note=f"{self.reason.note}; {text}")
 
     def _folder(self, cache: Any, key: Key) -> Path:
         name = digest_of_parts(key)
         return Path(compat.cache_folder(cache, name), f"{name}.manifest")
 
     def _find(self, cache: Any) -> PassRecord | None:
-        key = self.key()
+        key = self._resolver.key(self._run.record)
         try:
             files = list(self._folder(cache, key).iterdir())
             files.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
         except OSError:
-            self._note("no result of this command is in the CacheDir")
+            self._run.add_note("no result of this command is in the CacheDir")
             return None
         read: list[str] | None = None
         nearest: tuple[int, str] | None = None
         for file in files[:_MOST_RESULTS]:
             record = read_record(str(file), _PRINTS)
-            if record is not None:
-                compiler_queries.copy_to_variants(self._node, record.lookups, _PRINTS)
-            judgement = self._judge(record, key)
             if record is None:
                 continue
+            self._resolver.copy_to_variants(record)
+            judgement = self._run.judge(record, key)
             if judgement.state is State.OUTDATED:
                 others = [n for n, digest in record.inputs.items() if _PRINTS.digest(n) != digest]
                 reason = str(judgement.reason)
@@ -472,13 +439,13 @@ class PassRecords:
                 continue
             if judgement.state is State.CURRENT:
                 return record
-            read = read or compiler_queries.preprocess(self._node, self.command)
-            surer = self._confirmed(record, read, judgement)
+            read = read or self._resolver.preprocess()
+            surer = self._run.confirmed(record, judgement, read)
             if surer is not None:
                 return surer
         if nearest is not None:
             files_of = f"{nearest[0]} other file{'s' * (nearest[0] != 1)}"
-            self._note(f"the nearest result in the CacheDir has {files_of}: {nearest[1]}")
+            self._run.add_note(f"the nearest result in the CacheDir has {files_of}: {nearest[1]}")
         return None
 
 

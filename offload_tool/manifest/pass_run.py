@@ -1,0 +1,273 @@
+"""The engine of a pass: whether its output is current, and the record of a run.
+
+::
+
+    is_current -- yes --> the output stays
+        | no
+      begin --> the pass runs --> finish --> save
+
+A `Resolver` says what the pass is made of. Commands have plain paths (`output_state`); SCons has
+nodes, variant folders and Repositories (`offload_tool.scons.state`).
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.argument_files import all_args, include_folders
+from offload_tool.clang.search_path import origins_digest
+from offload_tool.errors import OffloadError
+from offload_tool.io.file_digests import Fingerprints
+from offload_tool.manifest import manifest_path
+from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.inputs import PassReads, reads_of
+from offload_tool.manifest.key import Key, Reason
+from offload_tool.manifest.manifest import (
+    Judgement,
+    PassRecord,
+    State,
+    confirmed,
+    files_in_order,
+    judge,
+    read_record,
+    record_pass_result,
+    write_record,
+)
+from offload_tool.manifest.race_check import Start
+
+if TYPE_CHECKING:
+    from offload_tool.run.cut_off import Stages
+
+
+class Resolver(ABC):
+    """What one pass is made of, and how its names become files."""
+
+    args: Sequence[str]
+    """The arguments of its command, with response files unread."""
+    with_identity = False
+    """The output holds the inode numbers of the files that were read."""
+    reads_headers = True
+    """Its compiler has a preprocessor and a depfile."""
+
+    @property
+    @abstractmethod
+    def output(self) -> str:
+        """The name of the output."""
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether its inputs and outputs can be known."""
+        return True
+
+    @property
+    def may_write(self) -> bool:
+        """Whether manifests may be written."""
+        return True
+
+    @abstractmethod
+    def key(self, record: PassRecord | None) -> Key:
+        """Return what is known before the pass runs; `record` is that of its last run."""
+
+    @abstractmethod
+    def inputs_before(self) -> Iterable[str]:
+        """Return the inputs that are known before it runs."""
+
+    @abstractmethod
+    def files_read(self) -> list[str]:
+        """Return the files that it has just read.
+
+        :raises FileError: it wrote no depfile.
+        :raises CompilerError: its depfile does not name the source.
+        """
+
+    @abstractmethod
+    def preprocess(self) -> list[str] | None:
+        """Return the files that it would read now; None if they are not known."""
+
+    @abstractmethod
+    def search_path(self) -> tuple[str, ...]:
+        """Return the folders in which it searches for headers; () if they are not known."""
+
+    def expected(self, record: PassRecord | None) -> tuple[PassRecord | None, Key]:
+        """Return the record of the last run, with names as they are here, and the present key."""
+        return record, self.key(record)
+
+    def side_outputs(self) -> dict[str, str]:
+        """Return the digest of each further output; "" if other passes write it, too."""
+        return {}
+
+
+class PassRun:
+    """The state of one pass, and its record."""
+
+    def __init__(self, resolver: Resolver, prints: Fingerprints) -> None:
+        self.resolver = resolver
+        self.reason: Reason | None = None
+        """Why the pass runs; None if it does not."""
+        self.unknown_input = ""
+        """The file due to which the assembler may have read unknown files."""
+        self._prints = prints
+        self._record: PassRecord | None = None
+        self._before: PassRecord | None = None
+        """The record that was judged."""
+        self._key: Key | None = None
+        """The key that was judged, or that of the beginning."""
+        self._may_change = False
+        """The key was known at the beginning, and may change while the pass runs."""
+        self._start: Start | None = None
+        self._stages: Stages | None = None
+
+    @property
+    def record(self) -> PassRecord | None:
+        """The record of the last run; None without a valid one."""
+        if self._record is None:
+            output = self.resolver.output
+            self._record = read_record(manifest_path(output), self._prints, output)
+        return self._record
+
+    @record.setter
+    def record(self, record: PassRecord | None) -> None:
+        self._record = record
+
+    def inputs(self) -> list[str]:
+        """Return the names of all inputs of the last run."""
+        record = self.record
+        return [] if record is None else [*files_in_order(record), *record.key.files]
+
+    def add_note(self, text: str) -> None:
+        """Add to the reason why the pass runs."""
+        if self.reason is not None:
+            self.reason = self.reason._replace(note=f"{self.reason.note}; {text}")
+
+    # -- the verdict -----------------------------------------------------------------------
+
+    def is_current(self) -> bool:
+        """Return True if a run would write the same output now."""
+        self._before = self.record
+        record, self._key = self.resolver.expected(self._before)
+        judgement = self.judge(record, self._key, self.resolver.output)
+        if judgement.state is State.UNSURE and record is not None:
+            surer = self.confirmed(record, judgement, self.resolver.preprocess())
+            if surer is not None:
+                with suppress(OffloadError):  # e.g. a full disk: the next run queries again
+                    self.save(surer)
+                return True
+        self.reason = judgement.reason
+        return judgement.state is State.CURRENT
+
+    def judge(self, record: PassRecord | None, key: Key, output: str | None = None) -> Judgement:
+        """Return the verdict on a record: see `manifest.judge`."""
+        with_identity = self.resolver.with_identity
+        return judge(record, key, self._prints, output, with_identity=with_identity)
+
+    def confirmed(
+        self, record: PassRecord, judgement: Judgement, read: list[str] | None
+    ) -> PassRecord | None:
+        """Return an unsure record that holds; None if the pass may read other files now.
+
+        `read` is the result of the preprocessor.
+        """
+        if read is None:
+            return None
+        return confirmed(record, read, judgement, self._prints, lambda: self._reads(read).lookups)
+
+    # -- a run -----------------------------------------------------------------------------
+
+    def begin(self, marker: str, key: Key | None = None) -> Start:
+        """Record the start of a run, and return it.
+
+        `key` is the present one, if it may change meanwhile.
+
+        :raises FileError: the file `marker` cannot be written.
+        """
+        record, named = self.record, self.resolver.inputs_before()
+        expected = dict.fromkeys([*named, *(record.inputs if record is not None else ())])
+        searched = record.lookups.folders if record is not None else ()
+        flagged = include_folders(all_args(self.resolver.args))
+        folders = dict.fromkeys([*flagged, *map(os.path.dirname, expected), *searched])
+        start = Start.now(marker, expected, folders)
+        self.begin_at(start)
+        self._key = key or self._key
+        self._may_change = key is not None
+        return start
+
+    def begin_at(self, start: Start, stages: Stages | None = None) -> None:
+        """As `begin`, for a run that has begun at `start`, maybe in `stages`."""
+        self._start, self._stages = start, stages
+
+    def begin_stages(self, stages: Stages, *, keeps_output: bool = True) -> None:
+        """Start the stages of a device pass, after `begin`; see `run.cut_off`.
+
+        The output is made anew unless it `keeps_output`.
+        """
+        record = self._before
+        is_unchanged = (
+            keeps_output
+            and record is not None
+            and record.key == self._key
+            and self._prints.digest(self.resolver.output) == record.output != ""
+        )
+        stages.begin(record, self.resolver.args, is_unchanged=is_unchanged)
+        self._stages = stages
+
+    def read(self) -> PassReads:
+        """Return what the run has read.
+
+        :raises FileError, CompilerError: see `Resolver.files_read`.
+        """
+        return self._reads(self.resolver.files_read(), self._key)
+
+    def finish(self, reads: PassReads) -> PassRecord:
+        """Return the record of the run, which is not saved yet."""
+        assert self._start is not None  # noqa: S101 - `begin` has set it
+        resolver = self.resolver
+        record = record_pass_result(
+            resolver.key(self._before),
+            *(reads.files, reads.lookups, resolver.output, self._start, self._prints),
+            key_before=self._key if self._may_change else None,
+            with_identity=resolver.with_identity,
+        )
+        self.unknown_input = reads.unknown_input
+        is_known = resolver.is_recordable and not reads.unknown_input
+        side_outputs = resolver.side_outputs()
+        bitcode = ""
+        if self._stages is not None and is_known and not side_outputs:
+            bitcode = self._stages.bitcode()
+        return record._replace(
+            output=record.output if is_known else "",
+            side_outputs=side_outputs,
+            why=self.reason,
+            bitcode=bitcode,
+        )
+
+    def save(self, record: PassRecord) -> None:
+        """Write the manifest.
+
+        :raises FileError: it cannot be written.
+        """
+        self._record, output = record, self.resolver.output
+        if self.resolver.may_write:
+            write_record(manifest_path(output), record, self._prints, output)
+
+    def _reads(self, listed: list[str], key: Key | None = None) -> PassReads:
+        if not self.resolver.reads_headers:
+            return PassReads(listed, Lookups())
+        folders = self._known_folders(listed, key) or self.resolver.search_path()
+        return reads_of(listed, folders, self.resolver.args, self._prints)
+
+    def _known_folders(self, listed: list[str], key: Key | None) -> tuple[str, ...]:
+        """Return the folders of the record before, or () if the compiler must be queried.
+
+        The same command has the same search path, and the same files are in the same folders.
+        """
+        before = self._before
+        if before is None or key != before.key or not {*listed} <= {*before.inputs}:
+            return ()
+        lookups = before.lookups
+        is_known = not lookups.unknown and bool(lookups.origins)
+        is_same = is_known and origins_digest(lookups.folders, self._prints) == lookups.origins
+        return lookups.folders if is_same else ()
