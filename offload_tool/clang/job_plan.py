@@ -89,8 +89,9 @@ class DriverJob:
     def __init__(self, args: list[str], kind: str, output: str) -> None:
         self.args = args
         self.kind = kind
-        """``cc1``, ``cc1as``, or one of the values of `_PROGRAMS`."""
+        """``cc1``, ``cc1as``, one of the values of `_PROGRAMS`, or "" if it is unknown."""
         self.output = output
+        """The file that it writes; "" if that is not one file."""
         self.needs: list[int] = []
         """The indexes of the jobs that write its inputs."""
         self.target = ""
@@ -217,6 +218,17 @@ def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
 
     :raises UnknownPlanError: it has something unknown.
     """
+    messages, jobs = parse_jobs(errors)
+    for job in jobs:
+        _check_job(job)
+    return messages, jobs
+
+
+def parse_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
+    """Return the driver's messages and all jobs, whatever their programs and options are.
+
+    :raises UnknownPlanError: there is another line.
+    """
     messages = []
     for line in errors.splitlines():
         if line.startswith(_JOB_LINE):
@@ -225,7 +237,7 @@ def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
             messages.append(line)
         elif not _NO_MESSAGE.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    return messages, jobs_in(errors)
+    return messages, [_parse_job(args) for args in _args_of_jobs(errors)]
 
 
 def jobs_in(errors: str) -> list[DriverJob]:
@@ -233,8 +245,11 @@ def jobs_in(errors: str) -> list[DriverJob]:
 
     :raises UnknownPlanError: one of them is unknown.
     """
-    lines = (line for line in errors.splitlines() if line.startswith(_JOB_LINE))
-    return [job_in(job_args(line)) for line in lines]
+    return [job_in(args) for args in _args_of_jobs(errors)]
+
+
+def _args_of_jobs(errors: str) -> Iterator[list[str]]:
+    return (job_args(line) for line in errors.splitlines() if line.startswith(_JOB_LINE))
 
 
 def messages_in(errors: str) -> list[str]:
@@ -254,9 +269,25 @@ def job_in(args: list[str]) -> DriverJob:
 
     :raises UnknownPlanError: it is unknown.
     """
+    job = _parse_job(args)
+    _check_job(job)
+    return job
+
+
+def _parse_job(args: list[str]) -> DriverJob:
+    outputs = [arg for before, arg in itertools.pairwise(args) if before in _OUTPUTS]
+    outputs += (arg.partition("=")[2] for arg in args if arg.startswith(_ATTACHED))
+    return DriverJob(args, kind_of_job(args), outputs[0] if len(outputs) == 1 else "")
+
+
+def _check_job(job: DriverJob) -> None:
+    """Check that a job can run beside others.
+
+    :raises UnknownPlanError: its program or an option is unknown.
+    """
+    args, kind = job.args, job.kind
     if any(arg.startswith("@") for arg in args):
         raise UnknownPlanError("the driver would write a response file")
-    name, kind = os.path.basename(args[0]), kind_of_job(args)
     if not kind:
         raise UnknownPlanError(f"the driver would run '{args[0]}'")
     if kind == "linker-wrapper" and any(_SPLIT_DWARF in arg for arg in args):
@@ -266,11 +297,8 @@ def job_in(args: list[str]) -> DriverJob:
     for arg in values(args, FOR_LLVM):
         if _FILES_OF_LLVM.fullmatch(arg):
             raise UnknownPlanError(f"'{arg}' lets LLVM write or say more in each pass")
-    outputs = [arg for before, arg in itertools.pairwise(args) if before in _OUTPUTS]
-    outputs += (arg.partition("=")[2] for arg in args if arg.startswith(_ATTACHED))
-    if len(outputs) != 1:
-        raise UnknownPlanError(f"'{name}' would write {len(outputs)} files")
-    return DriverJob(args, kind, outputs[0])
+    if not job.output:
+        raise UnknownPlanError(f"'{os.path.basename(args[0])}' would not write one file")
 
 
 def _linker_args(args: Iterable[str]) -> Iterator[str]:

@@ -21,13 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.clang.driver import (
-    PLAN,
-    jobs_of,
-    llvm_temporary_folder,
-    query_plan,
-    terminal_args,
-)
+from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, terminal_args
+from offload_tool.clang.job_plan import UnknownPlanError, parse_jobs
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
@@ -40,9 +35,6 @@ if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
 
 
-_USUAL_LINES = re.compile(
-    r'|.*clang version .*|(Target|Thread model|InstalledDir|Build config): .*| ".*'
-)
 _ERRORS = 2
 _CUID = "-cuid="
 _PREAMBLE = "-preamble-bytes="
@@ -58,7 +50,7 @@ _FILES = 5
 """File descriptors that this process opens for a pass."""
 _UNLIMITED = 1 << 16
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_CC1, _LLD = ["-cc1"], ["-flavor", "gnu"]
+_LLD = ["-flavor", "gnu"]
 
 
 class _Names(NamedTuple):
@@ -187,31 +179,30 @@ def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, 
         result = query_plan([*command[:first], *more, *command[first:]], environment)
     except CompilerError:
         return ()
-    lines = result.errors.splitlines()
-    if result.status or result.output or not all(map(_USUAL_LINES.fullmatch, lines)):
+    try:
+        messages, jobs = parse_jobs(result.errors)
+    except UnknownPlanError:
         return ()
-    jobs = jobs_of(result)
-    if len(jobs) != 2:
+    is_silent = not (result.status or result.output or messages)
+    if not is_silent or len(jobs) != 2:
         return ()
     front_end, linker = jobs
-    if front_end.count("-o") != 1 or linker.count("-o") != 1:
-        return ()
-    object_file = front_end[front_end.index("-o") + 1]
+    object_file = front_end.output
     is_understood = (
-        front_end[1:2] == _CC1
-        and linker[1:3] == _LLD
-        and front_end[-1] == source
-        and "-emit-obj" in front_end
-        and linker[linker.index("-o") + 1] == output
-        and linker.count(object_file) == 1
+        front_end.kind == "cc1"
+        and linker.args[1:3] == _LLD
+        and front_end.source == source
+        and "-emit-obj" in front_end.args
+        and linker.output == output
+        and linker.args.count(object_file) == 1
         and os.path.dirname(object_file) == result.folder
-        and not any(arg.startswith("@") or PLAN in arg for arg in (*front_end, *linker))
-        and not any(map(_FILES_OF_THE_LINKER.match, linker))
-        and is_program(front_end[0], command[0], environment)
+        and not any(a.startswith("@") or PLAN in a for a in (*front_end.args, *linker.args))
+        and not any(map(_FILES_OF_THE_LINKER.match, linker.args))
+        and is_program(front_end.args[0], command[0], environment)
     )
     if not is_understood:
         return ()
-    return tuple(tuple(_BETWEEN if arg == object_file else arg for arg in job) for job in jobs)
+    return tuple(tuple(_BETWEEN if a == object_file else a for a in job.args) for job in jobs)
 
 
 _DEVICE_PASSES = Language("direct", _MARKS, _OTHERS, _query_jobs)
