@@ -16,7 +16,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.clang.search_path import origins_digest
@@ -39,8 +39,15 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.race_check import Start
 
-if TYPE_CHECKING:
-    from offload_tool.run.cut_off import Stages
+
+class Stages(Protocol):
+    """The two stages of a device pass: see `offload_tool.run.cut_off`."""
+
+    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
+        """Start a pass that follows the recorded pass `before`."""
+
+    def bitcode(self) -> str:
+        """Return the digest of the output's bitcode for the record; "" forces a rebuild."""
 
 
 class Resolver(ABC):
