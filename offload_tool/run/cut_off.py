@@ -73,14 +73,14 @@ class Stages:
     def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
         """Start a pass that follows the recorded pass `before`.
 
-        It runs in two stages if the recorded pass took long enough; a first pass does unless it
-        excludes HIP's headers. `is_unchanged`: the output is intact, and the backend's other
+        It runs in two stages if the recorded pass took long enough and can be reused; a first pass
+        does unless it excludes HIP's headers. `is_unchanged`: the output is intact, and the backend's other
         dependencies are unchanged.
         """
         is_short = (
             any(does(arg, NO_HEADERS) for arg in args)
             if before is None
-            else before.bitcode == _SHORT
+            else not before.output or before.bitcode == _SHORT
         )
         self._may_split = self._is_on and not is_short
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
