@@ -52,7 +52,12 @@ ANSWERS = {
     # one pass
     "the command of a device pass of `compile`": "run/pass_command.py: PassCommand",
     "`compile` starts the compiler": "run/run_pass.py: run_command",
+    "the argument list of a pass": "passes/command.py: Command.argv",
+    "whether a pass runs, for SCons and for commands": "manifest/pass_run.py: PassRun.is_current",
     "the inputs of a pass are compared with its record": "manifest/manifest.py: judge",
+    "the file beside an output that has its inputs": "manifest/manifest.py: write_record",
+    "the messages of why a pass runs": "manifest/key.py: Cause",
+    "the inputs of a command of `compile`": "manifest/output_state.py: CommandResolver.key",
     "the backend is not run": "run/cut_off.py: Stages",
     "flags with which no precompiled header is used": "pch/eligibility.py: reason_of_flags",
     "an output is of another target": "passes/verify_output.py: check_code_object",
@@ -64,6 +69,7 @@ ANSWERS = {
     "the devices of OFFLOAD_ARCH": "scons/offload_arch.py: devices",
     "one pass for each of OFFLOAD_ARCH": "scons/graph/compile_nodes.py: device_nodes",
     "a node is up to date": "scons/state/node_classes.py: PassOutput.is_up_to_date",
+    "the inputs of a node's pass": "scons/state/node_resolver.py: NodeResolver.key",
     "a node's device": "scons/state/node_info.py: NodeInfo",
     "dependencies of a source before its first compile": (
         "scons/state/scanner.py: DEPENDENCY_SCANNER"

@@ -74,8 +74,8 @@ class Stages:
         """Start a pass that follows the recorded pass `before`.
 
         It runs in two stages if the recorded pass took long enough and can be reused; a first pass
-        does unless it excludes HIP's headers. `is_unchanged`: the output is intact, and the backend's other
-        dependencies are unchanged.
+        does unless it excludes HIP's headers. `is_unchanged`: the output is intact, and the
+        backend's other dependencies are unchanged.
         """
         is_short = (
             any(does(arg, NO_HEADERS) for arg in args)

@@ -25,7 +25,6 @@ from offload_tool.scons.state.stored_info import StatInfo
 from offload_tool.scons.types import Node
 
 
-
 class Input(File):  # type: ignore[misc]
     """A dependency of an output, built here or not; its modification time is not sufficient.
 
