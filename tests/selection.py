@@ -152,7 +152,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/cli/test_bundler.py": ("test_random_runs[[][1-9]*",),
     "tests/cli/test_report.py": ("test_30_000_kernels", "test_axe*", "test_requests_are_seen"),
     "tests/cli/test_cuda_link.py": ("test_no_assembler", "test_program"),
-    "tests/sccache_dist/test_pack_toolchain.py": ("test_runs_alone",),
     "tests/formats/bundle/test_compressed.py": (
         "test_bytes_do_not_depend_on_the_cores[[]3*-12[]]",
         "test_frames_up_to_128_mib_decode_everywhere",
@@ -169,7 +168,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/operations/test_bundle.py": ("test_memory_does_not_grow_with_the_images",),
     "tests/operations/test_splitting_trees.py": ("test_pip_installs",),
-    "tests/sccache_dist/test_apart.py": ("test_two_checkouts",),
+    "tests/test_apart.py": ("test_two_checkouts",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions*"),
     "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
     "tests/test_openmp_example.py": ("test_openmp_dot_runs_on_a_device",),

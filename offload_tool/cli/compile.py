@@ -274,9 +274,10 @@ def _with_launcher(
                 from offload_tool.run.run_pass import run_command
 
                 return run_command([*before, *command.argv()], environment)
-            from offload_tool.sccache_dist.fallback import run_with_launcher
+            from offload_tool.sccache_dist.fallback import run_with_fallback
 
-            return _finish(*run_with_launcher(before, command.argv(), environment))
+            argv = command.argv()
+            return _finish(*run_with_fallback([*before, *argv], argv, environment))
 
         command = Command.read(args, len(toolchain.clang))
         if command is None:
@@ -288,16 +289,14 @@ def _with_launcher(
 
 def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:
     from offload_tool.run.pass_command import cached_toolchain
-    from offload_tool.sccache_dist.config import load_distribution
-    from offload_tool.sccache_dist.session import Session
+    from offload_tool.sccache_dist.cluster import load_cluster
 
-    distribution = load_distribution(folder)
-    distribution.check_compiler(cached_toolchain(environ))
-    session = Session(distribution)
+    cluster = load_cluster(folder)
+    cluster.check_compiler(cached_toolchain(environ))
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        print_lines(session.begin_quickly())
-        return _finish(*session.run(command, environment))
+        print_lines(cluster.begin())
+        return _finish(*cluster.run(command, environment))
 
     return run
 

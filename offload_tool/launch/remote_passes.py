@@ -21,26 +21,13 @@ from offload_tool.clang.job_plan import HOST, DriverJob
 from offload_tool.io.file_digests import content_of
 from offload_tool.launch.launcher import launcher_args
 from offload_tool.launch.scheduler import Step, merge_steps
-from offload_tool.sccache_dist.config import load_distribution
+from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.eligibility import why_local
-from offload_tool.sccache_dist.fallback import Finished
-from offload_tool.sccache_dist.session import Session, retry_message
+from offload_tool.sccache_dist.fallback import Finished, retry_message
+from offload_tool.toolchain.probe import probe
+from offload_tool.toolchain.programs import LIBRARY_PATH
 
 _LANGUAGE = "-x"
-
-
-class _RemotePass:
-    """A pass that the cluster runs, and its original commands."""
-
-    def __init__(self, target: str, steps: Sequence[Step]) -> None:
-        self.target = target
-        self.steps = steps
-        self._args = [step.args for step in steps]
-
-    def restore(self) -> None:
-        """Restore the original commands, to run on this machine."""
-        for step, args in zip(self.steps, self._args, strict=True):
-            step.args, step.environment, step.status = args, None, None
 
 
 class OnCluster:
@@ -53,10 +40,11 @@ class OnCluster:
         :raises CompilerError: sccache is not installed.
         """
         launcher_args(environ.get("OFFLOAD_LAUNCHER", ""), folder)
-        self._session = Session(load_distribution(folder))
+        self._cluster = load_cluster(folder)
         self._environ = environ
-        self._sent: list[_RemotePass] = []
-        self._failed: list[tuple[_RemotePass, Finished]] = []
+        self._sent: list[tuple[str, Sequence[Step], list[Sequence[str]]]] = []
+        """The target, the steps and their original commands of each pass."""
+        self._failed: list[tuple[str, Sequence[Step], Finished]] = []
         self._warnings: list[str] = []
 
     @staticmethod
@@ -79,36 +67,38 @@ class OnCluster:
 
         :returns: "", or why the pass stays on this machine; then nothing is changed.
         :raises CompilerError: the compiler is not the packed one, or sccache does not start.
-        :raises UsageError: the cluster refuses the token.
         """
         reason = why_local(command)
         if reason:
             return reason
-        args, environment = self._session.remote_command(command, self._environ)
         if not self._sent:
-            self._warnings += self._session.begin_quickly()
-        self._sent.append(_RemotePass(target, steps))
+            paths = (self._environ.get(name, "") for name in ("PATH", LIBRARY_PATH))
+            self._cluster.check_compiler(probe((command[0],), command[0], *paths))
+            self._warnings += self._cluster.begin()
+        args, environment = self._cluster.remote_command(command, self._environ)
+        self._sent.append((target, steps, [step.args for step in steps]))
         steps[0].environment = environment
         merge_steps(steps, args)
         return ""
 
     def restore_failed(self) -> bool:
-        """Prepare passes that failed on the cluster to run here; return True if there are any."""
-        before = len(self._failed)
-        for sent in [*self._sent]:
-            first = sent.steps[0]
-            if first.status:
-                self._sent.remove(sent)
-                self._failed.append((sent, Finished(first.status, content_of(first.messages_file))))
-                with suppress(OSError):
-                    os.unlink(first.messages_file)
-                sent.restore()
-        return len(self._failed) > before
+        """Restore the commands of passes that failed on the cluster; return True if any did."""
+        failed = [sent for sent in self._sent if sent[1][0].status]
+        for target, steps, original in failed:
+            messages_file = steps[0].messages_file
+            finished = Finished(steps[0].status or 0, content_of(messages_file))
+            self._failed.append((target, steps, finished))
+            with suppress(OSError):
+                os.unlink(messages_file)
+            for step, args in zip(steps, original, strict=True):
+                step.args, step.environment, step.status = args, None, None
+        self._sent = [sent for sent in self._sent if sent not in failed]
+        return bool(failed)
 
     def messages(self, output: str) -> list[str]:
         """Return the cluster's warnings, and a line for each failed pass that ran here."""
         return self._warnings + [
-            retry_message(f"{output} for {sent.target}", finished)
-            for sent, finished in self._failed
-            if all(step.status == 0 for step in sent.steps)
+            retry_message(f"{output} for {target}", self._cluster.sccache, finished)
+            for target, steps, finished in self._failed
+            if all(step.status == 0 for step in steps)
         ]

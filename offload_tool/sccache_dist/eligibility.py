@@ -8,9 +8,8 @@ preprocessor then includes the headers, and the engine ships and hashes the libr
 
 from __future__ import annotations
 
-import functools
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 
 from offload_tool.clang.driver import option_values, query_front_end
 from offload_tool.clang.options import (
@@ -28,6 +27,7 @@ from offload_tool.clang.options import (
     does,
     prefixes,
 )
+from offload_tool.util.memoize import memoized
 
 # Options with further outputs, which would stay on the server, and other jobs.
 _WRITES_FILES = SIBLING | ELSEWHERE | LINKER | OTHER_JOB
@@ -38,8 +38,6 @@ _PATH_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")
 
 def why_local(command: Sequence[str]) -> str:
     """Return why this compile must run on this machine; empty if it may be distributed.
-
-    `command` is the compiler and its options.
 
     Only a device pass over one HIP source, for one target, may be distributed. OpenMP passes must
     not, since their entry names hold the source's inode and their device passes need the host's IR.
@@ -67,12 +65,9 @@ def remote_form(
 
     Its output and depfile are byte for byte those of a local run of `command`.
     """
-    options = tuple(arg for arg in command if does(arg, INSTALLED | TARGETS) or arg == "-fgpu-rdc")
-    headers, libraries = _query_driver(
-        command[0],
-        options,
-        tuple((name, environment[name]) for name in _PATH_VARIABLES if name in environment),
-    )
+    options = [arg for arg in command if does(arg, INSTALLED | TARGETS) or arg == "-fgpu-rdc"]
+    variables = {name: environment[name] for name in _PATH_VARIABLES if name in environment}
+    headers, libraries = _query_driver(command[0], options, variables)
     args = [*command]
     if headers:
         # First, as the driver does: before the user's ``-include`` options.
@@ -81,28 +76,24 @@ def remote_form(
     return args, {_DEVICE_LIBRARIES: libraries} if libraries else {}
 
 
-@functools.lru_cache(maxsize=256)
+@memoized(256)
 def _query_driver(
-    clang: str, options: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+    clang: str, options: Sequence[str], variables: Mapping[str, str]
 ) -> tuple[Sequence[str], str]:
     """Return options for the header folders of the driver, and its library folder."""
     names = [arg.split("=", 1)[0] for arg in options]
     if "-nogpuinc" in names and "-nogpulib" in names:
         return (), ""  # a query takes as long as half a compile
     command = [clang, "-x", "hip", "--cuda-device-only", *options, "-c"]
-    jobs = query_front_end(command, dict(variables)).jobs
+    jobs = query_front_end(command, variables).jobs
     job = jobs[0] if jobs else []
-    libraries = list(option_values(job, "-mlink-builtin-bitcode"))
+    libraries = next(option_values(job, "-mlink-builtin-bitcode"), "")
     headers: list[str] = []
-    for index, arg in enumerate(job[:-1]):
-        if arg == "-include" and job[index + 1] == _HIP_WRAPPER:
-            wrappers = [
-                folder
-                for folder in option_values(job, "-internal-isystem")
-                if PurePath(folder).name == "cuda_wrappers"
-            ]
-            headers = [option for folder in wrappers for option in ("-isystem", folder)]
-            if index >= 2 and job[index - 2] == "-idirafter":
-                headers += job[index - 2 : index]
-    folder = str(PurePath(libraries[0]).parent) if libraries else ""
-    return headers, folder
+    if _HIP_WRAPPER in option_values(job, "-include"):
+        for folder in option_values(job, "-internal-isystem"):
+            if os.path.basename(folder) == "cuda_wrappers":
+                headers += ["-isystem", folder]
+        at = job.index(_HIP_WRAPPER)
+        if job[at - 3] == "-idirafter":
+            headers += job[at - 3 : at - 1]
+    return headers, os.path.dirname(libraries)

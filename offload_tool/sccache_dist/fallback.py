@@ -1,9 +1,9 @@
 """Run one compile; after a failure of the engine, run it again here, once.
 
 A launcher's own failures look like the compiler's. sccache-dist turns every failure of a compiler
-on a server, including errors in the source, into status 254. srun returns 233 or 245 if a node
-died, and 1 if the allocation is gone. A failing clang returns 1 and prints "error:". Any other
-failure is discarded, and the compile runs again on this machine, whose compiler decides.
+on a server, including errors in the source, into status 254, and a refused token into 1. srun
+returns 233 or 245 if a node died, and 1 if the allocation is gone. A failing clang returns 1 and
+prints "error:". Any other failure is discarded, and the compile runs again on this machine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from offload_tool.clang.driver import option_values
 from offload_tool.errors import CompilerError
 
 _FAILED = 1  # clang's status for an error in its input
@@ -49,70 +50,60 @@ class Finished:
 def is_engine_failure(finished: Finished, launcher: str) -> bool:
     """Return whether the launcher failed, not the compiler that it runs.
 
-    The launcher's own messages begin with the name `launcher`. A kill counts as its failure: the
-    cause on another machine, such as its memory, may not exist here. A stop by the user (Ctrl-C)
-    does not.
+    The launcher's own messages begin with the name `launcher`, but sccache's do not. A kill counts
+    as its failure: the cause on another machine, such as its memory, may not exist here. A stop by
+    the user (Ctrl-C) does not.
     """
-    if finished.status == _FAILED:
-        own = f"{Path(launcher).name}: ".encode()
-        lines = finished.output.splitlines()
+    name = Path(launcher).name
+    if finished.status == _FAILED and name != "sccache":
+        own, lines = f"{name}: ".encode(), finished.output.splitlines()
         return not any(b"error" in line and not line.startswith(own) for line in lines)
-    return finished.status != 0 and not was_stopped(finished.status)
-
-
-def was_stopped(status: int) -> bool:
-    """Return whether a status means that the user stopped the compile."""
-    return status - _SHELL_SIGNAL in _STOPPED_BY_USER
+    return finished.status != 0 and finished.status - _SHELL_SIGNAL not in _STOPPED_BY_USER
 
 
 def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
-    """Run a command; its output is buffered, so that outputs of several commands do not mix.
+    """Run a command; its output is kept, so that outputs of several commands do not mix.
 
     :raises CompilerError: there is no such program.
     """
-    # A file in memory instead of pipes, which would need a thread for each compile.
-    descriptor = os.memfd_create("compile", os.MFD_CLOEXEC)
-    try:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
-        )
+    # A file in memory instead of a pipe, which a process that the command leaves behind holds open.
+    with os.fdopen(os.memfd_create("compile"), "w+b") as file:
         try:
-            status = process.wait()
-        except BaseException:  # `subprocess.run` does not wait after a KeyboardInterrupt
-            process.kill()
-            process.wait()
-            raise
-        size = os.fstat(descriptor).st_size
-        output = os.pread(descriptor, size, 0) if size else b""
-    except OSError as error:
-        raise CompilerError(f"'{command[0]}' cannot be run: {error.strerror or error}") from error
-    finally:
-        os.close(descriptor)
-    return Finished(status if status >= 0 else _SHELL_SIGNAL - status, output)
+            status = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                check=False,
+            ).returncode
+        except OSError as error:
+            reason = error.strerror or error
+            raise CompilerError(f"'{command[0]}' cannot be run: {reason}") from error
+        file.seek(0)
+        return Finished(status if status >= 0 else _SHELL_SIGNAL - status, file.read())
 
 
-def run_locally(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
-    """Run a compile that failed elsewhere; at most one per core of this machine at a time."""
-    with _local_slots:
-        return run_once(command, environment)
-
-
-def run_with_launcher(
-    launcher: Sequence[str], command: Sequence[str], environment: Mapping[str, str]
+def run_with_fallback(
+    launched: Sequence[str],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    launched_environment: Mapping[str, str] | None = None,
 ) -> tuple[Finished, str]:
-    """Run ``LAUNCHER COMMAND``; after a failure of the launcher, run the command without it.
+    """Run `launched`, a launcher with a compile; after its failure, run the compile's `command`.
 
     :returns: the result, and a message to print: the reason of the second run in one line, or "".
     """
-    finished = run_once([*launcher, *command], environment)
-    if not launcher or not is_engine_failure(finished, launcher[0]):
+    finished = run_once(launched, launched_environment or environment)
+    if [*launched] == [*command] or not is_engine_failure(finished, launched[0]):
         return finished, ""
-    again = run_locally(command, environment)
-    if again.status != 0:
-        return again, ""
-    failed = f"offload: {launcher[0]} failed ({finished.reason})"
-    return again, f"{failed}; compiled again on this machine"
+    with _local_slots:
+        again = run_once(command, environment)
+    output = next(option_values(command, "-o"), command[-1])
+    return again, "" if again.status else retry_message(output, launched[0], finished)
+
+
+def retry_message(output: str, launcher: str, finished: Finished) -> str:
+    """Return a line that reports a compile that ran here after a failure of its launcher."""
+    failed = f"offload: {output}: {launcher} failed ({finished.reason})"
+    return f"{failed}; compiled again on this machine"

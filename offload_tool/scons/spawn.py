@@ -9,7 +9,6 @@ as the manifest must know the arguments. A command that fails in ``OFFLOAD_DIST`
 
 from __future__ import annotations
 
-import atexit
 import copy
 import functools
 import os
@@ -95,10 +94,10 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     if not compat.is_build():
         return partial(run_args, program=1)
     if folder and job.is_distributed:
-        from offload_tool.sccache_dist.config import load_distribution
+        from offload_tool.sccache_dist.cluster import load_cluster
 
         path = settings.folder_path(env, "OFFLOAD_DIST")
-        load_distribution(path).check_compiler(toolchain)
+        load_cluster(path).check_compiler(toolchain)
         return _distributed(path)
     if launcher:
         return _with_launcher(launcher, toolchain, is_device=is_device)
@@ -225,7 +224,7 @@ _without_driver = functools.lru_cache(maxsize=8)(DirectRunner)
 @functools.lru_cache(maxsize=8)
 def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device: bool) -> Runner:
     from offload_tool.run.launcher_key import run_launched
-    from offload_tool.sccache_dist.fallback import run_with_launcher
+    from offload_tool.sccache_dist.fallback import run_with_fallback
 
     program = len(toolchain.clang)
 
@@ -235,7 +234,7 @@ def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device
             if not is_device:
                 return run_args([*before, *argv], environment, len(before) + program)
             with shortened(argv, program) as short:
-                return _finish(*run_with_launcher(before, short, environment))
+                return _finish(*run_with_fallback([*before, *short], short, environment))
 
         used = launcher if tuple(args[: len(launcher)]) == launcher else ()
         command = Command.read(args[len(used) :], program)
@@ -251,10 +250,9 @@ def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device
 
 @functools.lru_cache(maxsize=8)
 def _distributed(folder: str) -> Runner:
-    from offload_tool.sccache_dist.config import load_distribution
-    from offload_tool.sccache_dist.session import Session
+    from offload_tool.sccache_dist.cluster import load_cluster
 
-    session = Session(load_distribution(folder))
+    cluster = load_cluster(folder)
     beginning = threading.Lock()
     has_begun = False
 
@@ -263,10 +261,9 @@ def _distributed(folder: str) -> Runner:
         try:
             with beginning:  # with the first compile, if there is any
                 if not has_begun:
-                    _print_lines(session.begin())
+                    _print_lines(cluster.begin())
                     has_begun = True
-                    atexit.register(lambda: _print_lines(session.summary()))
-            return _finish(*session.run(command, environment))
+            return _finish(*cluster.run(command, environment))
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
 

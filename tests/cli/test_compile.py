@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.io.file_digests import digest_of
 from offload_tool.operations.embed import read_host_files
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.sccache_dist import cluster as dist_cluster
-from offload_tool.sccache_dist import config
 from offload_tool.toolchain import disk_cache
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.select import find_toolchain
@@ -29,7 +27,7 @@ from tests.cli.conftest import CUDA, KERNEL, names, run, state
 from tests.cli.loaded import loaded_modules
 from tests.conftest import Capture, Tool, missing, needs_clang, program, run_tool
 from tests.scripts import script
-from tests.toolchain.installed import HEADER, write_rocm
+from tests.toolchain.installed import HEADER, Rocm, write_rocm
 
 REGION = "int f(void) { int v = 0;\n#pragma omp target map(from : v)\nv = 1;\nreturn v; }\n"
 BARE = ["--", "-nogpuinc", "-nogpulib"]
@@ -241,7 +239,7 @@ def test_wrong_usage(
         ("OFFLOAD_CLANG", "/bin/false", 1, "/bin/false --version failed"),
         ("OFFLOAD_LAUNCHER", "/nowhere/ccache", 1, "'/nowhere/ccache' cannot be run"),
         ("OFFLOAD_LAUNCHER", "'", 2, "is not a command: No closing quotation"),
-        ("OFFLOAD_DIST", "/nowhere/d", 2, "OFFLOAD_DIST: '/nowhere/d' has no setup.json"),
+        ("OFFLOAD_DIST", "/nowhere/d", 2, "OFFLOAD_DIST: '/nowhere/d' is not a folder of"),
     ],
 )
 def test_wrong_environment(
@@ -553,47 +551,38 @@ def cluster(
     compiler: Toolchain,
     llvm: Tool,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[[str], Path]]:
+) -> Callable[[str], Path]:
     """Return a function that sets OFFLOAD_DIST, with a script as sccache, and returns its log."""
     clang = llvm("clang")
     monkeypatch.setenv("OFFLOAD_CLANG", clang)
-    dist = tmp_path / "dist"
+    dist, path = tmp_path / "dist", tmp_path / "socket"
     dist.mkdir()
-    setup = {
-        "version": 1,
-        "folder": str(dist),
-        "scheduler": "http://127.0.0.1:1",
-        "files": [],
-        "identity": find_toolchain().identity,
-        "compilers": [clang],
-    }
-    (dist / "setup.json").write_text(json.dumps(setup))
-    (dist / "client.toml").write_text('token = "secret"\n')
-    (dist / "toolchain.tar.gz").touch()
-    path = tmp_path / "socket"
-    (dist / "env").write_text(f"SCCACHE_CONF={dist}/client.toml\nSCCACHE_SERVER_UDS={path}\n")
+    (dist / "env").write_text(
+        f"SCCACHE_CONF={dist}/client.toml\nSCCACHE_SERVER_UDS={path}\nOFFLOAD_CLANG={clang}\n"
+        f"OFFLOAD_IDENTITY={digest_of(find_toolchain().identity.encode())}\n"
+    )
     sccache, log = tmp_path / "sccache", tmp_path / "log"
-    monkeypatch.setattr(config, "find_sccache", lambda: str(sccache))
+    monkeypatch.setattr(dist_cluster, "find_sccache", lambda: str(sccache))
     monkeypatch.setenv("OFFLOAD_DIST", str(dist))
 
     def make(text: str) -> Path:
-        shown = "$SCCACHE_SERVER_UDS $HIP_DEVICE_LIB_PATH $*"
-        script(sccache, f'echo "{shown}" >>"{log}"\n{text}')
+        shown = "$SCCACHE_SERVER_UDS $SCCACHE_RECACHE $HIP_DEVICE_LIB_PATH $*"
+        begin = """case $1 in --*) echo '"num_servers":1'; exit;; esac"""
+        script(sccache, f'{begin}\necho "{shown}" >>"{log}"\n{text}')
         return log
 
-    monkeypatch.setattr(dist_cluster.Engine, "is_current", dist_cluster.Engine.is_running)
-    with socket.socket(socket.AF_UNIX) as listening:  # a running engine
-        listening.bind(str(path))
-        listening.listen()
-        yield make
+    return make
 
 
-def test_cluster(cluster: Callable[[str], Path], tmp_path: Path) -> None:
-    """With OFFLOAD_DIST, sccache runs HIP device compiles, with the folder's settings."""
+def test_cluster(
+    cluster: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With OFFLOAD_DIST, sccache runs HIP device compiles, with the folder's settings alone."""
+    monkeypatch.setenv("SCCACHE_RECACHE", "1")
     log = cluster('exec "$@"')
     assert run(*GFX906, "--depfile", "k.d", *FLAGS) == 0
     (line,) = log.read_text().splitlines()
-    assert line.startswith(f"{tmp_path / 'socket'}  /")
+    assert line.startswith(f"{tmp_path / 'socket'}   /")
     assert " --cuda-device-only --offload-arch=gfx906 " in line
     assert processor("k.co") == 0x2F
     assert read_depfile(Path("k.d"))[0] == "k.hip"
@@ -603,22 +592,19 @@ def test_device_libraries_are_named(
     cluster: Callable[[str], Path], tmp_path: Path, llvm: Tool
 ) -> None:
     """The device libraries' folder is named to sccache, which ships and hashes them."""
-    from tests.sccache_dist.conftest import Rocm
-
-    rocm = Rocm(tmp_path / "rocm", llvm("clang"))
-    rocm.make()
+    rocm = Rocm.make(tmp_path / "rocm", llvm("clang"))
     log = cluster('exec "$@"')
     assert run(*GFX906, "--", "-DVALUE=1", f"--rocm-path={rocm.folder}") == 0
     assert f" {rocm.libraries} " in log.read_text()
 
 
-def test_cluster_fails(cluster: Callable[[str], Path], capfd: Capture) -> None:
+def test_cluster_fails(cluster: Callable[[str], Path], tmp_path: Path, capfd: Capture) -> None:
     """A compile that failed in the cluster runs once locally, with a message in one line."""
     log = cluster("echo dead >&2; exit 254")
     assert run(*GFX906, *FLAGS) == 0
     assert processor("k.co") == 0x2F
     assert capfd.readouterr().err == (
-        "offload: k.co: the distributed compile failed (status 254: dead); "
+        f"offload: k.co: {tmp_path / 'sccache'} failed (status 254: dead); "
         "compiled again on this machine\n"
     )
     assert len(log.read_text().splitlines()) == 1
@@ -660,7 +646,7 @@ def test_what_stays_here(cluster: Callable[[str], Path], words: list[str]) -> No
     [
         ("launcher", 2, "unset OFFLOAD_LAUNCHER"),
         ("compiler", 1, "set OFFLOAD_CLANG to the former"),
-        ("engine", 1, "the local sccache server does not start: no room"),
+        ("engine", 1, "'sccache --start-server' fails: no room; check '"),
     ],
 )
 def test_unusable_cluster(
@@ -677,15 +663,13 @@ def test_unusable_cluster(
 
     It is one line, and nothing is written.
     """
-    cluster("echo no room >&2; exit 2")
+    cluster("exit 1")
     if wrong == "launcher":
         monkeypatch.setenv("OFFLOAD_LAUNCHER", "ccache")
     elif wrong == "compiler":
         stand_in('exec "$real" "$@"')
     else:
-        (tmp_path / "socket").unlink()
-        tmp_path.chmod(0o700)
-        monkeypatch.setattr(dist_cluster, "_WAIT_SECONDS", 0.1)
+        script(tmp_path / "sccache", "echo no room >&2; exit 2")
     assert run(*GFX906, *FLAGS) == status
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line

@@ -19,14 +19,12 @@ from tests.cli.conftest import names, run
 from tests.conftest import ROOT, Capture
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
-from tests.sccache_dist.test_config import Scheduler, scheduler, toolchain  # noqa: F401
-from tests.sccache_dist.test_config import folder as dist_folder  # noqa: F401
 from tests.scripts import script
 
 COMMANDS = [
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     *("repack", "target", "why"),
-    *("embed", "archive", "dist", "dist init", "dist status", "dist stop", "compile", "launch"),
+    *("embed", "archive", "dist", "dist init", "compile", "launch"),
 ]
 DROP_INS = ["bundler", "packager", "wrapper"]
 FLAGS = ("--", "-nogpuinc", "-nogpulib")
@@ -48,8 +46,6 @@ ERRORS = {
     "embed": ["none", "--cuid", "x", "-o", "out"],
     "archive": ["none", "-o", "out"],
     "dist init": ["--scheduler", "http://127.0.0.1:1", "--token-file", "none", "-o", "out"],
-    "dist status": ["none"],
-    "dist stop": ["none"],
     "compile": ["none.hip", "-o", "out", "--host"],
     "launch": ["no-such-compiler"],
     "bundler": ["-type=bc", "-list", "-input=none"],
@@ -232,27 +228,6 @@ def test_signals(folder: Path) -> None:
             time.sleep(0.01)
         process.terminate()
         assert process.wait(timeout=20) == 128 + signal.SIGTERM
-
-
-@case("`dist status`", "0")
-def test_dist_status(dist_folder: Path) -> None:  # noqa: F811
-    assert run("dist", "status", dist_folder) == 0
-
-
-@case("`dist status`", "1")
-def test_no_servers(
-    dist_folder: Path,  # noqa: F811
-    capfd: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Scheduler, "status", b'{"num_servers":0,"num_cpus":0,"in_progress":0}')
-    assert run("dist", "status", dist_folder) == 1
-    assert "has no servers" in capfd.readouterr().out
-
-
-@case("`dist stop`", "0")
-def test_dist_stop(dist_folder: Path) -> None:  # noqa: F811
-    assert run("dist", "stop", dist_folder) == 0
 
 
 @case("`bundler`, `packager`, `wrapper`", "1")

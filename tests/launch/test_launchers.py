@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.sccache_dist.config import find_sccache
+from offload_tool.sccache_dist.cluster import find_sccache
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, make_project, run
 from tests.scripts import script
 

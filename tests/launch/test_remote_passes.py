@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from offload_tool.errors import OffloadError
+from offload_tool.io.file_digests import digest_of
 from offload_tool.launch import remote_passes
 from offload_tool.launch.split_compile import run_split
-from offload_tool.sccache_dist import cluster
+from offload_tool.sccache_dist.cluster import Cluster
+from offload_tool.toolchain.probe import probe
 from tests.launch.compiles import HIP, TARGETS, environment, make_project, run
-from tests.sccache_dist.test_fallback import fake
+from tests.scripts import script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,18 +31,21 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture
 def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Split:
-    """Return a function that compiles with OFFLOAD_DIST, whose engine runs already."""
+    """Return a function that compiles with OFFLOAD_DIST, whose local server runs."""
     make_project(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster.Engine, "is_current", lambda _: True)
     clang = shutil.which(llvm("clang++"))
     assert clang
 
     def run_with(
         text: str, *words: str, packed: str = clang, **more: str
     ) -> tuple[int, str, list[str]]:
-        made = replace(fake(tmp_path, f'echo "$*" >>log\n{text}'), compilers=(packed,))
-        monkeypatch.setattr(remote_passes, "load_distribution", lambda _: made)
+        begin = """case $1 in --*) echo '"num_servers":1'; exit;; esac"""
+        sccache = script(tmp_path / "sccache", f'{begin}\necho "$*" >>log\n{text}')
+        identity = digest_of(probe((clang,), clang, os.environ["PATH"]).identity.encode())
+        variables = {"SCCACHE_CONF": "/nowhere", "SCCACHE_SERVER_UDS": str(tmp_path / "socket")}
+        made = Cluster(tmp_path, packed, identity, sccache, variables)
+        monkeypatch.setattr(remote_passes, "load_cluster", lambda _: made)
         decisions: list[str] = []
         environ = environment({"OFFLOAD_DIST": "d", **more})
         status, _, said = run_split([clang, *(words or WORDS)], environ, decisions.append)
@@ -79,14 +84,14 @@ def test_language_is_named(split: Split, llvm: Callable[[str], str]) -> None:
     assert [" -x hip " in line for line in sent()] == [True, True]
 
 
-def test_failing_cluster(split: Split, llvm: Callable[[str], str]) -> None:
+def test_failing_cluster(split: Split, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """What the cluster fails is compiled here, once, and that is said; messages come once."""
     Path("s.hip").write_text(Path("s.hip").read_text() + "#warning told once\n")
     status, said, _ = split("echo dead >&2; exit 254")
     assert status == 0
     for target in ("gfx906", "gfx90a:xnack+"):
         assert (
-            f"offload: s.o for {target}: the distributed compile failed (status 254: dead); "
+            f"offload: s.o for {target}: {tmp_path / 'sccache'} failed (status 254: dead); "
             "compiled again on this machine\n"
         ) in said
     assert said.count("warning: told once") == 1
@@ -153,7 +158,7 @@ def test_other_result(split: Split) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"packed": "/bin/true"}, "holds /bin/true, but this compile runs"),
+        ({"packed": "/bin/true"}, "holds /bin/true as 'dist init' found it, but"),
         ({"OFFLOAD_LAUNCHER": "ccache"}, "unset OFFLOAD_LAUNCHER"),
     ],
     ids=["compiler that was not packed", "launcher"],

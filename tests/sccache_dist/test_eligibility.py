@@ -6,26 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.passes import hip
 from offload_tool.passes.command import dependency_flags
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
-from tests.sccache_dist.conftest import Rocm
+from tests.toolchain.installed import Rocm
 
 FLAGS = ["-O2", "-c", "-o", "out", "in.hip"]
 DEVICE = ["clang", "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", *FLAGS]
 
 
-def test_device_compiles_may_leave() -> None:
-    """The command of a HIP device pass, with its depfile, may be distributed."""
-    flags = hip.device_flags("gfx90a:xnack+", "1")
-    command = ["clang", *flags, *dependency_flags("out.d"), *FLAGS]
-    assert why_local(command) == ""
-    assert why_local(DEVICE) == ""
-
-
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
+        ([*DEVICE, *dependency_flags("out.d")], ""),
         ([*DEVICE, "-fopenmp"], "OpenMP"),
         ([*DEVICE, "-fopenmp-targets=x86_64-pc-linux-gnu"], "OpenMP"),
         (["clang", "-x", "hip", "--offload-host-only", *FLAGS], "only device"),
@@ -37,52 +29,35 @@ def test_device_compiles_may_leave() -> None:
         ([*DEVICE, "-Xclang", "-load", "-Xclang", "p.so"], "names a file"),
         ([*DEVICE, "-save-temps=obj"], "stay on the server"),
         ([*DEVICE, "-ftime-trace"], "stay on the server"),
+        ([*DEVICE, "-Xoffload-linker", "--dependency-file=d"], "--dependency-file=d writes a file"),
     ],
 )
 def test_others_stay(command: list[str], reason: str) -> None:
-    """Host passes, OpenMP, CUDA, links, and compiles with files of their own stay here."""
-    assert reason in why_local(command)
+    """All but a HIP device pass stay here, and so do passes with files of their own."""
+    found = why_local(command)
+    assert reason in found
+    assert bool(reason) == bool(found)
 
 
-def test_plain_compile_is_sent_as_it_is() -> None:
-    """Without headers and libraries of ROCm, nothing is asked of the driver or added."""
-    command = ["/nowhere/clang", *DEVICE[1:], "-nogpulib", "-nogpuinc"]
-    assert remote_form(command, {}) == (command, {})
+def test_named_headers_and_libraries(rocm: Rocm) -> None:
+    """What the driver would find by itself is named: headers first, and the library folder.
 
+    What a build excludes is not added; ROCM_PATH counts as --rocm-path does.
+    """
+    plain = [rocm.clang, *DEVICE[1:]]
+    named = [*plain, f"--rocm-path={rocm.folder}"]
+    args, variables = remote_form(named, {})
+    libraries = {"HIP_DEVICE_LIB_PATH": str(rocm.libraries)}
+    assert variables == libraries
+    size = len(named) + 2
+    assert args[:size] == [rocm.clang, "-include", "__clang_hip_runtime_wrapper.h", *named[1:]]
+    assert args[size : size + 2] == ["-nogpuinc", "-isystem"]
+    assert Path(args[size + 2]).name == "cuda_wrappers"
+    assert args[size + 3 :] == ["-idirafter", str(rocm.folder / "include")]
 
-def test_implied_headers_and_libraries_are_named(rocm: Rocm) -> None:
-    """What the driver would look up by itself is named: headers first, the library folder."""
-    command = [rocm.clang, *DEVICE[1:], f"--rocm-path={rocm.folder}"]
-    words, variables = remote_form(command, {})
-    assert words[:3] == [rocm.clang, "-include", "__clang_hip_runtime_wrapper.h"]
-    assert words[3 : len(command) + 2] == command[1:]
-    assert words[-5] == "-nogpuinc"
-    assert words[-4:-2][0] == "-isystem"
-    assert Path(words[-3]).name == "cuda_wrappers"
-    assert words[-2:] == ["-idirafter", str(rocm.folder / "include")]
-    assert variables == {"HIP_DEVICE_LIB_PATH": str(rocm.libraries)}
-
-
-def test_each_may_be_left_out(rocm: Rocm) -> None:
-    """A build with its own headers or without device libraries gets only the other."""
-    base = [rocm.clang, *DEVICE[1:], f"--rocm-path={rocm.folder}"]
-    words, variables = remote_form([*base, "-nogpuinc"], {})
-    assert words == [*base, "-nogpuinc"]
-    assert variables
-    words, variables = remote_form([*base, "-nogpulib"], {})
-    assert "-include" in words
-    assert variables == {}
-
-
-def test_rocm_in_the_environment(rocm: Rocm) -> None:
-    """ROCM_PATH in the compile's environment counts as --rocm-path does."""
-    _, variables = remote_form([rocm.clang, *DEVICE[1:]], {"ROCM_PATH": str(rocm.folder)})
-    assert variables == {"HIP_DEVICE_LIB_PATH": str(rocm.libraries)}
-
-
-def test_depfile_of_a_linker() -> None:
-    """A linker's depfile would stay on the server; the engine returns the front end's."""
-    command = ["clang", "-x", "hip", "--offload-device-only", "-c", "s.hip"]
-    assert not why_local([*command, "-Xclang", "-dependency-file", "-Xclang", "d"])
-    reason = why_local([*command, "-Xoffload-linker", "--dependency-file=/tmp/d"])
-    assert reason == "--dependency-file=/tmp/d writes a file that would stay on the server"
+    assert remote_form([*named, "-nogpuinc"], {}) == ([*named, "-nogpuinc"], libraries)
+    args, variables = remote_form([*named, "-nogpulib"], {})
+    assert ("-include" in args, variables) == (True, {})
+    assert remote_form(plain, {"ROCM_PATH": str(rocm.folder)})[1] == libraries
+    alone = ["/nowhere/clang", *DEVICE[1:], "-nogpulib", "-nogpuinc"]
+    assert remote_form(alone, {}) == (alone, {})

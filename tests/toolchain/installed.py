@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ISA = ("906", "90a", "942", "1100")
 STATES = ("daz_opt", "unsafe_math", "finite_only", "correctly_rounded_sqrt", "wavefrontsize64")
@@ -46,3 +47,31 @@ def write_device_libraries(
     for name in ("ocml", "hip", "opencl", "asanrtl", *names):
         (folder / f"{name}.bc").write_bytes(empty.read_bytes())
     return folder
+
+
+class Rocm(NamedTuple):
+    """A folder laid out as ROCm's, with headers and device libraries of a few lines."""
+
+    folder: Path
+    clang: str
+
+    @classmethod
+    def make(cls, folder: Path, clang: str) -> Rocm:
+        made = cls(write_rocm(folder, header="#define SEEN_RUNTIME 1\n"), clang)
+        write_device_libraries(made.libraries, clang)
+        made.set_answer(41)
+        return made
+
+    @property
+    def libraries(self) -> Path:
+        return self.folder / "amdgcn" / "bitcode"
+
+    def set_answer(self, value: int) -> None:
+        """Let the device library's function ``lib_answer`` return `value`."""
+        subprocess.run(
+            [self.clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "-O1", "-x", "c"]
+            + ["-emit-llvm", "-c", "-", "-o", str(self.libraries / "ocml.bc")],
+            input=f"int __attribute__((const)) lib_answer(void) {{ return {value}; }}",
+            text=True,
+            check=True,
+        )

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 from tests.conftest import run_tool
 from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle, hip_library
-from tests.sccache_dist.scheduling import serving
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 TOOL = (sys.executable, "-m", "offload_tool")
@@ -35,7 +34,7 @@ DIST = """
 import sys
 from offload_tool.cli import main
 from offload_tool.sccache_dist import pack_toolchain as pack
-pack.compiler_programs = pack.compiler_names = lambda _: ["/bin/true"]
+pack.compiler_programs = lambda _: ["/bin/true"]
 sys.exit(main(sys.argv[1:]))
 """
 KERNEL = "__attribute__((global)) void kernel(int* p) { *p = VALUE; }\n"
@@ -75,7 +74,7 @@ VICTIMS = {
         ("compile", "k.hip", "-o", "../o/out", "--target-id", "gfx906", "--", *FLAGS)
     ),
     "dist init": Victim(
-        ("dist", "init", "--scheduler", "URL", "--token-file", "token", "-o", "../o/out"),
+        ("dist", "init", "--scheduler", "http://h", "--token-file", "token", "-o", "../o/out"),
         (sys.executable, "-c", DIST),
     ),
 }  # fmt: skip
@@ -84,9 +83,9 @@ VICTIMS = {
 class Trial:
     """One command and its folder; `run` kills it."""
 
-    def __init__(self, victim: Victim, folder: Path, url: str = "") -> None:
+    def __init__(self, victim: Victim, folder: Path) -> None:
         self.folder, self.outputs = folder, folder / "o"
-        self.command = [*victim.program, *(url if w == "URL" else w for w in victim.words)]
+        self.command = [*victim.program, *victim.words]
         self.environment = os.environ | {
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": str(Path.cwd()),
@@ -202,8 +201,8 @@ class Trial:
 @contextmanager
 def a_trial(name: str) -> Iterator[Trial]:
     """Yield the trial of a command, in a folder that is removed after the block."""
-    with tempfile.TemporaryDirectory(prefix="killing-") as folder, serving() as url:
-        yield Trial(VICTIMS[name], Path(folder), url)
+    with tempfile.TemporaryDirectory(prefix="killing-") as folder:
+        yield Trial(VICTIMS[name], Path(folder))
 
 
 def main() -> int:

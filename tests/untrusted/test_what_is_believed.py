@@ -25,7 +25,8 @@ from offload_tool.io.temporary_directory import _boot_id, temporary_folder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.manifest.manifest import read_record
 from offload_tool.pch.file_names import read_options, write_options
-from offload_tool.sccache_dist.config import load_distribution, read_token
+from offload_tool.sccache_dist.cluster import load_cluster
+from offload_tool.sccache_dist.config import read_token
 from offload_tool.toolchain import disk_cache
 from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
@@ -287,18 +288,18 @@ def test_words_kept_beside_a_PCH(tmp_path: Path) -> None:  # noqa: N802 - the ro
 
 def test_folder_of_dist_init(shared: Path) -> None:
     """A folder that others can write to, or another user's, is rejected."""
-    with pytest.raises(UsageError, match="can be written by others"):
-        load_distribution(shared)
+    (shared / "env").touch()
+    with pytest.raises(UsageError, match="others than its owner can write to it"):
+        load_cluster(shared)
     (shared / "in").mkdir(mode=0o755)
     (shared / "in").chmod(0o755)
-    for name in ("setup.json", "client.toml", "env", "toolchain.tar.gz"):
-        (shared / "in" / name).write_text("[" * 100_000)
-    with pytest.raises(UsageError, match="is not what 'dist init' writes"):
-        load_distribution(shared / "in")
+    (shared / "in" / "env").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="'env' is not that of this folder"):
+        load_cluster(shared / "in")
     if os.geteuid() == 0:
         os.chown(shared / "in", NOBODY, NOBODY)
         with pytest.raises(UsageError, match="another user's"):
-            load_distribution(shared / "in")
+            load_cluster(shared / "in")
 
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"a" * 5000, b"\xff"])
