@@ -107,8 +107,19 @@ def identity(name: str) -> str:
 def make_marker(path: str) -> int:
     """Create an empty file; return its change time, a lower bound for those of later writes.
 
+    It is later than those of earlier writes: if these may be of the same step of the clock, the
+    call waits for the next one. (A file system with longer steps than Linux is not waited for.)
+
     :raises OSError: the file cannot be created.
     """
+    first = _change_time(path)
+    deadline = time.monotonic_ns() + _CLOCK_STEP
+    while (found := _change_time(path)) == first and time.monotonic_ns() < deadline:
+        time.sleep(0.0005)
+    return found
+
+
+def _change_time(path: str) -> int:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
     return os.stat(path).st_ctime_ns
 

@@ -333,9 +333,11 @@ def record_pass_result(
         key = key._replace(files={**key.files, **files})
     equal = _equal_names(inputs)
     # Their content is unchanged, but which of them were one file is not known.
-    inputs.update((name, CHANGED) for name in equal if race_check.was_written_to(name))
+    inputs.update((name, CHANGED) for name in equal if not race_check.is_old(name))
     # The pass may have looked for a file before it appeared.
-    present = tuple(filter(race_check.was_there, lookups.present))
+    present = tuple(
+        name for name in lookups.present if race_check.is_old(name, was_reachable=False)
+    )
     made, status = prints.digest(output), file_stat(output)
     if status is not None:
         prints.store(output, status, made)

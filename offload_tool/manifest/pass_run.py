@@ -196,7 +196,8 @@ class PassRun:
         searched = record.lookups.folders if record is not None else ()
         flagged = include_folders(all_args(self.resolver.args))
         folders = dict.fromkeys([*flagged, *map(os.path.dirname, expected), *searched])
-        start = Start.now(marker, expected, folders)
+        digests = {name: self._prints.digest(name) for name in expected}
+        start = Start.now(marker, folders, digests)
         self.begin_at(start)
         self._key = key or self._key
         self._may_change = key is not None

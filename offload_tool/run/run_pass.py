@@ -424,7 +424,8 @@ def _first_start(job: OutputJob, marker: str) -> Start:
     from offload_tool.clang.argument_files import include_folders
     from offload_tool.manifest.race_check import Start
 
-    return Start.now(marker, job.work.inputs, include_folders(tuple(job.command)))
+    folders = [*include_folders(tuple(job.command)), *map(os.path.dirname, job.work.inputs)]
+    return Start.now(marker, folders)
 
 
 def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:

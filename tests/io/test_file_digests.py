@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.io import file_digests
 from offload_tool.io.file_digests import FileStat, Fingerprints, file_stat, make_marker
 
 SETTLED = 0.05
@@ -106,7 +107,7 @@ def test_names_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_marker_tells_the_time(tmp_path: Path) -> None:
-    """A file that is written after the marker has no earlier time of change."""
+    """The marker is later than a file that was written just before, and no later than the next."""
     for number in range(200):
         (tmp_path / "before").write_text(str(number))
         moment = make_marker(str(tmp_path / "marker"))
@@ -114,4 +115,15 @@ def test_marker_tells_the_time(tmp_path: Path) -> None:
         before, after = file_stat(str(tmp_path / "before")), file_stat(str(tmp_path / "after"))
         assert before is not None
         assert after is not None
-        assert before.changed <= moment <= after.changed
+        assert before.changed < moment <= after.changed
+
+
+def test_marker_with_a_slow_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the clock of files advances in steps, the marker waits for the next one."""
+    step = 4_000_000
+    monkeypatch.setattr(file_digests, "_change_time", lambda _: time.monotonic_ns() // step * step)
+    for _ in range(20):
+        before = time.monotonic_ns() // step * step
+        assert make_marker("marker") > before
+    monkeypatch.setattr(file_digests, "_change_time", lambda _: 7)
+    assert make_marker("marker") == 7  # steps of seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,12 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("k.hip", "k.co", "own.h", str(folder / "a.h"), str(folder / "b.h")):
         Path(name).write_text(name)
-    time.sleep(0.05)
     _record("m", ["k.hip", f"{folder}/b.h", "own.h", f"{folder}/a.h"], folder)
     return folder
 
 
 def _record(file: str, read: list[str], folder: Path) -> None:
-    start, prints = Start.now("marker", read), Fingerprints()
+    start, prints = Start.now("marker"), Fingerprints()
     lookups = Lookups(("", str(folder)), ("k.hip", "own.h"), (), outside=("a.h", "b.h"))
     write_record(
         file, record_pass_result(KEY, read, lookups, "k.co", start, prints), prints, "k.co"
