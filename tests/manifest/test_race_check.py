@@ -1,8 +1,9 @@
-"""What a pass has found, although other passes write into the same folders beside it."""
+"""What a pass has read and found, although files change and other passes write beside it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,49 +11,77 @@ import pytest
 from offload_tool.io.file_digests import CHANGED, Fingerprints
 from offload_tool.manifest.race_check import RaceCheck, Start
 
+FOLDERS = ["one", "two", "first"]
 SPELLINGS = ["one/x.h", "first/../one/x.h", "two/../one/../one/x.h", "./one/x.h"]
+LAYOUT = """
+mkdir -p one/lib/deep one/other/deep two first
+touch one/x.h one/lib/x.h one/other/x.h one/lib/deep/x.h one/other/deep/x.h two/x.h
+ln -s one link; ln -s link/lib place; ln -s ../one/x.h first/x.h
+"""
 
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Make three folders and a header just before a pass that knows these folders."""
+    """Make folders and headers just before a pass that knows three of the folders."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("one", "two", "first"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "one/x.h").touch()
-    return Start.now("marker", ["one", "two", "first"])
+    shell(LAYOUT)
+    return Start.now("marker", FOLDERS)
+
+
+def shell(commands: str) -> None:
+    subprocess.run(["sh", "-ec", commands], check=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("touch one/x.h", "one/x.h"),
+        ("cp -p one/x.h copy; mv copy one/x.h", "one/x.h"),
+        ("rm one/x.h", "one/x.h"),
+        ("ln -sfn ../two/x.h first/x.h", "first/x.h"),
+        ("ln -sfn two link", "link/x.h"),
+        ("ln -sfn two link", "place/x.h"),
+        ("mv one old; mv two one", "one/x.h"),
+        ("mv one/lib old; mv one/other one/lib", "one/lib/x.h"),
+        ("mv one/lib old; mv one/other one/lib", "one/lib/deep/x.h"),
+        ("mv one/lib old; mv one/other one/lib", "place/deep/x.h"),
+    ],
+)
+def test_change_during_a_pass(start: Start, change: str, name: str) -> None:
+    """A file is not recorded as read if it, a link or a folder on its path changes."""
+    assert RaceCheck(start).digest_as_read(name, Fingerprints()) != CHANGED
+    shell(change)
+    assert RaceCheck(start).digest_as_read(name, Fingerprints()) == CHANGED
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_folder_that_others_write_into(start: Start, tmp_path: Path, name: str) -> None:
+def test_folder_that_others_write_into(start: Start, name: str) -> None:
     """Under each of its names it was there before: a new file in it changes its time alone."""
-    (tmp_path / "one/another.o").touch()
+    Path("one/another.o").touch()
     assert RaceCheck(start).is_old(name, was_reachable=False)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_folder_that_came(start: Start, tmp_path: Path, name: str) -> None:
+def test_folder_that_came(start: Start, name: str) -> None:
     """Another folder of that name with an old header in it was not there before."""
-    (tmp_path / "other").mkdir()
-    (tmp_path / "one/x.h").rename(tmp_path / "other/x.h")  # its own time of change is now
-    later = Start.now("marker", ["one", "two", "first"])
-    (tmp_path / "one").rename(tmp_path / "before")
-    (tmp_path / "other").rename(tmp_path / "one")
+    shell("mkdir new; mv one/x.h new/x.h")  # its own time of change is now
+    later = Start.now("marker", FOLDERS)
+    shell("mv one before; mv new one")
     assert not RaceCheck(later).is_old(name, was_reachable=False)
     assert not RaceCheck(start).is_old(name, was_reachable=False)
 
 
-def test_folder_on_the_way(start: Start, tmp_path: Path) -> None:
+def test_folder_on_the_way(start: Start) -> None:
     """A name led nowhere before a folder on its way came, though it ends in a known folder."""
-    (tmp_path / "late").mkdir()
+    Path("late").mkdir()
     assert not RaceCheck(start).is_old("late/../one/x.h", was_reachable=False)
 
 
-def test_hard_link(start: Start, tmp_path: Path) -> None:
+def test_hard_link(start: Start) -> None:
     """A new hard link, as of another variant directory, is no change if the digest was known."""
     prints = Fingerprints()
     digest = prints.digest("one/x.h")
-    os.link("one/x.h", "two/x.h")
+    os.link("one/x.h", "two/another.h")
     assert RaceCheck(start).digest_as_read("one/x.h", prints) == CHANGED
     known = start._replace(digests={"one/x.h": digest})
     assert RaceCheck(known).digest_as_read("one/x.h", prints) == digest
