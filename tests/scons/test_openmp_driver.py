@@ -173,7 +173,7 @@ def test_bytes_are_the_drivers(project: Project, clang: Path, suffix: str, flags
 
 
 @pytest.fixture
-def gpu_clang(monkeypatch: pytest.MonkeyPatch) -> Path:
+def gpu_clang(project: Project) -> Path:
     """Return a clang that links images for GPUs: with device runtimes, ocml and NVIDIA's toolkit.
 
     The toolkit's programs are not on PATH.
@@ -188,8 +188,8 @@ def gpu_clang(monkeypatch: pytest.MonkeyPatch) -> Path:
             missing(f"{file}, for GPUs")
     if not toolkits:
         missing("NVIDIA's toolkit, which OFFLOAD_TEST_CUDA names")
-    monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(toolkits[-1].parent.parent))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    toolkit = str(toolkits[-1].parent.parent)
+    project.environment.update(OFFLOAD_CUDA_PATH=toolkit, PATH="/usr/bin:/bin")
     return clang
 
 
@@ -237,7 +237,7 @@ def test_functions_of_a_gpu(project: Project, gpu_clang: Path, target: str) -> N
 @pytest.mark.llvm
 def test_bytes_for_three_targets(project: Project, gpu_clang: Path) -> None:
     """Files of a CPU and two GPUs, built together, are the driver's."""
-    toolkit = os.environ["OFFLOAD_CUDA_PATH"]
+    toolkit = project.environment["OFFLOAD_CUDA_PATH"]
     driver = [f"--cuda-path={toolkit}", "-Wno-unknown-cuda-version"]
     runtime = _libraries(gpu_clang) / "libomptarget-nvptx-sm_80.bc"
     if runtime.exists():  # before clang 21; the driver does not find it by itself
@@ -252,19 +252,17 @@ RECORDER = '#!/bin/sh\necho "$@" >>{0}\nexec {1}/bin/ptxas "$@"\n'
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("flags", ["-O0 -g", "-O1 -g", "-O3"])
-def test_level_of_ptxas(
-    project: Project, gpu_clang: Path, monkeypatch: pytest.MonkeyPatch, flags: str
-) -> None:
+def test_level_of_ptxas(project: Project, gpu_clang: Path, flags: str) -> None:
     """It is the driver's; OFFLOAD_PTXAS names the only ptxas, and the toolkit has none."""
-    toolkit, own = Path(os.environ["OFFLOAD_CUDA_PATH"]), project.folder / "toolkit"
+    toolkit, own = Path(project.environment["OFFLOAD_CUDA_PATH"]), project.folder / "toolkit"
     log, ptxas = project.folder / "log", project.write("ptxas", "")
     ptxas.write_text(RECORDER.format(log, toolkit))
     ptxas.chmod(0o755)
-    own.mkdir()
+    (own / "bin").mkdir(parents=True)  # clang wants it
     for item in toolkit.iterdir():
         if item.name != "bin":
             (own / item.name).symlink_to(item)
-    monkeypatch.setenv("OFFLOAD_CUDA_PATH", str(own))
+    project.environment["OFFLOAD_CUDA_PATH"] = str(own)
     project.write("work.c", MATH)
     body = f"env.OffloadDeviceObject('work.c', OFFLOAD_PTXAS={str(ptxas)!r})\n"
     build(
