@@ -484,6 +484,11 @@ def keep_command(node: Any) -> None:
     node.attributes.keep_targetinfo = True
 
 
+def mark_shared(node: Any) -> None:
+    """Make SCons link an object into shared libraries."""
+    node.attributes.shared = True
+
+
 def contents(node: Any) -> bytes:
     """Return the bytes that SCons signs for a node's command."""
     return bytes(node.get_executor().get_contents())

@@ -12,7 +12,7 @@ import SCons.Errors
 from offload_tool.errors import UsageError
 from offload_tool.formats.hip.fatbin_section import cuid_hash
 from offload_tool.passes.source_kind import C_SUFFIXES
-from offload_tool.scons import found_tools, settings, spawn
+from offload_tool.scons import compat, found_tools, settings, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
@@ -64,7 +64,7 @@ def offload_shared_object(env: Environment, target: str | None, sources: list[No
 def for_shared_library(nodes: list[Node]) -> list[Node]:
     """Return objects after marking them: SCons links no others into a shared library."""
     for node in nodes:
-        node.attributes.shared = True
+        compat.mark_shared(node)
     return nodes
 
 
