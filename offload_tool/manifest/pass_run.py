@@ -40,7 +40,7 @@ from offload_tool.manifest.manifest import (
 from offload_tool.manifest.race_check import Start
 
 
-class Stages(Protocol):
+class CutOff(Protocol):
     """The two stages of a device pass: see `offload_tool.run.cut_off`."""
 
     def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
@@ -126,7 +126,7 @@ class PassRun:
         self._may_change = False
         """The key was known at the beginning, and may change while the pass runs."""
         self._start: Start | None = None
-        self._stages: Stages | None = None
+        self._stages: CutOff | None = None
 
     @property
     def record(self) -> PassRecord | None:
@@ -203,11 +203,11 @@ class PassRun:
         self._may_change = key is not None
         return start
 
-    def begin_at(self, start: Start, stages: Stages | None = None) -> None:
+    def begin_at(self, start: Start, stages: CutOff | None = None) -> None:
         """As `begin`, for a run that has begun at `start`, maybe in `stages`."""
         self._start, self._stages = start, stages
 
-    def begin_stages(self, stages: Stages, *, keeps_output: bool = True) -> None:
+    def begin_stages(self, stages: CutOff, *, keeps_output: bool = True) -> None:
         """Start the stages of a device pass, after `begin`; see `run.cut_off`.
 
         The output is made anew unless it `keeps_output`.

@@ -90,7 +90,7 @@ Wanted = tuple[str, ...] | bool
 """``OFFLOAD_PCH``: the headers of one PCH; True for those that save most."""
 
 
-class Key(NamedTuple):
+class PchKey(NamedTuple):
     """Identifies passes that may share PCHs: their commands and the requested headers."""
 
     target: str
@@ -131,9 +131,9 @@ class Pchs:
     def __init__(self) -> None:
         self.statistics = PchStatistics()
         self.lock = threading.Lock()
-        self._declared: dict[Node, Callable[[], Key]] = {}
-        self._keys: dict[Node, Key] = {}
-        self._groups: dict[Key, Group] = {}
+        self._declared: dict[Node, Callable[[], PchKey]] = {}
+        self._keys: dict[Node, PchKey] = {}
+        self._groups: dict[PchKey, Group] = {}
         self.locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         """For checking and making each file."""
         self.failed: set[str] = set()
@@ -142,7 +142,7 @@ class Pchs:
         self.used: set[str] = set()
         """The files used by passes of this build."""
 
-    def declare(self, node: Node, find_key: Callable[[], Key]) -> None:
+    def declare(self, node: Node, find_key: Callable[[], PchKey]) -> None:
         """Add a pass; the first run computes its key, since SConscripts may change flags."""
         self._declared[node] = find_key
 
@@ -261,7 +261,7 @@ class PchRunner:
         self._pchs = compat.of_build(env, Pchs)
         wanted = _wanted(env)
         args = cached(env, f"arguments of {like}", lambda: cache(self._declared_args))
-        self._pchs.declare(node, lambda: Key(self._name, job.kind, wanted, args()))
+        self._pchs.declare(node, lambda: PchKey(self._name, job.kind, wanted, args()))
         self._check_each = env["OFFLOAD_PCH_CHECK"]
         if not compat.is_build():
             env.Clean(node, env.Dir(f"#{PCH_FOLDER}"))
