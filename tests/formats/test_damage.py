@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import ContentError
-from offload_tool.formats.bitcode.bitstream import read_bitstream
+from offload_tool.formats.bitcode.bitstream import Bits, Block, Reader, top_blocks
 from offload_tool.formats.bitcode.llvmlite import assemble
 from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
@@ -38,6 +38,13 @@ ELF = [make_elf(name, dict(ADDED)) for name in CLASSES]
 COFF = [make_coff({b"section_with_long_name": b"x", b"small": b"yy"}), make_coff(dict(ADDED))]
 CODE = code_object(metadata([KERNEL, KERNEL]))
 SIZES = [(name, len(content)) for name, content in ADDED]
+
+
+def bitstream(data: bytes) -> None:
+    reader = Reader(memoryview(data))
+    blocks = list(top_blocks(Bits(memoryview(data), 32, 8 * len(data))))
+    while blocks:
+        blocks += [item for item in reader.items(blocks.pop()) if isinstance(item, Block)]
 
 
 def embedded(data: bytes) -> None:
@@ -105,7 +112,7 @@ def kernels(read: Callable[[memoryview], list[Kernel]]) -> Callable[[bytes], Non
 
 READERS: dict[str, tuple[list[bytes], list[bytes], Callable[[bytes], object]]] = {
     # name: samples, beginnings before any bytes, reader
-    "bitstream": ([BITCODE], [b"BC\xc0\xde"], read_bitstream),
+    "bitstream": ([BITCODE], [b"BC\xc0\xde"], bitstream),
     "embedded objects": ([EMBEDDING], [], embedded),
     "bundle": (
         [bundle_of({"host-a": b"ab", "hip-b": b"c"})],
