@@ -92,7 +92,7 @@ def embeds_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     prefix map of the whole name replaces it. A command in the output is not mapped.
     """
     folders = [name for name in folders if name]
-    if any(name in text for text in _commands_in_output(job) for name in folders):
+    if any(name in text for text in commands_in_output(job) for name in folders):
         return True
     naming = [
         name
@@ -106,7 +106,7 @@ def embeds_folder(job: Sequence[str], folders: Iterable[str]) -> bool:
     return "" in named or any(value.startswith(f"{x}/") for value in values for x in folders)
 
 
-def _commands_in_output(job: Sequence[str]) -> Iterator[str]:
+def commands_in_output(job: Sequence[str]) -> Iterator[str]:
     """Yield the parts of a front-end command that its output contains."""
     is_embedded = any(arg in _EMBEDDED for arg in job)
     debug = any(arg.startswith(_DIRECTORY_OPTIONS[0][0]) for arg in job)

@@ -20,6 +20,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from offload_tool.clang.driver import job_args, jobs_of, option_values, query_plan
 from offload_tool.clang.options import (
@@ -185,6 +186,22 @@ class DriverPlan:
         for job in self.jobs:
             job.args = [renamed(arg, names) for arg in job.args]
             job.output = names.get(job.output, job.output)
+
+    def as_value(self) -> dict[str, Any]:
+        """Return the plan as a value of JSON's types, for `from_value`."""
+        jobs = [[getattr(job, name) for name in DriverJob.__slots__] for job in self.jobs]
+        return {**{name: getattr(self, name) for name in self.__slots__}, "jobs": jobs}
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> DriverPlan:
+        """Return the plan of an `as_value`."""
+        jobs = []
+        for values_of_job in value["jobs"]:
+            known = dict(zip(DriverJob.__slots__, values_of_job, strict=True))
+            job = DriverJob(known["args"], known["kind"], known["output"])
+            job.needs, job.target = known["needs"], known["target"]
+            jobs.append(job)
+        return cls(**{**{name: value[name] for name in cls.__slots__}, "jobs": jobs})
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
         """Replace the jobs by others that together do the same.

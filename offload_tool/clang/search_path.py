@@ -37,7 +37,7 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surr
     jobs = query_front_end(with_language(command), environment).jobs
     directory = (os.getcwd(), environment.get("PWD", ""))
     return Surroundings(
-        tuple(dict.fromkeys(folder for job in jobs for folder in _folders_of_job(job))),
+        tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job))),
         not jobs or any(embeds_folder(job, directory) for job in jobs),
     )
 
@@ -59,7 +59,8 @@ def searched_folders(report: str, program: str) -> list[str]:
     return [line.strip() for line in folders.splitlines()]
 
 
-def _folders_of_job(job: Sequence[str]) -> Iterator[str]:
+def folders_of_job(job: Sequence[str]) -> Iterator[str]:
+    """Yield the header search path in a front-end command."""
     root = next(reversed([*option_values(job, "-isysroot")]), "")
     prefix = ""
     for option, value in itertools.pairwise(job):

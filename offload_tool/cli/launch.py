@@ -46,7 +46,8 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     if reason:
         return _pass_through(args, environ, reason)
     from offload_tool.cli._main import guarded
-    from offload_tool.launch.split_compile import PassedThroughError, run_split
+    from offload_tool.launch.query_plan import PassedThroughError
+    from offload_tool.launch.split_compile import run_split
 
     passed = ""
 

@@ -7,6 +7,8 @@
                   v                             v
           the original command: messages, statuses and reports are the driver's own
 
+Jobs of passes whose results the old object holds do not run: see `memory`.
+
 Result and depfile get their names on success. An error leaves no result, as with the driver; a run
 that a signal interrupts leaves the old files.
 """
@@ -17,17 +19,20 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.driver import PLAN, llvm_temporary_folder, terminal_args
-from offload_tool.clang.job_plan import HOST, DriverPlan, UnknownPlanError, read_plan
-from offload_tool.clang.options import CUID, DEPFILE, TARGETS, does, takes_next
-from offload_tool.clang.response_file import expand_command
-from offload_tool.errors import ContentError, OffloadError, UsageError
+from offload_tool.clang.driver import PLAN, llvm_temporary_folder
+from offload_tool.clang.environment import commands_in_output
+from offload_tool.clang.job_plan import HOST, DriverPlan
+from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import content_of
+from offload_tool.io.paths import closing
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.launch.jobserver import slots_of
-from offload_tool.launch.passthrough import why_args_not_split, why_unknown
+from offload_tool.launch.memory import Memory, why_not_remembered
+from offload_tool.launch.planned_pass import DEPFILE, add_depfile
+from offload_tool.launch.query_plan import PassedThroughError, find_plan
 from offload_tool.launch.scheduler import Queries, Scheduler, Step, merge_steps
 from offload_tool.launch.write_result import (
     PLACEHOLDER_FILE,
@@ -42,16 +47,10 @@ from offload_tool.launch.write_result import (
 if TYPE_CHECKING:
     from offload_tool.launch.remote_passes import OnCluster
 
-_DEPFILE = "-dependency-file"
 _WRAPPER_JOBS = "--wrapper-jobs="
 """An option of clang-linker-wrapper, since LLVM 15."""
 _FAILED = 1
 """The compiler's status for an error in its input."""
-_FOR_TARGET = "-Xarch_gfx"
-
-
-class PassedThroughError(Exception):
-    """The original command must run; the text is the reason."""
 
 
 def run_split(
@@ -94,43 +93,65 @@ class _Split:
         """Depfiles of the passes over the source, by job number."""
         self._listed: set[int] = set()
         """The passes whose launcher also writes the depfile."""
+        self._memory: Memory | None = None
 
     def run(self) -> tuple[int, bytes, bytes]:
-        plan = self._query_plan()
+        found = find_plan(self._command, self._environ, self._folder, self._queries, self._slots)
+        plan, self._cuid_args = found.plan, found.cuid_args
+        for note in found.notes:
+            self._report(note)
         output, depfile = plan.output, self._prepare(plan)
         for name in filter(None, (output, depfile)):
             reason = why_not_replaced(name)
             if reason:
                 raise PassedThroughError(reason)
-        temporary = plan.output
-        try:
-            status, stdout, messages = self._run_jobs(plan, output, depfile)
-            if status == 0:
-                os.replace(temporary, output)
-        finally:
-            _remove(temporary)
-        if status:
-            _remove(output)
-        return status, stdout, messages
-
-    def _run_jobs(self, plan: DriverPlan, output: str, depfile: str) -> tuple[int, bytes, bytes]:
-        """Run the jobs and write the depfile; return status, standard output and messages."""
         has_host = any(job.target == HOST for job in plan.jobs)
         targets = ", ".join(plan.targets) + (" and the host" if has_host else "")
         self._report(f"split: {targets}; at once: {self._slots.origin}")
-        steps = [self._step(plan, number) for number in range(len(plan.jobs))]
-        if can_embed_later(plan.jobs[-1]):
-            steps.append(self._embed_later(plan, steps[-1]))
-        launched = self._launched(plan, steps)
-        if depfile:
-            self._add_depfiles(plan, steps, launched)
-        self._run_steps(steps)
-        status = self._status(plan, steps)
-        if launched and not status:
-            from offload_tool.launch.launcher_commands import check_result
+        reason = why_not_remembered(plan, self._folder, self._environ)
+        if reason:
+            self._report(f"not remembered: {reason}")
+        else:
+            self._memory = Memory(plan, self._depfiles, self._environ)
+            if self._memory.is_complete and self._memory.renew():
+                return self._run_jobs(plan, output, depfile)
+        last = plan.jobs[-1]
+        temporary = f"{output}.{os.urandom(6).hex()}.tmp"
+        last.write_to(temporary)
+        try:
+            if self._memory is not None:
+                self._memory.begin(temporary)
+            result = self._run_jobs(plan, output, depfile)
+            if result[0] == 0:
+                self._rename(temporary, output)
+        finally:
+            _remove(temporary)
+        if result[0]:
+            _remove(output)
+        return result
 
-            for numbers in launched.values():
-                check_result([plan.jobs[number] for number in numbers])
+    def _rename(self, temporary: str, output: str) -> None:
+        with closing(os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+            os.replace(temporary, output)
+            if self._memory is not None:
+                self._memory.save(descriptor)
+
+    def _run_jobs(self, plan: DriverPlan, output: str, depfile: str) -> tuple[int, bytes, bytes]:
+        """Run the jobs and write the depfile; return status, standard output and messages."""
+        memory = self._memory
+        steps = [self._step(plan, number) for number in range(len(plan.jobs))]
+        launched: dict[int, list[int]] = {}
+        if memory is not None:
+            memory.restore(steps)
+        if memory is None or not memory.is_complete:
+            if can_embed_later(plan.jobs[-1]):
+                steps.append(self._embed_later(plan, steps[-1]))
+            launched = self._launched(plan, steps)
+            self._add_depfiles(plan, steps, launched, is_wanted=bool(depfile))
+            self._run_steps(steps)
+        status = self._status(plan, steps)
+        if not status:
+            self._complete(plan, steps, launched)
         if depfile and not status:
             self._join_depfiles(plan, depfile)
         lines = [*plan.messages]
@@ -140,6 +161,20 @@ class _Split:
         stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
         return status, stdout, messages + self._messages(plan, steps)
 
+    def _complete(
+        self, plan: DriverPlan, steps: Sequence[Step], launched: Mapping[int, list[int]]
+    ) -> None:
+        """Check and note the results of all passes."""
+        if launched:
+            from offload_tool.launch.launcher_commands import check_result
+
+            for numbers in launched.values():
+                check_result([plan.jobs[number] for number in numbers])
+        if self._memory is not None:
+            self._memory.finish(steps, launched)
+            for line in self._memory.outcomes():
+                self._report(line)
+
     def _run_steps(self, steps: Sequence[Step]) -> None:
         try:
             Scheduler(steps, self._slots, self._environ).run()
@@ -148,60 +183,14 @@ class _Split:
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
 
-    def _query_plan(self) -> DriverPlan:
-        reason = why_unknown(self._command[0], self._environ)
-        if reason:
-            raise PassedThroughError(reason)
-        try:
-            given, files = expand_command(self._command[1:])
-        except UsageError as error:
-            raise PassedThroughError(str(error)) from error
-        reason = why_args_not_split([*files, *given])
-        if reason:
-            raise PassedThroughError(reason)
-        self._cuid_args = _cuid(given, self._environ)
-        # Prepend them: the last of the user's arguments may take a value, or be "--".
-        # A launcher or cluster may run passes; their driver checks no terminal.
-        is_remote = any(self._environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
-        more = [] if is_remote else terminal_args(self._environ)
-        args = [self._command[0], PLAN, *more, *self._cuid_args, *self._command[1:]]
-        try:
-            (text,) = self._queries.run([args])
-        except OSError as error:
-            raise PassedThroughError(f"the compiler cannot be run: {error}") from error
-        if text is None:
-            raise PassedThroughError("the driver refuses it")
-        try:
-            plan = read_plan(text, self._folder)
-        except UnknownPlanError as error:
-            raise PassedThroughError(str(error)) from error
-        if not os.path.isfile(plan.source):
-            raise PassedThroughError(f"'{plan.source}' is no file")
-        return plan
-
     def _prepare(self, plan: DriverPlan) -> str:
-        """Name all files of this run; return the depfile's final name, or ""."""
-        plan.with_temporaries_in(self._folder)
-        self._link_each_target(plan)
+        """Name the depfiles of this run; return the depfile's final name, or ""."""
         depfile = ""
         for number, job in enumerate(plan.jobs):
             if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
                 depfile = _remove_depfile_args(job.args) or depfile
                 self._depfiles[number] = f"{self._folder}/{number}.d"
-        last = plan.jobs[-1]
-        last.write_to(f"{last.output}.{os.urandom(6).hex()}.tmp")
         return depfile
-
-    def _link_each_target(self, plan: DriverPlan) -> None:
-        """Replace the new offload driver's one link for all targets by one for each."""
-        if all(job.kind != "linker-wrapper" for job in plan.jobs):
-            return
-        from offload_tool.launch.linker_wrapper import link_each_target
-
-        try:
-            link_each_target(plan, self._folder, self._environ, self._slots)
-        except UnknownPlanError as error:
-            self._report(f"all targets are linked in one job: {error}")
 
     def _launched(self, plan: DriverPlan, steps: Sequence[Step]) -> dict[int, list[int]]:
         """Hand passes to launcher or cluster, as commands of the driver; return their jobs."""
@@ -243,7 +232,7 @@ class _Split:
         cluster = self._cluster
         args = [*self._command, *self._cuid_args]
         passes = plan.passes_in(self._folder)
-        for numbers in passes:
+        for numbers in filterfalse(self._is_skipped, passes):
             jobs = [plan.jobs[number] for number in numbers]
             reason = "" if cluster is not None else why_not_launched(jobs)
             if reason:
@@ -255,8 +244,12 @@ class _Split:
         seen = {numbers[0] for numbers in passes}
         for number, job in enumerate(plan.jobs):
             is_pass = job.source == plan.source and not job.needs
-            if is_pass and number not in seen and (job.target != HOST or cluster is None):
+            is_other = is_pass and number not in seen and not self._is_skipped([number])
+            if is_other and (job.target != HOST or cluster is None):
                 self._report_skipped(job.target, "its result is no temporary file")
+
+    def _is_skipped(self, numbers: Sequence[int]) -> bool:
+        return self._memory is not None and self._memory.is_skipped(numbers[0])
 
     def _compile_by_script(
         self, plan: DriverPlan, numbers: list[int], steps: Sequence[Step], launcher: str
@@ -283,12 +276,17 @@ class _Split:
         where = "launcher" if self._cluster is None else "cluster"
         self._report(f"{target}: without the {where}: {reason}")
 
-    def _add_depfiles(self, plan: DriverPlan, steps: list[Step], launched: Container[int]) -> None:
+    def _add_depfiles(
+        self, plan: DriverPlan, steps: list[Step], launched: Container[int], *, is_wanted: bool
+    ) -> None:
         """Name the depfile of each pass over the source; add a step for that of a launcher."""
         for number, name in self._depfiles.items():
             job = plan.jobs[number]
-            if _DEPFILE not in job.args:
-                job.args[2:2] = [_DEPFILE, name]
+            is_own = self._memory is not None and not any(commands_in_output(job.args))
+            if self._is_skipped([number]) or not (is_wanted or is_own):
+                continue
+            if DEPFILE not in job.args:
+                add_depfile(job, name)
             if number in launched and number not in self._listed:
                 from offload_tool.launch.launcher_commands import dependency_command
 
@@ -317,6 +315,8 @@ class _Split:
         job.needs = []
         step = Step(host.number + 1, [*host.needs, host.number])
         write = partial(embed_images, object_file, images, output)
+        if self._memory is not None and self._memory.is_skipped(host.number):
+            write = partial(self._memory.exchange, images, output)
         step.call = partial(_or_pass_through, write, ContentError)
         host.needs = []
         return step
@@ -375,32 +375,6 @@ def _depfile_text(name: str) -> bytes:
     return b""
 
 
-def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the option with this compile's ID, which the driver would derive from its arguments.
-
-    It must not depend on other targets, since each target's code contains it. Nor may it depend on
-    the working directory if ccache shares results between folders.
-    """
-    if any(does(arg, CUID) for arg in args):
-        return []
-    from offload_tool.io.file_digests import digest_of
-
-    kept = [os.getcwd()]
-    before = ""
-    for arg in args:
-        about_targets = does(arg, TARGETS) or _FOR_TARGET in (arg[:9], before[:9])
-        value_of_depfile = does(before, DEPFILE) and takes_next(before)
-        if not (about_targets or does(arg, DEPFILE) or value_of_depfile):
-            kept.append(arg)
-        before = arg
-    if environ.get("CCACHE_BASEDIR") and environ.get("OFFLOAD_LAUNCHER"):
-        from offload_tool.launch.launcher_commands import relative_to_build
-
-        kept = [relative_to_build(arg, environ) for arg in kept]
-    digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
-    return [f"-cuid={digest[:16]}"]
-
-
 def _or_pass_through(write: Callable[[], None], error_type: type[OffloadError]) -> None:
     try:
         write()
@@ -411,8 +385,8 @@ def _or_pass_through(write: Callable[[], None], error_type: type[OffloadError]) 
 def _remove_depfile_args(args: list[str]) -> str:
     """Remove the depfile from a command; return the last one's name, or ""."""
     name = ""
-    while _DEPFILE in args:
-        at = args.index(_DEPFILE)
+    while DEPFILE in args:
+        at = args.index(DEPFILE)
         name = args[at + 1]
         del args[at : at + 2]
     return name

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverJob
+    from offload_tool.io import InputFile
 
 _VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
 """Prefixes of variables that make the bundler compress, or print more."""
@@ -103,13 +104,21 @@ def embed_images(object_file: str, images: str, output: str) -> None:
     :raises ContentError: the compiler used an unknown layout.
     :raises FileError: a file cannot be read or written.
     """
-    from offload_tool.formats.objects.splice_images import plan_with_content
-    from offload_tool.io import InputFile, replace_file
+    from offload_tool.io import InputFile
 
     with open(PLACEHOLDER_FILE, "rb") as file:
         placeholder = file.read()
-    with InputFile(object_file) as host, InputFile(images) as content:
-        plan = plan_with_content(host.data, placeholder, len(content), path=object_file)
+    with InputFile(object_file) as host:
+        exchange_images(host, placeholder, images, output)
+
+
+def exchange_images(host: InputFile, old: bytes, images: str, output: str) -> None:
+    """As `embed_images`, for an object with the content `old`."""
+    from offload_tool.formats.objects.splice_images import plan_with_content
+    from offload_tool.io import InputFile, replace_file
+
+    with InputFile(images) as content:
+        plan = plan_with_content(host.data, old, len(content), path=host.path)
         with replace_file(output) as out:
             plan.bound(host, [content]).write_to(out)
 

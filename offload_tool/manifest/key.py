@@ -46,6 +46,8 @@ class Cause(Enum):
     MISSING = "it does not exist"
     UNKNOWN_INPUTS = "its inputs are not fully known"
     OUTPUT = "it is not the file that was made"
+    RESULT = "its result cannot be taken from the object"
+    OTHERS = "other passes have new results"
     SIDE_OUTPUT = "'{}' is not the file that was made"
     LINK = "a link became a file of its own, or the reverse,"
     FOLDER_LINK = "a link became a folder of its own, or the reverse,"

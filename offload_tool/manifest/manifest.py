@@ -16,6 +16,9 @@ On disk it is a text of four lines of JSON next to the output, ``.<name>.manifes
     the inputs outside, and the names under which these are looked up
     their stat() records
 
+The records of several passes that make one output are one file: a line of the output, its stat()
+record, and then the four lines of each pass: see `OutputRecord`.
+
 A damaged record, or one of another version, is ignored: the pass runs.
 
 Real passes read hundreds of headers outside the working directory, the same ones for each source.
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -57,6 +60,10 @@ _IDENTITY = "@"
 _REPLACED = {"": CHANGED}
 """Marks directories that were replaced while the pass ran: equal to no record."""
 _NO_STATS = b"{}"
+_LINES = 4
+"""Of the record of a pass."""
+_DAMAGE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a damaged record raises."""
 _LARGEST = 64 << 20
 """Bytes; the record of a pass with 10,000 headers has 2 MB."""
 
@@ -160,6 +167,17 @@ class PassRecord(NamedTuple):
         """Return whether nothing that determines the output changed while the pass ran."""
         is_stable = CHANGED not in self.inputs.values() and self.same_folders != _REPLACED
         return is_stable and self.key.is_sure
+
+
+class OutputRecord(NamedTuple):
+    """An output that several passes make."""
+
+    output: str
+    """Its digest."""
+    passes: Mapping[str, PassRecord]
+    """The record of each pass, by name."""
+    texts: Mapping[str, str]
+    """What else the maker of the output must know, by name."""
 
 
 class State(Enum):
@@ -364,8 +382,31 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
 
     :raises FileError: it cannot be written.
     """
+    _write_lines(path, _lines_of(record, prints, output))
+
+
+def write_output_record(path: str, record: OutputRecord, prints: Fingerprints, output: str) -> None:
+    """Write the record of an output that several passes make, as `write_record` does.
+
+    :raises FileError: it cannot be written.
+    """
+    value = {"version": _VERSION, **record._asdict(), "passes": [*record.passes]}
+    stats = _known_stats({output: record.output}, prints)
+    lines: list[Any] = [value, dict(zip([""], stats.values(), strict=False))]
+    for one in record.passes.values():
+        lines += _lines_of(one, prints, None)
+    _write_lines(path, lines)
+
+
+def _write_lines(path: str, values: Iterable[Any]) -> None:
     from offload_tool.io import replace_file  # not needed if the output is current
 
+    with replace_file(path) as out:
+        out.write("".join(f"{json.dumps(value)}\n" for value in values).encode())
+
+
+def _lines_of(record: PassRecord, prints: Fingerprints, output: str | None) -> list[Any]:
+    """Return the values of the lines of a record."""
     names = files_in_order(record)
     outside = {name: record.inputs[name] for name in names if is_outside(name)}
     own = [(position, name) for position, name in enumerate(names) if not is_outside(name)]
@@ -391,9 +432,7 @@ def write_record(path: str, record: PassRecord, prints: Fingerprints, output: st
     if output in stats:
         stats[""] = stats.pop(output)
     shared = {"inputs": outside, "names": record.lookups.outside}
-    lines = map(json.dumps, (value, stats, shared, _known_stats(outside, prints)))
-    with replace_file(path) as out:
-        out.write("".join(f"{line}\n" for line in lines).encode())
+    return [value, stats, shared, _known_stats(outside, prints)]
 
 
 def _known_stats(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, FileStat]:
@@ -412,20 +451,47 @@ def read_record(path: str, prints: Fingerprints, output: str | None = None) -> P
     Its stat() records are added to `prints`, the output's under the name `output`.
     """
     try:
-        first, second, shared, stats, _ = _content(path).split(b"\n")
-        value = json.loads(first)
-        outside = _parse_outside(shared)
-        record = _parse_record(value, outside)
-        if output is not None:
-            digests = {**record.key.files, **value["inputs"], **record.side_outputs}
-            digests[""] = record.output
-            _add_stats(json.loads(second), digests, prints, output)
-            if stats != _NO_STATS:
-                prints.memoize(
-                    (outside, stats), lambda: _add_stats(json.loads(stats), outside.inputs, prints)
-                )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        *lines, _ = _content(path).split(b"\n")
+        return _parse_lines(lines, prints, output)
+    except _DAMAGE:
         return None
+
+
+def read_output_record(path: str, prints: Fingerprints, output: str) -> OutputRecord | None:
+    """Read the record of an output that several passes make, as `read_record` does."""
+    try:
+        head, stats, *lines, _ = _content(path).split(b"\n")
+        value = json.loads(head)
+        if value["version"] != _VERSION:
+            raise ValueError("of another version")
+        names, texts = _strings(value["passes"]), _strings_by_name(value["texts"])
+        records = [
+            _parse_lines(lines[at : at + _LINES], prints, "") for at in range(0, len(lines), _LINES)
+        ]
+        record = OutputRecord(str(value["output"]), dict(zip(names, records, strict=True)), texts)
+        _add_stats(json.loads(stats), {"": record.output}, prints, output)
+    except _DAMAGE:
+        return None
+    return record
+
+
+def _parse_lines(lines: Sequence[bytes], prints: Fingerprints, output: str | None) -> PassRecord:
+    """Parse the lines of a record; without `output`, its stat() records are left out.
+
+    :raises ValueError, TypeError, KeyError, AttributeError, RecursionError: they are invalid.
+    """
+    first, second, shared, stats = lines
+    value = json.loads(first)
+    outside = _parse_outside(shared)
+    record = _parse_record(value, outside)
+    if output is not None:
+        digests = {**record.key.files, **value["inputs"], **record.side_outputs}
+        digests[""] = record.output
+        _add_stats(json.loads(second), digests, prints, output)
+        if stats != _NO_STATS:
+            prints.memoize(
+                (outside, stats), lambda: _add_stats(json.loads(stats), outside.inputs, prints)
+            )
     return record
 
 

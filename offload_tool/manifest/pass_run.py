@@ -66,6 +66,11 @@ class Resolver(ABC):
         """The name of the output."""
 
     @property
+    def kept_output(self) -> str | None:
+        """The output that must be unchanged; None if it is part of another file."""
+        return self.output
+
+    @property
     def is_recordable(self) -> bool:
         """Whether its inputs and outputs can be known."""
         return True
@@ -156,7 +161,7 @@ class PassRun:
         """Return True if a run would write the same output now."""
         self._before = self.record
         record, self._key = self.resolver.expected(self._before)
-        judgement = self.judge(record, self._key, self.resolver.output)
+        judgement = self.judge(record, self._key, self.resolver.kept_output)
         if judgement.state is State.UNSURE and record is not None:
             surer = self.confirmed(record, judgement, self.resolver.preprocess())
             if surer is not None:

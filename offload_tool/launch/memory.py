@@ -1,0 +1,356 @@
+"""The records of a compile's passes, in one file beside the object: ``.NAME.o.manifest``.
+
+::
+
+    the passes of the plan --> all are current, and the object is intact --> it gets a new time
+            |
+            +-- current:  its results are taken from the old object
+            +-- others:   run
+            v
+    the driver's join of the images --> the host's object, or the old one with other images
+
+An image is recognised by its digest, so nothing is kept of it but the object itself. The object is
+renamed first, then the manifest. If a call is killed between, or if anything else has written the
+object, the digest of the object is not that of the manifest, and all passes run.
+
+The host pass runs whenever an image has changed and the object cannot be made from the old one:
+with ``-flto``, and where the old offload driver bundles relocatable code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from offload_tool.clang.job_plan import HOST, DriverPlan, renamed
+from offload_tool.clang.options import LIBRARY, LINKER_SCRIPT, does
+from offload_tool.errors import ContentError, OffloadError
+from offload_tool.io.file_digests import (
+    Fingerprints,
+    content_of,
+    digest_of,
+    file_stat_from,
+)
+from offload_tool.io.paths import remove
+from offload_tool.launch.planned_pass import PlannedPass
+from offload_tool.launch.write_result import can_embed_later, exchange_images
+from offload_tool.manifest import manifest_path
+from offload_tool.manifest.key import Cause, Reason
+from offload_tool.manifest.manifest import (
+    OutputRecord,
+    PassRecord,
+    read_output_record,
+    write_output_record,
+)
+from offload_tool.manifest.pass_run import PassRun
+from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
+
+if TYPE_CHECKING:
+    from offload_tool.io import InputFile
+    from offload_tool.launch.scheduler import Step
+
+SWITCH = "OFFLOAD_LAUNCH_MEMORY"
+_TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
+_JOIN, _EMBEDDED = "join", "embedded"
+"""The text of the jobs that join the images, and the digest of the content of the host's object."""
+_TEXTS = _RESULTS, _MESSAGES, _STDOUT, _DEPFILE = "results", "messages", "output", "depfile"
+"""What is known of each pass besides its record: the digests of its results, and what it wrote."""
+_SYSTEM = "/usr/"
+_NMAKE = "-MV"
+
+
+class _Pass:
+    """A pass of the plan: all jobs for one target."""
+
+    def __init__(self, target: str, numbers: list[int], results: list[int], run: PassRun) -> None:
+        self.target = target
+        self.numbers = numbers
+        self.results = results
+        """The jobs whose output others read."""
+        self.run = run
+        self.is_current = False
+        self.outcome = ""
+        """For messages."""
+
+
+def why_not_remembered(plan: DriverPlan, folder: str, environ: Mapping[str, str]) -> str:
+    """Return why a compile has no manifest; "" if it has one."""
+    if environ.get(SWITCH) == "0":
+        return f"{SWITCH}=0"
+    targets = [job.target for job in plan.jobs if job.source == plan.source]
+    if len(targets) != len({*targets}) or "" in targets:
+        return "a target has several passes"
+    for job in plan.jobs[:-1]:
+        if not job.output.startswith(f"{folder}/"):
+            return f"'{job.output}' is kept"
+    for job in plan.jobs:
+        if job.side_files():
+            return f"it also writes '{job.side_files()[0]}'"
+        for arg in job.args[1:]:
+            if (job.kind != "cc1" and does(arg, LIBRARY | LINKER_SCRIPT)) or arg == _NMAKE:
+                return f"what it reads for '{arg}' is not known"
+            if any(macro in os.fsencode(arg) for macro in _TIME_MACROS):
+                return f"'{arg}' is of the time"
+    return ""
+
+
+class Memory:
+    """What is known of the passes of one compile."""
+
+    def __init__(
+        self,
+        plan: DriverPlan,
+        depfiles: Mapping[int, str],
+        environ: Mapping[str, str],
+    ) -> None:
+        """`plan` is the driver's own; `depfiles` names those of the front ends, by job number."""
+        self._plan, self._depfiles = plan, depfiles
+        self._output = plan.output
+        self._prints = Fingerprints()
+        self._passes = [*self._find_passes(environ)]
+        self._join = _join_of(plan, environ)
+        self._record = read_output_record(manifest_path(self._output), self._prints, self._output)
+        self._texts: dict[str, str] = {}
+        self._content = b""
+        """The old object, if some of it is used."""
+        self._embeds_later = can_embed_later(plan.jobs[-1])
+        self._images = plan.jobs[-1].embedded()[0] if self._embeds_later else ""
+        self.is_complete = self._judge()
+        """Nothing has to run."""
+
+    def _find_passes(self, environ: Mapping[str, str]) -> Iterable[_Pass]:
+        plan, by_target = self._plan, dict[str, list[int]]()
+        for number, job in enumerate(plan.jobs):
+            if job.target:
+                by_target.setdefault(job.target, []).append(number)
+        for target, numbers in by_target.items():
+            read = {n for at, job in enumerate(plan.jobs) if at not in numbers for n in job.needs}
+            resolver = PlannedPass(
+                [plan.jobs[number] for number in numbers],
+                *(self._depfiles[numbers[0]], plan.version, environ, self._prints),
+            )
+            results = [number for number in numbers if number in read]
+            yield _Pass(target, numbers, results, PassRun(resolver, self._prints))
+
+    # -- the verdict -----------------------------------------------------------------------
+
+    def _judge(self) -> bool:
+        """Find the passes that need not run; return True if none has to."""
+        record = self._record
+        damage = self._damage()
+        if damage is not None or record is None:
+            for each in self._passes:
+                each.run.reason = Reason(damage or Cause.NO_RECORD)
+            return False
+        for each in self._passes:
+            each.run.record = record.passes.get(each.target)
+            each.is_current = each.run.is_current()
+        is_same_join = record.texts.get(_JOIN) == self._join
+        if is_same_join and all(each.is_current for each in self._passes):
+            return True
+        self._content = content_of(self._output)
+        if digest_of(self._content) != record.output:  # it is being replaced
+            self._content = b""
+        for each in self._passes:
+            if each.is_current and not self._can_restore(each, record):
+                is_host = each.target == HOST and not self._embeds_later
+                each.is_current = False
+                each.run.reason = Reason(Cause.OTHERS if is_host else Cause.RESULT)
+        return False
+
+    def _damage(self) -> Cause | None:
+        """Return what is wrong with the old object: it must be the file that was made."""
+        if self._record is None:
+            return Cause.NO_RECORD
+        try:
+            status = os.lstat(self._output)
+        except OSError:
+            return Cause.MISSING
+        is_own = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if not is_own or self._prints.digest(self._output) != self._record.output:
+            return Cause.OUTPUT
+        return None
+
+    def _can_restore(self, each: _Pass, record: OutputRecord) -> bool:
+        """Return whether the old object holds all results of a pass."""
+        if each.target == HOST and self._embeds_later:
+            return bool(self._old_images)
+        wanted = record.texts.get(f"{each.target} {_RESULTS}", "").split()
+        return len(wanted) == len(each.results) > 0 and {*wanted} <= self._images_by_digest.keys()
+
+    @cached_property
+    def _images_by_digest(self) -> dict[str, bytes]:
+        """The entries of the containers in the old object."""
+        from offload_tool.containers.find import containers_in
+
+        found = {}
+        with suppress(OffloadError):  # such as an object without images
+            for container in containers_in(self._old_object(), self._output):
+                for image in container.images:
+                    with suppress(OffloadError):
+                        data = bytes(image.content.view())
+                        found[digest_of(data)] = data
+        return found
+
+    @cached_property
+    def _old_images(self) -> bytes:
+        """The content of the old object that other images can replace; empty if there is none."""
+        from offload_tool.formats.objects.elf.reader import read_elf_tables
+        from offload_tool.formats.objects.splice_images import plan_with_content
+
+        digest = self._record.texts.get(_EMBEDDED, "") if self._record is not None else ""
+        data = memoryview(self._content)
+        with suppress(ContentError):
+            tables = read_elf_tables(data, path=self._output)
+            for content in map(bytes, map(tables.content, range(len(tables.sections)))):
+                if content and digest_of(content) == digest:
+                    plan_with_content(data, content, len(content), path=self._output)
+                    return content
+        return b""
+
+    def _old_object(self) -> InputFile:
+        from offload_tool.io import InputFile
+
+        return InputFile.from_data(self._output, memoryview(self._content))
+
+    # -- a run -----------------------------------------------------------------------------
+
+    def is_skipped(self, number: int) -> bool:
+        """Return whether the pass of a job does not run."""
+        return any(number in each.numbers and each.is_current for each in self._passes)
+
+    def begin(self, marker: str) -> None:
+        """Note the state of all inputs before the passes run.
+
+        :raises FileError: the file `marker` cannot be written.
+        """
+        for each in self._passes:
+            if not each.is_current:
+                each.run.begin(marker)
+
+    def restore(self, steps: Sequence[Step]) -> None:
+        """Write what current passes would write, and let their steps do nothing.
+
+        :raises OSError: a file cannot be written.
+        """
+        for each in filter(_is_current, self._passes):
+            assert self._record is not None  # noqa: S101 - it is what makes a pass current
+            texts = {name: self._record.texts.get(f"{each.target} {name}", "") for name in _TEXTS}
+            self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
+            step = steps[each.numbers[0]]
+            names = step.messages_file, step.stdout_file, self._depfiles[each.numbers[0]]
+            for name, text in zip(
+                names, (texts[_MESSAGES], texts[_STDOUT], texts[_DEPFILE]), strict=True
+            ):
+                _write(name, os.fsencode(text))
+            for number in each.numbers:
+                steps[number].args = ()
+            if self.is_complete or (each.target == HOST and self._embeds_later):
+                continue
+            for number, digest in zip(each.results, texts[_RESULTS].split(), strict=True):
+                _write(self._plan.jobs[number].output, self._images_by_digest[digest])
+
+    def exchange(self, images: str, output: str) -> None:
+        """Write the old object with other images to `output`.
+
+        :raises ContentError, FileError: see `exchange_images`.
+        """
+        exchange_images(self._old_object(), self._old_images, images, output)
+
+    def finish(self, steps: Sequence[Step], launched: Iterable[int]) -> None:
+        """Note what the passes that ran have read and written."""
+        for each in self._passes:
+            if each.is_current:
+                each.outcome = "current"
+                continue
+            how = "from the launcher" if each.numbers[0] in launched else "compiled"
+            each.outcome = f"{how}: {each.run.reason}"
+            each.run.record = None
+            with suppress(OffloadError):  # what it has read is not known
+                each.run.record = _if_sure(each.run.finish(each.run.read()))
+            jobs = self._plan.jobs
+            texts = {
+                _RESULTS: " ".join(self._prints.digest(jobs[n].output) for n in each.results),
+                _MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
+                _STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
+                _DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
+            }
+            self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
+        self._texts[_JOIN] = self._join
+        self._texts[_EMBEDDED] = self._prints.digest(self._images) if self._images else ""
+
+    def outcomes(self) -> list[str]:
+        """Return what has become of each pass."""
+        return [f"{each.target}: {each.outcome}" for each in self._passes]
+
+    def save(self, descriptor: int) -> None:
+        """Write the manifest of the new object, which is open; it has got its name."""
+        with open(descriptor, "rb", closefd=False) as file:
+            self._save(descriptor, digest_of(file.read()))
+
+    def renew(self) -> bool:
+        """Give the object a new time; return False if it has just been replaced."""
+        record = self._record
+        assert record is not None  # noqa: S101 - all passes are current
+        with suppress(OSError), open(self._output, "rb") as file:
+            known = self._prints.cached(self._output)
+            is_judged = known is not None and known[0] == file_stat_from(os.fstat(file.fileno()))
+            if is_judged or digest_of(file.read()) == record.output:
+                os.utime(file.fileno())
+                self._texts = {**record.texts}
+                self._save(file.fileno(), record.output)
+                return True
+        return False
+
+    def _save(self, descriptor: int, digest: str) -> None:
+        self._prints.store(self._output, file_stat_from(os.fstat(descriptor)), digest)
+        records = {each.target: each.run.record for each in self._passes}
+        known = {target: record for target, record in records.items() if record is not None}
+        path = manifest_path(self._output)
+        try:
+            write_output_record(
+                path, OutputRecord(digest, known, self._texts), self._prints, self._output
+            )
+        except OffloadError:  # such as a full disk: the object is still right
+            with suppress(OSError):
+                remove(path)
+
+
+def _is_current(each: _Pass) -> bool:
+    return each.is_current
+
+
+def _if_sure(record: PassRecord) -> PassRecord | None:
+    """Return a record; None if all inputs are not known, or the time is one of them."""
+    files = [*record.inputs]
+    is_timed = any(_has_time(name) for name in files if not name.startswith(_SYSTEM))
+    return record if record.output and not is_timed else None
+
+
+def _has_time(name: str) -> bool:
+    text = content_of(name)
+    return any(macro in text for macro in _TIME_MACROS)
+
+
+def _join_of(plan: DriverPlan, environ: Mapping[str, str]) -> str:
+    """Return the commands of the jobs that join the images, and their programs."""
+    path = environ.get(LIBRARY_PATH, "")
+    marks = {job.output: f"\0{number}" for number, job in enumerate(plan.jobs)}
+    jobs = [job for job in plan.jobs if not job.target]
+    programs = dict.fromkeys(job.args[0] for job in jobs)
+    args = [[renamed(arg, marks) for arg in job.args] for job in jobs]
+    return json.dumps([*args, [program_identity(program, path) for program in programs]])
+
+
+def _text_of(names: Iterable[str]) -> str:
+    return os.fsdecode(b"".join(map(content_of, names)))
+
+
+def _write(name: str, data: bytes) -> None:
+    with open(name, "wb") as file:
+        file.write(data)

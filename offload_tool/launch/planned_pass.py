@@ -1,0 +1,153 @@
+"""What one pass of the driver's plan is made of: the jobs for one target, or for the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.depfile import read_depfile
+from offload_tool.clang.environment import RESULT_VARIABLES, embeds_folder
+from offload_tool.clang.job_plan import DriverJob, renamed
+from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
+from offload_tool.clang.search_path import folders_of_job
+from offload_tool.errors import CompilerError, OffloadError
+from offload_tool.io.file_digests import Fingerprints
+from offload_tool.launch.launcher_commands import dependency_command
+from offload_tool.manifest.inputs import with_backslashes
+from offload_tool.manifest.key import Key, Part
+from offload_tool.manifest.manifest import PassRecord
+from offload_tool.manifest.pass_run import Resolver
+from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
+
+DEPFILE = "-dependency-file"
+_RULE = "-MT"
+_ALL_HEADERS = "-sys-header-deps"
+_NO_EFFECT = frozenset({"-fcolor-diagnostics"})
+"""Arguments that change no output."""
+
+
+class PlannedPass(Resolver):
+    """A pass of a plan; its result is part of the object."""
+
+    def __init__(
+        self,
+        jobs: Sequence[DriverJob],
+        depfile: str,
+        version: str,
+        environ: Mapping[str, str],
+        prints: Fingerprints,
+    ) -> None:
+        """`depfile` is the name of the front end's; `version` is the compiler's text."""
+        self._jobs = jobs
+        self._depfile = depfile
+        self._version = version
+        self._environ = environ
+        self._prints = prints
+        self._source = jobs[0].source
+        self.args = tuple(jobs[0].args)
+        self._command, self._files = _normalised(jobs), _named_files(jobs)
+        self._places = [os.getcwd(), environ.get("PWD", "")]
+        self._embeds_folder = any(embeds_folder(job.args, self._places) for job in jobs)
+
+    @property
+    def output(self) -> str:
+        """The name of its result."""
+        return self._jobs[-1].output
+
+    @property
+    def kept_output(self) -> None:
+        """None: the result is part of the object."""
+
+    @property
+    def may_write(self) -> bool:
+        """False: the records of all passes are one file."""
+        return False
+
+    def key(self, _record: PassRecord | None) -> Key:
+        """Return what is known before the pass runs."""
+        path = self._environ.get(LIBRARY_PATH, "")
+        programs = dict.fromkeys(job.args[0] for job in self._jobs)
+        variables = {name: self._environ.get(name, "") for name in RESULT_VARIABLES}
+        parts: dict[str, str] = {
+            Part.COMMAND: json.dumps(self._command),
+            Part.COMPILER: " ".join(program_identity(program, path) for program in programs),
+            Part.VERSION: self._version,
+            Part.VARIABLES: json.dumps(variables),
+            Part.FOLDER: json.dumps(self._places if self._embeds_folder else []),
+        }
+        return Key(parts, {name: self._prints.digest(name) for name in self._files})
+
+    def inputs_before(self) -> list[str]:
+        """Return the inputs that the command names."""
+        return [self._source, *self._files]
+
+    def files_read(self) -> list[str]:
+        """Return the files that the pass has read: its depfile lists them, or the preprocessor."""
+        job = self._jobs[0]
+        read = None
+        if DEPFILE in job.args and _ALL_HEADERS in job.args:
+            read = self._listed(self._depfile)
+        read = read or self.preprocess()
+        if read is None:
+            raise CompilerError(
+                f"the compiler did not list the files that it read for '{self._source}'; expected "
+                f"a depfile '{self._depfile}' that lists the source"
+            )
+        return read
+
+    def preprocess(self) -> list[str] | None:
+        """Return the files that the preprocessor reads now; None if it fails."""
+        depfile = f"{self._depfile}.now"
+        job = DriverJob([*self._jobs[0].args], self._jobs[0].kind, self._jobs[0].output)
+        job.args = [*without_values(job.args, JOB_DEPFILE)]
+        add_depfile(job, depfile)
+        done = subprocess.run(
+            dependency_command(job),
+            env={**self._environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,  # the compile itself reports errors
+        )
+        return self._listed(depfile) if done.returncode == 0 else None
+
+    def search_path(self) -> tuple[str, ...]:
+        """Return the folders in which it searches for headers."""
+        return tuple(dict.fromkeys(folders_of_job(self.args)))
+
+    def _listed(self, depfile: str) -> list[str] | None:
+        """Return the files in a depfile; None if it does not name the source."""
+        try:
+            names = with_backslashes(read_depfile(depfile), self.args)
+        except OffloadError:
+            return None
+        known = {posixpath.normpath(name) for name in names}
+        return names if posixpath.normpath(self._source) in known else None
+
+
+def add_depfile(job: DriverJob, name: str) -> None:
+    """Let a front end write a depfile, of all headers unless the command says which."""
+    rule = [] if _RULE in job.args else [_RULE, "object", _ALL_HEADERS]
+    job.args[2:2] = [DEPFILE, name, *rule]
+
+
+def _normalised(jobs: Sequence[DriverJob]) -> list[str]:
+    """Return the arguments of jobs, without the names of temporary and embedded files."""
+    marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
+    marks |= {name: "\0embedded" for job in jobs for name in job.embedded()}
+    args = (renamed(arg, marks) for job in jobs for arg in job.args)
+    return [arg for arg in args if arg not in _NO_EFFECT]
+
+
+def _named_files(jobs: Sequence[DriverJob]) -> list[str]:
+    """Return the files that flags name."""
+    own = {name for job in jobs for name in (job.output, job.source)}
+    found = (
+        name
+        for job in jobs
+        for name in possible_files([*without_values(job.args[1:], JOB_DEPFILE | EMBEDS)])
+    )
+    return [name for name in dict.fromkeys(found) if name not in own and os.path.isfile(name)]

@@ -1,0 +1,197 @@
+"""The plan of a compile: the driver's jobs, in a folder of this run.
+
+The queries of the driver and of ``clang-linker-wrapper`` take longer than to check a compile that
+has nothing to do, so their result is cached on disk (`driver_cache`), with a mark for the folder.
+It is not cached for flags by which the driver reads files or queries the machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from offload_tool.clang.driver import PLAN, terminal_args
+from offload_tool.clang.job_plan import DriverPlan, UnknownPlanError, read_plan
+from offload_tool.clang.options import (
+    CONFIGURATION,
+    CUID,
+    DEPFILE,
+    READS,
+    TARGETS,
+    does,
+    takes_next,
+)
+from offload_tool.clang.response_file import expand_command
+from offload_tool.errors import UsageError
+from offload_tool.launch.passthrough import why_args_not_split, why_unknown
+from offload_tool.launch.scheduler import Queries
+from offload_tool.toolchain.driver_cache import cached_query, program_of
+
+if TYPE_CHECKING:
+    from offload_tool.launch.jobserver import Slots
+
+_FOR_TARGET = "-Xarch_gfx"
+_MARK = "\0folder"
+_NATIVE = "native"
+_FIXED_CUID = "-fuse-cuid=none"
+_CONFIGURED = "Configuration file: "
+_INCLUDE = "-include"
+_PRECOMPILED = (".pch", ".gch")
+"""``-include F`` reads F with such a suffix, if the driver finds it."""
+
+
+class PassedThroughError(Exception):
+    """The original command must run; the text is the reason."""
+
+
+class QueriedPlan(NamedTuple):
+    """What the driver says of a compile."""
+
+    plan: DriverPlan
+    cuid_args: list[str]
+    """The arguments that were added to the command."""
+    notes: list[str]
+    """What to report."""
+
+
+def find_plan(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    folder: str,
+    queries: Queries,
+    slots: Slots,
+) -> QueriedPlan:
+    """Return the plan of a command, with its temporary files in `folder`.
+
+    :raises PassedThroughError: it is not known.
+    """
+    reason = why_unknown(command[0], environ)
+    if reason:
+        raise PassedThroughError(reason)
+    try:
+        given, files = expand_command(command[1:])
+    except UsageError as error:
+        raise PassedThroughError(str(error)) from error
+    reason = why_args_not_split([*files, *given])
+    if reason:
+        raise PassedThroughError(reason)
+    cuid_args = _cuid(given, environ)
+    # Prepend them: the last of the user's arguments may take a value, or be "--".
+    # A launcher or cluster may run passes; their driver checks no terminal.
+    is_remote = any(environ.get(name) for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"))
+    args = [*([] if is_remote else terminal_args(environ)), *cuid_args, *command[1:]]
+    is_configured = False
+
+    def find() -> Any:
+        nonlocal is_configured
+        text = _query([command[0], PLAN, *args], queries)
+        is_configured = _CONFIGURED in text
+        value = _with_each_link(text, environ, folder, slots)
+        return _replaced(value, lambda text: text.replace(folder, _MARK))
+
+    def named(value: Any) -> list[str] | None:
+        own = "\0".join(given)  # the driver does not check the folders that flags name
+        found = (arg for job in DriverPlan.from_value(value["plan"]).jobs for arg in job.args)
+        return None if is_configured else [arg for arg in found if arg not in own]
+
+    program = program_of(command, environ)
+    if program is None or _is_uncertain(given):
+        value = find()
+    else:
+        from offload_tool.toolchain.installations import installation_folders
+
+        more = installation_folders(environ)
+        more += (f"{name}{suffix}" for name in _included(given) for suffix in _PRECOMPILED)
+        value = cached_query("launch", program, args, environ, find, named, local=True, more=more)
+    value = _replaced(value, lambda text: text.replace(_MARK, folder))
+    plan = DriverPlan.from_value(value["plan"])
+    if not os.path.isfile(plan.source):
+        raise PassedThroughError(f"'{plan.source}' is no file")
+    return QueriedPlan(plan, cuid_args, value["notes"])
+
+
+def _query(command: Sequence[str], queries: Queries) -> str:
+    try:
+        (text,) = queries.run([command])
+    except OSError as error:
+        raise PassedThroughError(f"the compiler cannot be run: {error}") from error
+    if text is None:
+        raise PassedThroughError("the driver refuses it")
+    return text
+
+
+def _with_each_link(
+    text: str, environ: Mapping[str, str], folder: str, slots: Slots
+) -> dict[str, Any]:
+    """Parse the driver's output; replace the new driver's one link for all targets by theirs."""
+    notes = []
+    try:
+        plan = read_plan(text, folder)
+    except UnknownPlanError as error:
+        raise PassedThroughError(str(error)) from error
+    plan.with_temporaries_in(folder)
+    if any(job.kind == "linker-wrapper" for job in plan.jobs):
+        from offload_tool.launch.linker_wrapper import link_each_target
+
+        try:
+            link_each_target(plan, folder, environ, slots)
+        except UnknownPlanError as error:
+            notes.append(f"all targets are linked in one job: {error}")
+    return {"plan": plan.as_value(), "notes": notes}
+
+
+def _is_uncertain(args: Sequence[str]) -> bool:
+    """Return whether the plan depends on more than the arguments and the installations."""
+    return any(
+        does(arg, CONFIGURATION)
+        or (does(arg, READS) and not arg.startswith("@"))
+        or (does(arg, CUID) and arg.startswith("-fuse-cuid") and arg != _FIXED_CUID)
+        or (does(arg, TARGETS) and _NATIVE in arg)
+        or arg == _NATIVE
+        for arg in args
+    )
+
+
+def _included(args: Sequence[str]) -> list[str]:
+    """Return the files that the driver may replace by a precompiled header."""
+    found = [after for arg, after in itertools.pairwise(args) if arg == _INCLUDE]
+    return found + [arg[len(_INCLUDE) :] for arg in args if arg.startswith(_INCLUDE)]
+
+
+def _replaced(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON's types with all its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_replaced(each, change) for each in value]
+    if isinstance(value, dict):
+        return {name: _replaced(each, change) for name, each in value.items()}
+    return value
+
+
+def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the option with this compile's ID, which the driver would derive from its arguments.
+
+    It must not depend on other targets, since each target's code contains it. Nor may it depend on
+    the working directory if ccache shares results between folders.
+    """
+    if any(does(arg, CUID) for arg in args):
+        return []
+    from offload_tool.io.file_digests import digest_of
+
+    kept = [os.getcwd()]
+    before = ""
+    for arg in args:
+        about_targets = does(arg, TARGETS) or _FOR_TARGET in (arg[:9], before[:9])
+        value_of_depfile = does(before, DEPFILE) and takes_next(before)
+        if not (about_targets or does(arg, DEPFILE) or value_of_depfile):
+            kept.append(arg)
+        before = arg
+    if environ.get("CCACHE_BASEDIR") and environ.get("OFFLOAD_LAUNCHER"):
+        from offload_tool.launch.launcher_commands import relative_to_build
+
+        kept = [relative_to_build(arg, environ) for arg in kept]
+    digest = digest_of("\0".join(kept).encode(errors="surrogateescape"))
+    return [f"-cuid={digest[:16]}"]
