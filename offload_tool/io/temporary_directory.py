@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.io.paths import StrPath, closing
 from offload_tool.io.signals import shielded
+
+if TYPE_CHECKING:
+    from pathlib import Path  # slow to load, as is shutil
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,6 +31,8 @@ def create_folder(path: StrPath) -> Iterator[None]:
 
     :raises FileError: the folder cannot be created, or the block raises `OSError`.
     """
+    from pathlib import Path
+
     folder = Path(path)
     new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
@@ -64,6 +68,15 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 
     :raises OSError: the folder cannot be created.
     """
+    from pathlib import Path
+
+    with locked_folder(prefix, folder) as made:
+        yield Path(made)
+
+
+@contextmanager
+def locked_folder(prefix: str, folder: StrPath | None) -> Iterator[str]:
+    """As `temporary_folder`; yield the folder's name."""
     parent = system_temp_folder() if folder is None else os.fspath(folder)
     boot = _boot_id()
     if boot:
@@ -73,11 +86,11 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
     try:
         with shielded():
             made, lock = _make(prefix, parent)
-        yield Path(made)
+        yield made
     finally:
         with shielded():
             if made is not None:
-                shutil.rmtree(made, ignore_errors=True)
+                _remove_tree(made)
             if lock is not None:
                 os.close(lock)
 
@@ -101,7 +114,8 @@ def system_temp_folder() -> str:
 def _boot_id() -> str:
     """Return the ID of this boot of this machine; empty if unknown."""
     try:
-        return Path(_BOOT_ID).read_text(encoding="ascii")[:8]
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read()[:8]
     except (OSError, ValueError):
         return ""
 
@@ -145,4 +159,16 @@ def _remove_unlocked(path: str) -> None:
     with closing(os.open(path, _FLAGS)) as lock:
         if os.fstat(lock).st_uid == os.geteuid():
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_tree(path)
+
+
+def _remove_tree(path: str) -> None:
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                os.unlink(entry.path)
+        os.rmdir(path)
+    except OSError:  # it has subfolders
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)

@@ -24,7 +24,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.job_plan import HOST, DriverPlan, renamed
@@ -112,8 +112,10 @@ class Memory:
         self._plan, self._depfiles = plan, depfiles
         self._output = plan.output
         self._prints = Fingerprints()
+        path = environ.get(LIBRARY_PATH, "")
+        self._identity = cache(lambda program: program_identity(program, path))
         self._passes = [*self._find_passes(environ)]
-        self._join = _join_of(plan, environ)
+        self._join = self._join_key()
         self._record = read_output_record(manifest_path(self._output), self._prints, self._output)
         self._texts: dict[str, str] = {}
         self._content = b""
@@ -132,10 +134,17 @@ class Memory:
             read = {n for at, job in enumerate(plan.jobs) if at not in numbers for n in job.needs}
             resolver = PlannedPass(
                 [plan.jobs[number] for number in numbers],
-                *(self._depfiles[numbers[0]], plan.version, environ, self._prints),
+                *(self._depfiles[numbers[0]], plan.version, environ, self._identity, self._prints),
             )
             results = [number for number in numbers if number in read]
             yield _Pass(target, numbers, results, PassRun(resolver, self._prints))
+
+    def _join_key(self) -> str:
+        """Return the commands of the jobs that join the images, and their programs."""
+        jobs = [job for job in self._plan.jobs if not job.target]
+        marks = {job.output: f"\0{number}" for number, job in enumerate(self._plan.jobs)}
+        args = [[renamed(arg, marks) for arg in job.args] for job in jobs]
+        return json.dumps([*args, [self._identity(job.args[0]) for job in jobs]])
 
     # -- the verdict -----------------------------------------------------------------------
 
@@ -335,16 +344,6 @@ def _if_sure(record: PassRecord) -> PassRecord | None:
 def _has_time(name: str) -> bool:
     text = content_of(name)
     return any(macro in text for macro in _TIME_MACROS)
-
-
-def _join_of(plan: DriverPlan, environ: Mapping[str, str]) -> str:
-    """Return the commands of the jobs that join the images, and their programs."""
-    path = environ.get(LIBRARY_PATH, "")
-    marks = {job.output: f"\0{number}" for number, job in enumerate(plan.jobs)}
-    jobs = [job for job in plan.jobs if not job.target]
-    programs = dict.fromkeys(job.args[0] for job in jobs)
-    args = [[renamed(arg, marks) for arg in job.args] for job in jobs]
-    return json.dumps([*args, [program_identity(program, path) for program in programs]])
 
 
 def _text_of(names: Iterable[str]) -> str:

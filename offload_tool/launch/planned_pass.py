@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.depfile import read_depfile
@@ -16,12 +15,10 @@ from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.clang.search_path import folders_of_job
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
-from offload_tool.launch.launcher_commands import dependency_command
 from offload_tool.manifest.inputs import with_backslashes
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import Resolver
-from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
 
 DEPFILE = "-dependency-file"
 _RULE = "-MT"
@@ -39,13 +36,18 @@ class PlannedPass(Resolver):
         depfile: str,
         version: str,
         environ: Mapping[str, str],
+        identity: Callable[[str], str],
         prints: Fingerprints,
     ) -> None:
-        """`depfile` is the name of the front end's; `version` is the compiler's text."""
+        """`depfile` is the name of the front end's; `version` is the compiler's text.
+
+        `identity` returns that of a program.
+        """
         self._jobs = jobs
         self._depfile = depfile
         self._version = version
         self._environ = environ
+        self._identity = identity
         self._prints = prints
         self._source = jobs[0].source
         self.args = tuple(jobs[0].args)
@@ -69,12 +71,11 @@ class PlannedPass(Resolver):
 
     def key(self, _record: PassRecord | None) -> Key:
         """Return what is known before the pass runs."""
-        path = self._environ.get(LIBRARY_PATH, "")
         programs = dict.fromkeys(job.args[0] for job in self._jobs)
         variables = {name: self._environ.get(name, "") for name in RESULT_VARIABLES}
         parts: dict[str, str] = {
             Part.COMMAND: json.dumps(self._command),
-            Part.COMPILER: " ".join(program_identity(program, path) for program in programs),
+            Part.COMPILER: " ".join(map(self._identity, programs)),
             Part.VERSION: self._version,
             Part.VARIABLES: json.dumps(variables),
             Part.FOLDER: json.dumps(self._places if self._embeds_folder else []),
@@ -101,6 +102,10 @@ class PlannedPass(Resolver):
 
     def preprocess(self) -> list[str] | None:
         """Return the files that the preprocessor reads now; None if it fails."""
+        import subprocess  # slow to load, and rarely needed
+
+        from offload_tool.launch.launcher_commands import dependency_command
+
         depfile = f"{self._depfile}.now"
         job = DriverJob([*self._jobs[0].args], self._jobs[0].kind, self._jobs[0].output)
         job.args = [*without_values(job.args, JOB_DEPFILE)]

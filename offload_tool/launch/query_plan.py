@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.clang.driver import PLAN, terminal_args
@@ -96,14 +96,16 @@ def find_plan(
         found = (arg for job in DriverPlan.from_value(value["plan"]).jobs for arg in job.args)
         return None if is_configured else [arg for arg in found if arg not in own]
 
+    def more() -> Iterator[str]:
+        from offload_tool.toolchain.installations import installation_folders
+
+        yield from installation_folders(environ)
+        yield from (f"{name}{suffix}" for name in _included(given) for suffix in _PRECOMPILED)
+
     program = program_of(command, environ)
     if program is None or _is_uncertain(given):
         value = find()
     else:
-        from offload_tool.toolchain.installations import installation_folders
-
-        more = installation_folders(environ)
-        more += (f"{name}{suffix}" for name in _included(given) for suffix in _PRECOMPILED)
         value = cached_query("launch", program, args, environ, find, named, local=True, more=more)
     value = _replaced(value, lambda text: text.replace(_MARK, folder))
     plan = DriverPlan.from_value(value["plan"])

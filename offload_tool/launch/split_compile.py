@@ -28,7 +28,7 @@ from offload_tool.clang.job_plan import HOST, DriverPlan
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.paths import closing
-from offload_tool.io.temporary_directory import temporary_folder
+from offload_tool.io.temporary_directory import locked_folder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.launch.memory import Memory, why_not_remembered
 from offload_tool.launch.planned_pass import DEPFILE, add_depfile
@@ -66,10 +66,10 @@ def run_split(
     with ExitStack() as stack:
         parent = llvm_temporary_folder(environ)
         try:
-            folder = stack.enter_context(temporary_folder("offload-launch-", parent))
+            folder = stack.enter_context(locked_folder("offload-launch-", parent))
         except OSError as error:
             raise PassedThroughError(f"no folder for temporary files: {error}") from error
-        return _Split(command, environ, report, str(folder)).run()
+        return _Split(command, environ, report, folder).run()
 
 
 class _Split:

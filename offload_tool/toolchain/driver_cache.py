@@ -57,14 +57,14 @@ def cached_query(
     args_in: Callable[[Any], Iterable[str] | None],
     *,
     local: bool = False,
-    more: Sequence[str] = (),
+    more: Callable[[], Iterable[str]] = tuple,
 ) -> Any:
     """Return the result of a query of the driver `program` about `args`, cached or from `find`.
 
     `args_in` returns the arguments in a result, of which absolute paths are dependencies, or None
     for a result that must not be stored. Paths in the working directory, where files come and go,
     are dependencies only with `local`: the driver searches there only if an option names it. `more`
-    are further dependencies.
+    returns further dependencies.
     """
     directory = os.getcwd()
     machine, variables = processor_of(args), _digest_of_variables(environment)
@@ -82,7 +82,7 @@ def cached_query(
         folders = [os.path.dirname(file) for file in files]
         from offload_tool.clang.search_path import origins
 
-        return [*files, *folders, *origins(files), *more]
+        return [*files, *folders, *origins(files), *more()]
 
     return cached_compiler_result(key, find, dependencies, lambda _: [program, *args], environment)
 
