@@ -124,7 +124,9 @@ def launch_parser(tool: str) -> argparse.ArgumentParser:
         "or CUDA source for several targets becomes one pass for each target and one "
         "for the host, in parallel; the output is the compiler's, byte for byte. All "
         "other commands run unchanged.",
-        epilog="OFFLOAD_LAUNCH_VERBOSE=1 prints each decision and its reason. The jobserver "
+        epilog="A manifest beside each object (.NAME.o.manifest) remembers each pass, and only "
+        "passes whose inputs have changed run; OFFLOAD_LAUNCH_MEMORY=0 turns that off. "
+        "OFFLOAD_LAUNCH_VERBOSE=1 prints each decision and its reason. The jobserver "
         "of GNU make or Ninja limits the number of processes; else -j in MAKEFLAGS, "
         "else OFFLOAD_LAUNCH_JOBS, else the number of cores. The exit status is the "
         "compiler's.",

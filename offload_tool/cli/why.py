@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.cli.printing import print_lines
 from offload_tool.errors import UsageError
+from offload_tool.manifest.key import Cause
 
 if TYPE_CHECKING:
     from offload_tool.io.file_digests import Fingerprints
@@ -30,9 +31,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "why",
         help="print the inputs of an output, and why it was compiled",
-        description="For each output of a compile by SCons or by 'offload-tool compile', print "
-        "why it was compiled the last time, its input files, whether it is current, "
-        "and what would make it stale.",
+        description="For each output of a compile by SCons or by 'offload-tool compile', and "
+        "for each pass of an object of 'offload-tool launch', print why it was compiled the last "
+        "time, its input files, whether it is current, and what would make it stale.",
         epilog="The exit status is 1 if an output is not current.",
     )
     parser.add_argument(
@@ -59,17 +60,39 @@ def _explanation(name: str, path: Path) -> tuple[bool, list[str]]:
     """Return whether an output is current, and the text to print."""
     from offload_tool.io.file_digests import Fingerprints
     from offload_tool.manifest import manifest_path
-    from offload_tool.manifest.manifest import State, judge, read_record
+    from offload_tool.manifest.manifest import read_output_record, read_record
 
     fingerprints = Fingerprints()
-    record = read_record(manifest_path(str(path)), fingerprints, str(path))
-    if record is None:
+    manifest = manifest_path(str(path))
+    record = read_record(manifest, fingerprints, str(path))
+    if record is not None:
+        return _verdict(name, record, path, fingerprints, str(path))
+    launched = read_output_record(manifest, fingerprints, str(path))
+    if launched is None:
         raise UsageError(
             f"'{name}': no manifest ({manifest_path(name)}) of this version is there; name an "
-            "output that SCons or 'offload-tool compile' has compiled for a target or the host"
+            "output that SCons, 'offload-tool compile' or 'offload-tool launch' has compiled for a "
+            "target or the host"
         )
+    if fingerprints.digest(str(path)) != launched.output:
+        return False, [f"{name}: stale: {Cause.OUTPUT.value}"]
+    verdicts = [
+        _verdict(f"{name}: {target}", record, path, fingerprints, None)
+        for target, record in launched.passes.items()
+    ]
+    return all(is_current for is_current, _ in verdicts), [
+        x for _, lines in verdicts for x in lines
+    ]
+
+
+def _verdict(
+    name: str, record: PassRecord, path: Path, fingerprints: Fingerprints, output: str | None
+) -> tuple[bool, list[str]]:
+    """Return whether a pass is current, and the text to print; `output` is its own file."""
+    from offload_tool.manifest.manifest import State, judge
+
     os.chdir(_folder_of(record, path))
-    judgement = judge(record, _key_now(record, fingerprints), fingerprints, str(path))
+    judgement = judge(record, _key_now(record, fingerprints), fingerprints, output)
     verdict = {
         State.CURRENT: "current",
         State.OUTDATED: f"stale: {judgement.reason}",

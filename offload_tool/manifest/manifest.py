@@ -62,7 +62,15 @@ _REPLACED = {"": CHANGED}
 _NO_STATS = b"{}"
 _LINES = 4
 """Of the record of a pass."""
-_DAMAGE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_DAMAGE = (
+    OSError,
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+)
 """What reading a damaged record raises."""
 _LARGEST = 64 << 20
 """Bytes; the record of a pass with 10,000 headers has 2 MB."""

@@ -58,8 +58,8 @@ def run(
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder with their content."""
-    found = (path for path in folder.rglob("*") if path.is_file())
+    """Return all files of a folder with their content, but our manifests."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".manifest")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.llvm
 def seen(folder: Path) -> dict[str, tuple[object, ...]]:
     """Return what each name in a folder is: its sort, mode, number of names and content."""
     found: dict[str, tuple[object, ...]] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(path for path in folder.iterdir() if path.suffix != ".manifest"):
         status = path.lstat()
         plain = stat.S_ISREG(status.st_mode)
         target = str(path.readlink()) if path.is_symlink() else ""

@@ -1,0 +1,386 @@
+"""What ``offload-tool launch`` remembers of each pass: the driver judges each object.
+
+`Project.build` compiles by both and returns what has become of each pass.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.cli import main
+from offload_tool.io.file_digests import Fingerprints
+from offload_tool.manifest.manifest import read_output_record
+from tests.launch.compiles import HIP, LAUNCH, counting, environment, make_project, run
+
+NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
+ALL = {"gfx906", "gfx90a", "host"}
+MANIFEST = ".s.o.manifest"
+EDITS: dict[str, tuple[str, str, str]] = {
+    "a comment": ("s.hip", "\n__global__", "\n// a comment\n__global__"),
+    "a kernel": ("s.hip", "= VALUE", "= 2 * VALUE"),
+    "host code": ("s.hip", "return 0", "return 1"),
+    "a header": ("value.h", "VALUE 3", "VALUE 4"),
+}
+"""A file, a text in it, and another one."""
+
+pytestmark = pytest.mark.llvm
+
+
+class Project:
+    """A project, compiled by us and by the driver."""
+
+    def __init__(self, folder: Path, clang: str) -> None:
+        self.folder = folder
+        self.clang = clang
+        self.flags = [*HIP, "--offload-arch=gfx906,gfx90a"]
+        self.more: dict[str, str] = {}
+        make_project(folder)
+
+    def command(self, output: str = "s.o") -> list[str]:
+        return [self.clang, *self.flags, "-MD", "-c", "s.hip", "-o", output]
+
+    def ours(self) -> subprocess.CompletedProcess[str]:
+        return run([*LAUNCH, *self.command()], self.folder, self.more)
+
+    def build(self) -> dict[str, str]:
+        """Compile with the driver's object; return the outcome of each pass."""
+        done = self.ours()
+        assert done.returncode == 0, done.stderr
+        assert "launch: split: " in done.stderr
+        driver = run(self.command("driver.o"), self.folder)
+        assert driver.returncode == 0
+        is_equal = (self.folder / "s.o").read_bytes() == (self.folder / "driver.o").read_bytes()
+        assert is_equal, done.stderr
+        return dict(re.findall(r"^offload-tool launch: ([\w+:]+): (.*)$", done.stderr, re.M))
+
+    def ran(self) -> set[str]:
+        """Build; return the passes that have run."""
+        return {name for name, outcome in self.build().items() if outcome != "current"} - {"split"}
+
+    def read_by_gfx90a(self, text: str) -> None:
+        """Write the header that only that target reads."""
+        (self.folder / "only_gfx90a.h").write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.folder / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
+    return Project(tmp_path / "project", llvm("clang++"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(f"{OLD} -O1", f"{NEW} -O1", f"{OLD} -fgpu-rdc", f"{NEW} -fgpu-rdc"),
+        *(f"{OLD} --offload-compress -g", f"{NEW} --offload-compress -g -O2"),
+    ],
+)
+def test_edits(flags: str, project: Project) -> None:
+    """After each edit the object is the driver's, and only passes whose inputs changed run."""
+    project.flags += flags.split()
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    for edit in EDITS.values():
+        project.edit(*edit)
+        assert [project.ran(), project.ran()] == [ALL, set()]
+    project.read_by_gfx90a("#undef VALUE\n#define VALUE 7\n")
+    assert [project.ran(), project.ran()] == [{"gfx90a"}, set()]
+    project.flags += ["-Xarch_gfx906", "-DOTHER"]
+    assert project.ran() == {"gfx906"}
+    project.flags += ["--offload-arch=gfx1100"]
+    assert project.ran() == {"gfx1100"}
+    project.flags[-1] = "--no-offload-arch=gfx90a"
+    assert project.ran() == set()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (f"{OLD} -flto", ALL),
+        (f"{OLD} --offload-device-only", {"gfx90a"}),
+        (f"{NEW} --offload-device-only", {"gfx90a"}),
+        ("-MMD -O1", {"gfx90a"}),
+    ],
+)
+def test_header_of_one_target(flags: str, expected: set[str], project: Project) -> None:
+    """That target's pass runs; all do where the object is bitcode, in which no image is found."""
+    project.flags += flags.split()
+    project.build()
+    project.read_by_gfx90a("#undef VALUE\n#define VALUE 7\n")
+    assert [project.ran(), project.ran()] == [expected, set()]
+
+
+def test_without_depfile(project: Project) -> None:
+    """A compile without a depfile is remembered, too."""
+    project.command = lambda output="s.o": [  # type: ignore[method-assign]
+        *(project.clang, *project.flags, "-c", "s.hip", "-o", output)
+    ]
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    project.edit(*EDITS["a header"])
+    assert project.ran() == ALL
+    assert not (project.folder / "s.d").exists()
+
+
+def test_response_file(project: Project) -> None:
+    """A response file may be replaced by an equal one; another flag in it compiles."""
+    file = project.folder / "flags"
+    file.write_text("-O1")
+    project.flags.append("@flags")
+    assert project.ran() == ALL
+    file.unlink()
+    file.write_text("-O1")
+    assert project.ran() == set()
+    file.write_text("-O2")
+    assert project.ran() == ALL
+
+
+def test_nothing_to_do(project: Project) -> None:
+    """Then the object gets a new time, and depfile and messages are as before."""
+    project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")
+    project.read_by_gfx90a("#warning of gfx90a\n")
+    project.flags.append("-Wall")
+    project.more["OFFLOAD_LAUNCH_VERBOSE"] = "0"
+    first = project.ours()
+    assert "unused variable 'y'" in first.stderr
+    assert "of gfx90a" in first.stderr
+    paths = [project.folder / name for name in ("s.o", "s.d")]
+    before = [path.read_bytes() for path in paths]
+    os.utime(paths[0], (1, 1))
+    paths[1].unlink()
+    os.utime(project.folder / "value.h")
+    assert project.ours().stderr == first.stderr
+    assert [path.read_bytes() for path in paths] == before
+    assert paths[0].stat().st_mtime > (project.folder / "value.h").stat().st_mtime
+    project.more.clear()
+    assert project.ran() == set()
+
+
+def test_there_and_back(project: Project) -> None:
+    """A change that is taken back before a compile is none; after one, all runs again."""
+    assert project.ran() == ALL
+    name, old, new = EDITS["a header"]
+    project.edit(name, old, new)
+    project.edit(name, new, old)
+    assert project.ran() == set()
+    project.edit(name, old, new)
+    assert project.ran() == ALL
+    project.edit(name, new, old)
+    assert project.ran() == ALL
+
+
+def test_header_that_appears(project: Project) -> None:
+    """A header that appears earlier on the search path compiles; in vain, it does not."""
+    (project.folder / "first").mkdir()
+    (project.folder / "second").mkdir()
+    (project.folder / "value.h").rename(project.folder / "second/value.h")
+    project.flags += ["-Ifirst", "-Isecond"]
+    assert project.ran() == ALL
+    (project.folder / "second/hip_declarations.h").write_text("#error is not read\n")
+    assert [project.ran(), project.ran()] == [set(), set()]
+    (project.folder / "first/value.h").write_text("#define VALUE 9\n")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
+@pytest.mark.parametrize("how", ["cut", "text", "version", "folder", "pass", "empty"])
+def test_damaged_manifest(how: str, project: Project) -> None:
+    """A manifest that is damaged is none."""
+    project.build()
+    path = project.folder / MANIFEST
+    data = path.read_bytes()
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+        assert [project.ran(), project.ran()] == [ALL, ALL]
+        return
+    lines = data.split(b"\n")
+    damaged = {
+        "cut": data[: len(data) // 2],
+        "text": data.replace(b'"passes"', b'"passes'),
+        "version": data.replace(b'{"version": ', b'{"version": 9'),
+        "pass": b"\n".join(lines[:6]) + b"\n",
+        "empty": b"",
+    }
+    path.write_bytes(damaged[how])
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
+def test_every_damage_is_found(project: Project) -> None:
+    """Whatever is done to a manifest, reading it raises nothing."""
+    project.build()
+    path = project.folder / MANIFEST
+    data = path.read_bytes()
+    output = str(project.folder / "s.o")
+    assert read_output_record(str(path), Fingerprints(), output) is not None
+    for at in range(0, len(data), max(1, len(data) // 300)):
+        for piece in (b"", b"\0", b"[", b"\n", b"null", b"{}", b"1e999"):
+            path.write_bytes(data[:at] + piece + data[at + 1 :])
+            read_output_record(str(path), Fingerprints(), output)
+
+
+def _by_hand(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+def _another(path: Path) -> None:
+    path.write_bytes(path.with_name("driver.o").read_bytes()[:5000])
+
+
+def _hard_link(path: Path) -> None:
+    os.link(path, path.with_name("other.o"))
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_name("other.o"))
+    path.symlink_to("other.o")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _by_hand, _another, _hard_link, _link])
+def test_damaged_object(damage: Callable[[Path], None], project: Project) -> None:
+    """An object that is not the file that was made is none, and other names of it keep theirs."""
+    project.build()
+    path = project.folder / "s.o"
+    expected = path.read_bytes()
+    damage(path)
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    assert (path.is_symlink(), path.stat().st_nlink) == (False, 1)
+    other = project.folder / "other.o"
+    assert not other.exists() or other.read_bytes() == expected
+
+
+def test_killed_between(project: Project) -> None:
+    """A manifest that is older than the object says nothing of it."""
+    project.build()
+    manifest = (project.folder / MANIFEST).read_bytes()
+    project.edit(*EDITS["a kernel"])
+    project.build()
+    (project.folder / MANIFEST).write_bytes(manifest)
+    project.edit(*EDITS["a kernel"][:1], *EDITS["a kernel"][:0:-1])
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
+@pytest.mark.parametrize("at", [0.05, 0.2, 0.5])
+def test_killed(at: float, project: Project) -> None:
+    """A call that is killed leaves no wrong object to the next."""
+    project.build()
+    project.edit(*EDITS["a header"])
+    process = subprocess.Popen(
+        [*LAUNCH, *project.command()],
+        cwd=project.folder,
+        env=environment({}),
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(at)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    project.build()
+    assert project.ran() == set()
+
+
+def test_two_at_once(project: Project) -> None:
+    """Two calls for one object leave one that is right, and a manifest that says so, or none."""
+    project.build()
+    project.edit(*EDITS["a kernel"])
+    command = [*LAUNCH, *project.command()]
+    both = [
+        subprocess.Popen(
+            command, cwd=project.folder, env=environment({}), stderr=subprocess.DEVNULL
+        )
+        for _ in range(2)
+    ]
+    assert [each.wait() for each in both] == [0, 0]
+    project.build()
+    assert project.ran() == set()
+
+
+def test_error(project: Project) -> None:
+    """After an error there is no object; the next compile is complete."""
+    project.build()
+    project.edit("s.hip", "return 0", "return none")
+    assert project.ours().returncode == 1
+    assert not (project.folder / "s.o").exists()
+    project.edit("s.hip", "return none", "return 0")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
+def test_file_that_a_flag_names(project: Project) -> None:
+    """The content of a file that a flag names is an input."""
+    (project.folder / "list").write_text("fun:none\n")
+    project.flags += ["-fsanitize=undefined", "-fsanitize-ignorelist=list"]
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    (project.folder / "list").write_text("fun:run\n")
+    assert "host" in project.ran()
+
+
+def test_without_memory(project: Project) -> None:
+    """With OFFLOAD_LAUNCH_MEMORY=0 there is no manifest, and all runs."""
+    project.more["OFFLOAD_LAUNCH_MEMORY"] = "0"
+    assert "not remembered: OFFLOAD_LAUNCH_MEMORY=0" in project.ours().stderr
+    assert not (project.folder / MANIFEST).exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"),
+    [
+        ("-save-temps", "is kept"),
+        ("-ftime-trace", "it also writes 's.json'"),
+        ("-DNOW=__TIME__", "is of the time"),
+        ("-MV", "is not known"),
+    ],
+)
+def test_not_remembered(flag: str, reason: str, project: Project) -> None:
+    """Compiles with more outputs, or with unknown inputs, have no manifest, as is said."""
+    project.flags.append(flag)
+    done = project.ours()
+    assert done.returncode == 0
+    assert re.search(f"not remembered: .*{reason}", done.stderr)
+    assert not (project.folder / MANIFEST).exists()
+
+
+def test_time(project: Project) -> None:
+    """A pass that reads the time runs each time."""
+    project.read_by_gfx90a("inline const char *when() { return __TIME__; }")
+    project.build()
+    assert project.ran() == {"gfx90a"}
+
+
+def test_launcher(tmp_path: Path, project: Project) -> None:
+    """A launcher gets the passes that must run."""
+    project.more["OFFLOAD_LAUNCHER"] = counting(tmp_path)
+    assert project.build()["host"].startswith("from the launcher: it has no manifest")
+    assert project.ran() == set()
+    project.read_by_gfx90a("#undef VALUE\n#define VALUE 7\n")
+    assert project.ran() == {"gfx90a"}
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == 4
+    assert "--offload-arch=gfx90a" in lines[-1]
+
+
+def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """``offload-tool why`` has a block for each pass, and knows an object that is another file."""
+    project.build()
+    output = project.folder / "s.o"
+    assert main(["why", str(output)]) == 0
+    said = capsys.readouterr().out
+    for name in ALL:
+        assert f"{output}: {name}: current\n  compiled because: it has no manifest" in said
+    project.read_by_gfx90a("// a comment\n")
+    assert main(["why", str(output)]) == 1
+    said = capsys.readouterr().out
+    assert f"{output}: gfx90a: stale: 'only_gfx90a.h' changed\n" in said
+    assert f"{output}: host: current\n" in said
+    output.write_text("by hand")
+    assert main(["why", str(output)]) == 1
+    assert capsys.readouterr().out == f"{output}: stale: it is not the file that was made\n"
