@@ -84,8 +84,8 @@ def _lines(usable: list[str]) -> Iterator[str]:
         yield f"ptxas: {ptxas.command[0] if ptxas else 'none; PTX alone is embedded'}"
     except OffloadError as error:
         yield f"ptxas: {error}"
-    is_off = os.environ.get("OFFLOAD_LAUNCH_MEMORY") == "0"
-    yield f"launch: {'OFFLOAD_LAUNCH_MEMORY=0, no manifests' if is_off else 'a manifest per object'}"
+    has_memory = os.environ.get("OFFLOAD_LAUNCH_MEMORY") != "0"
+    yield f"launch: {'a manifest per object' if has_memory else 'OFFLOAD_LAUNCH_MEMORY=0'}"
     named = dict.fromkeys((*MACHINE_VARIABLES, *INSTALLATIONS))
     given = [f"{name}={os.environ[name]}" for name in named if name in os.environ]
     given += [f"{name} (has no effect)" for name in unread_variables(os.environ)]

@@ -22,9 +22,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.job_plan import HOST, DriverPlan, renamed
@@ -53,6 +53,7 @@ from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
 if TYPE_CHECKING:
     from offload_tool.io import InputFile
     from offload_tool.launch.scheduler import Step
+    from offload_tool.launch.staged_steps import StagedSteps
 
 SWITCH = "OFFLOAD_LAUNCH_MEMORY"
 _TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
@@ -74,6 +75,9 @@ class _Pass:
         """The jobs whose output others read."""
         self.run = run
         self.is_current = False
+        self.is_kept = False
+        """Its results are those of the old object."""
+        self.staged: StagedSteps | None = None
         self.outcome = ""
         """For messages."""
 
@@ -233,6 +237,10 @@ class Memory:
         """Return whether the pass of a job does not run."""
         return any(number in each.numbers and each.is_current for each in self._passes)
 
+    def is_kept(self, number: int) -> bool:
+        """Return whether the results of a job's pass are those of the old object, as yet."""
+        return any(number in each.numbers and each.is_kept for each in self._passes)
+
     def begin(self, marker: str) -> None:
         """Note the state of all inputs before the passes run.
 
@@ -259,10 +267,46 @@ class Memory:
                 _write(name, os.fsencode(text))
             for number in each.numbers:
                 steps[number].args = ()
-            if self.is_complete or (each.target == HOST and self._embeds_later):
+            if not self.is_complete:
+                self._keep(each)
+
+    def _keep(self, each: _Pass) -> None:
+        """Write the results of a pass that are in the old object.
+
+        :raises OSError: a file cannot be written.
+        """
+        assert self._record is not None  # noqa: S101 - as above
+        each.is_kept = True
+        if each.target == HOST and self._embeds_later:  # the object itself, by `exchange`
+            _write(self._plan.jobs[-1].output, b"")
+            return
+        digests = self._record.texts[f"{each.target} {_RESULTS}"].split()
+        for number, digest in zip(each.results, digests, strict=True):
+            _write(self._plan.jobs[number].output, self._images_by_digest[digest])
+
+    def stage(
+        self,
+        steps: list[Step],
+        launched: Container[int],
+        command: Sequence[str],
+        environ: Mapping[str, str],
+    ) -> None:
+        """Let passes end after the front end if its output is as before; see `StagedSteps`."""
+        from offload_tool.launch.staged_steps import StagedSteps
+
+        for each in self._passes:
+            first = each.numbers[0]
+            if each.is_current or first in launched:
                 continue
-            for number, digest in zip(each.results, texts[_RESULTS].split(), strict=True):
-                _write(self._plan.jobs[number].output, self._images_by_digest[digest])
+            own = [steps[number] for number in each.numbers]
+            output = self._plan.jobs[first].output
+            each.staged = StagedSteps(steps, own, output, partial(self._keep, each), environ)
+            record = self._record
+            is_unchanged = (
+                record is not None and each.run.is_key_unchanged and self._can_restore(each, record)
+            )
+            each.staged.begin(each.run.record, command, is_unchanged=is_unchanged)
+            each.run.set_stages(each.staged.stages)
 
     def exchange(self, images: str, output: str) -> None:
         """Write the old object with other images to `output`.
@@ -278,7 +322,10 @@ class Memory:
                 each.outcome = "current"
                 continue
             how = "from the launcher" if each.numbers[0] in launched else "compiled"
+            how = "front end only" if each.is_kept else how
             each.outcome = f"{how}: {each.run.reason}"
+            if each.staged is not None:
+                each.staged.finish()
             each.run.record = None
             with suppress(OffloadError):  # what it has read is not known
                 each.run.record = _if_sure(each.run.finish(each.run.read()))

@@ -148,6 +148,8 @@ class _Split:
                 steps.append(self._embed_later(plan, steps[-1]))
             launched = self._launched(plan, steps)
             self._add_depfiles(plan, steps, launched, is_wanted=bool(depfile))
+            if memory is not None:
+                memory.stage(steps, launched, self._command, self._environ)
             self._run_steps(steps)
         status = self._status(plan, steps)
         if not status:
@@ -314,9 +316,13 @@ class _Split:
         job.write_to(object_file)
         job.needs = []
         step = Step(host.number + 1, [*host.needs, host.number])
-        write = partial(embed_images, object_file, images, output)
-        if self._memory is not None and self._memory.is_skipped(host.number):
-            write = partial(self._memory.exchange, images, output)
+
+        def write() -> None:
+            if self._memory is not None and self._memory.is_kept(host.number):
+                self._memory.exchange(images, output)
+            else:
+                embed_images(object_file, images, output)
+
         step.call = partial(_or_pass_through, write, ContentError)
         host.needs = []
         return step

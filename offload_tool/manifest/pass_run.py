@@ -212,6 +212,15 @@ class PassRun:
         """As `begin`, for a run that has begun at `start`, maybe in `stages`."""
         self._start, self._stages = start, stages
 
+    def set_stages(self, stages: CutOff) -> None:
+        """Set the stages of a run, after `begin`."""
+        self._stages = stages
+
+    @property
+    def is_key_unchanged(self) -> bool:
+        """Whether the judged record has the present key."""
+        return self._before is not None and self._before.key == self._key
+
     def begin_stages(self, stages: CutOff, *, keeps_output: bool = True) -> None:
         """Start the stages of a device pass, after `begin`; see `run.cut_off`.
 
@@ -221,11 +230,11 @@ class PassRun:
         is_unchanged = (
             keeps_output
             and record is not None
-            and record.key == self._key
+            and self.is_key_unchanged
             and self._prints.digest(self.resolver.output) == record.output != ""
         )
         stages.begin(record, self.resolver.args, is_unchanged=is_unchanged)
-        self._stages = stages
+        self.set_stages(stages)
 
     def read(self) -> PassReads:
         """Return what the run has read.
