@@ -83,7 +83,7 @@ def test_only_what_has_changed_is_linked(tmp_path: Path, llvm: Callable[[str], s
         assert done.returncode == 0, done.stderr
         lines = log.read_text().splitlines()
         wrapper = [line for line in lines if line.startswith("clang-linker-wrapper ")]
-        assert [line.split(" ")[-1] for line in wrapper] == ["--dry-run"]
+        assert {line.split(" ")[-1] for line in wrapper} <= {"--dry-run"}
         found = (re.search(r"-plugin-opt=mcpu=(\w+)", line) for line in lines)
         return sorted(match[1] for match in found if match)
 
