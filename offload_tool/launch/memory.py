@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.job_plan import HOST, DriverPlan, renamed
+from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, renamed
 from offload_tool.clang.options import LIBRARY, LINKER_SCRIPT, does
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import (
@@ -92,14 +92,20 @@ def why_not_remembered(plan: DriverPlan, folder: str, environ: Mapping[str, str]
     for job in plan.jobs[:-1]:
         if not job.output.startswith(f"{folder}/"):
             return f"'{job.output}' is kept"
-    for job in plan.jobs:
-        if job.side_files():
-            return f"it also writes '{job.side_files()[0]}'"
-        for arg in job.args[1:]:
-            if (job.kind != "cc1" and does(arg, LIBRARY | LINKER_SCRIPT)) or arg == _NMAKE:
-                return f"what it reads for '{arg}' is not known"
-            if any(macro in os.fsencode(arg) for macro in _TIME_MACROS):
-                return f"'{arg}' is of the time"
+    return next(filter(None, map(_why_unknown, plan.jobs)), "")
+
+
+def _why_unknown(job: DriverJob) -> str:
+    """Return what of a job's inputs and outputs is not known; "" if all is."""
+    if job.kind == "linker-wrapper":
+        return "one job links all targets, with programs of its own"
+    if job.side_files():
+        return f"it also writes '{job.side_files()[0]}'"
+    for arg in job.args[1:]:
+        if (job.kind != "cc1" and does(arg, LIBRARY | LINKER_SCRIPT)) or arg == _NMAKE:
+            return f"what it reads for '{arg}' is not known"
+        if any(macro in os.fsencode(arg) for macro in _TIME_MACROS):
+            return f"'{arg}' is of the time"
     return ""
 
 
@@ -251,7 +257,7 @@ class Memory:
                 each.run.begin(marker)
 
     def restore(self, steps: Sequence[Step]) -> None:
-        """Write what current passes would write, and let their steps do nothing.
+        """Write what current passes would write, and clear their steps.
 
         :raises OSError: a file cannot be written.
         """
@@ -291,7 +297,7 @@ class Memory:
         command: Sequence[str],
         environ: Mapping[str, str],
     ) -> None:
-        """Let passes end after the front end if its output is as before; see `StagedSteps`."""
+        """Insert the decisions after which passes may end: see `StagedSteps`."""
         from offload_tool.launch.staged_steps import StagedSteps
 
         for each in self._passes:
@@ -350,7 +356,7 @@ class Memory:
             self._save(descriptor, digest_of(file.read()))
 
     def renew(self) -> bool:
-        """Give the object a new time; return False if it has just been replaced."""
+        """Renew the time of the object; return False if it has just been replaced."""
         record = self._record
         assert record is not None  # noqa: S101 - all passes are current
         with suppress(OSError), open(self._output, "rb") as file:

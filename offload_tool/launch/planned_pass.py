@@ -134,7 +134,7 @@ class PlannedPass(Resolver):
 
 
 def add_depfile(job: DriverJob, name: str) -> None:
-    """Let a front end write a depfile, of all headers unless the command says which."""
+    """Add the options that write a depfile: of all headers unless the command says which."""
     rule = [] if _RULE in job.args else [_RULE, "object", _ALL_HEADERS]
     job.args[2:2] = [DEPFILE, name, *rule]
 

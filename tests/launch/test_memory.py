@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,15 @@ EDITS: dict[str, tuple[str, str, str]] = {
 }
 """A file, a text in it, and another one."""
 
+ALWAYS_IN_STAGES = """
+import sys
+from offload_tool.run import cut_off
+cut_off._TOO_SHORT = 0
+from offload_tool.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, without the rule by which a short pass is one job."""
+
 pytestmark = pytest.mark.llvm
 
 
@@ -42,13 +52,14 @@ class Project:
         self.clang = clang
         self.flags = [*HIP, "--offload-arch=gfx906,gfx90a"]
         self.more: dict[str, str] = {}
+        self.launch = LAUNCH
         make_project(folder)
 
     def command(self, output: str = "s.o") -> list[str]:
         return [self.clang, *self.flags, "-MD", "-c", "s.hip", "-o", output]
 
     def ours(self) -> subprocess.CompletedProcess[str]:
-        return run([*LAUNCH, *self.command()], self.folder, self.more)
+        return run([*self.launch, *self.command()], self.folder, self.more)
 
     def build(self) -> dict[str, str]:
         """Compile with the driver's object; return the outcome of each pass."""
@@ -366,6 +377,33 @@ def test_launcher(tmp_path: Path, project: Project) -> None:
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == 4
     assert "--offload-arch=gfx90a" in lines[-1]
+
+
+@pytest.mark.parametrize("flags", [f"{OLD} -O1", f"{OLD} -O2 -fPIC", f"{NEW} -O1"])
+def test_cut_off(flags: str, project: Project) -> None:
+    """Only passes whose unoptimised bitcode differs run to their end."""
+    project.launch = (sys.executable, "-c", ALWAYS_IN_STAGES, "launch")
+    project.flags += flags.split()
+
+    def compiled() -> set[str]:
+        outcomes = project.build()
+        assert not any(outcome == "current" for outcome in outcomes.values())
+        return {name for name, outcome in outcomes.items() if outcome.startswith("compiled")}
+
+    assert compiled() == ALL
+    project.edit("s.hip", "int run", "// a\nint run")
+    compiled()  # a first pass without HIP's headers is one job
+    project.edit("s.hip", "// a", "// a comment")
+    assert compiled() == set()
+    project.edit(*EDITS["a kernel"])
+    assert compiled() == ALL - {"host"}
+    project.edit(*EDITS["host code"])
+    assert compiled() == {"host"}
+    project.edit("value.h", "#pragma once", "#pragma once\n#define UNUSED\n")
+    assert compiled() == set()
+    project.more["OFFLOAD_CUTOFF"] = "0"
+    project.edit("s.hip", "// a comment", "// another")
+    assert compiled() == ALL
 
 
 def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
