@@ -14,16 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.clang.job_plan import EMBEDDING_ATTACHED
 from offload_tool.io.file_digests import content_of
 from offload_tool.launch.scheduler import Step
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.run.cut_off import Stages
 
 _SWITCH = "OFFLOAD_CUTOFF"
-_ONE_STAGE = (EMBEDDING_ATTACHED, "-fsanitize", "-fprofile", "-fcoverage-mapping", "-fxray")
-"""Front-end options with which the backend does more for a source than for bitcode. Source: host
-code of clang 22.1.8, observed: 90 sets of flags; ``-fsanitize=address`` makes other bytes."""
 
 
 class StagedSteps:
@@ -58,8 +54,7 @@ class StagedSteps:
         front, steps = self._front, self._steps
         self.stages.begin(before, command, is_unchanged=is_unchanged)
         bitcode = f"{self._output}.bc"
-        is_one = any(arg.startswith(_ONE_STAGE) for arg in front.args)
-        jobs = () if is_one else self.stages.jobs(front.args, bitcode)
+        jobs = self.stages.jobs(front.args, bitcode)
         if not jobs and not self._rest:
             return
         decide = Step(len(steps), [front.number])

@@ -13,8 +13,10 @@ the same code object; the first pass with one therefore runs to its end.
 
 Two stages write the bytes of one: 8 of 8 code objects of llama.cpp, and 81 of 85 sets of flags,
 with clang 21 and 22. They differ if contraction is ``fast``: compiling a source, the backend then
-fuses despite ``#pragma clang fp contract(off)``; compiling bitcode, it does not. Such passes,
-passes without optimisation, and passes that write more files run in one stage.
+fuses despite ``#pragma clang fp contract(off)``; compiling bitcode, it does not. Of 85 sets of
+flags for host code, ``-fsanitize=address`` and ``-fpseudo-probe-for-profiling`` make the backend do
+more for a source. Such passes, passes without optimisation, and passes that write more files run in
+one stage.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import IO, TYPE_CHECKING
 
 from offload_tool.clang.options import (
     ELSEWHERE,
+    EMBEDS,
     FAST_MATH,
     FRONT_END,
     NO_HEADERS,
@@ -42,10 +45,13 @@ if TYPE_CHECKING:
     from offload_tool.manifest.manifest import PassRecord
 
 _OPTIMISED = re.compile(r"-O[1-3sz]")
-_ONE_STAGE = tuple(
-    name
-    for name in prefixes(SIBLING | ELSEWHERE | READS)
-    if name not in ("@", "-mlink-builtin-bitcode", "-include-pch")
+_ONE_STAGE = (
+    *(
+        name
+        for name in prefixes(SIBLING | ELSEWHERE | READS | EMBEDS)
+        if name not in ("@", "-mlink-builtin-bitcode", "-include-pch", "-fcuda-include-gpubinary")
+    ),
+    *("-fsanitize", "-fprofile", "-fpseudo-probe", "-fcoverage-mapping"),
 )
 _EMIT = "-emit-obj"
 _SHORT = "short"
