@@ -8,14 +8,12 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.environment import RESULT_VARIABLES, embeds_folder
 from offload_tool.clang.job_plan import DriverJob, renamed
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.clang.search_path import folders_of_job
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
-from offload_tool.manifest.inputs import with_backslashes
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import Resolver
@@ -125,6 +123,9 @@ class PlannedPass(Resolver):
 
     def _listed(self, depfile: str) -> list[str] | None:
         """Return the files in a depfile; None if it does not name the source."""
+        from offload_tool.clang.depfile import read_depfile
+        from offload_tool.manifest.inputs import with_backslashes
+
         try:
             names = with_backslashes(read_depfile(depfile), self.args)
         except OffloadError:

@@ -20,13 +20,15 @@ import functools
 import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import Fingerprints
-from offload_tool.manifest.has_include import HasIncludeNames, has_include_names
+
+if TYPE_CHECKING:
+    from offload_tool.manifest.has_include import HasIncludeNames
 
 _SYSTEM = "/usr/"
 """The search path finds headers there; files that appear next to one do not count."""
@@ -82,6 +84,8 @@ def expected_lookups(
 
     `folders` is its search path, and `args` are its command's arguments.
     """
+    from offload_tool.manifest.has_include import has_include_names  # not if all is current
+
     adjacent = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
     searched = tuple(dict.fromkeys([*folders, *adjacent]))
     found = has_include_names(read)

@@ -16,7 +16,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.clang.search_path import origins_digest
@@ -24,7 +24,6 @@ from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
-from offload_tool.manifest.inputs import PassReads, reads_of
 from offload_tool.manifest.key import Key, Reason
 from offload_tool.manifest.manifest import (
     Judgement,
@@ -38,6 +37,9 @@ from offload_tool.manifest.manifest import (
     write_record,
 )
 from offload_tool.manifest.race_check import Start
+
+if TYPE_CHECKING:
+    from offload_tool.manifest.inputs import PassReads
 
 
 class CutOff(Protocol):
@@ -276,6 +278,8 @@ class PassRun:
             write_record(manifest_path(output), record, self._prints, output)
 
     def _reads(self, listed: list[str], key: Key | None = None) -> PassReads:
+        from offload_tool.manifest.inputs import PassReads, reads_of  # not if all is current
+
         if not self.resolver.reads_headers:
             return PassReads(listed, Lookups())
         folders = self._known_folders(listed, key) or self.resolver.search_path()

@@ -19,13 +19,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.clang.driver import query
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import cached_by_stat, content_of, digest_of
 from offload_tool.toolchain.disk_cache import cached_result
+
+if TYPE_CHECKING:
+    from pathlib import Path  # slow to load
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The loader's first search path."""
@@ -141,6 +143,7 @@ def quoting_advice(variable: str, named: str) -> str:
 def nvidia_packages() -> list[Path]:
     """Return the directories of NVIDIA's wheels in this Python's environment."""
     import importlib.util
+    from pathlib import Path
 
     spec = importlib.util.find_spec("nvidia")
     return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
