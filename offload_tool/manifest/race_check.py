@@ -44,7 +44,12 @@ class Start(NamedTuple):
 
         :raises FileError: the file cannot be written.
         """
-        known = {name: identity(name or ".") for name in folders}
+        # Others may write into the folders above the working directory, such as /tmp.
+        above, here = [], os.getcwd()
+        while here not in above:
+            above.append(here)
+            here = os.path.dirname(here)
+        known = {name: identity(name or ".") for name in ("", *above, *folders)}
         try:
             return cls(make_marker(marker), known, digests or {})
         except OSError as error:
