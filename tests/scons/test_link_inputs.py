@@ -139,6 +139,13 @@ FORMS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def c_compiler() -> None:
+    """Skip without the program that SCons compiles C sources with."""
+    if shutil.which("gcc") is None:
+        missing("gcc")
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_device_code_takes_part(project: Project, language: str) -> None:
     """Device code of another build is linked and registered, however the link names its file."""
