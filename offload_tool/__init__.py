@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from offload_tool.formats.targets.target_id import TargetID
     from offload_tool.operations.archive import create_archive
     from offload_tool.operations.bundle import Compression, bundle_files
-    from offload_tool.operations.embed import embed_bundle
+    from offload_tool.operations.embed import EmbedOptions, embed_bundle
     from offload_tool.operations.extract import ExtractedImage, extract_device_images
     from offload_tool.operations.join import JoinReport, join_file
     from offload_tool.operations.list_images import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from offload_tool.operations.split import SplitPart, SplitReport, WheelOptions, split_file
     from offload_tool.operations.thin import ThinReport, thin_file
     from offload_tool.operations.unarchive import (
+        ArchiveOptions,
         MissingCodeObjectError,
         NotAnArchiveError,
         unbundle_archive,
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
         list_entry_ids,
         unbundle_file,
     )
-    from offload_tool.operations.unpackage import ImageFilter, extract_images
-    from offload_tool.operations.wrap import wrap_images
+    from offload_tool.operations.unpackage import ExtractOptions, ImageFilter, extract_images
+    from offload_tool.operations.wrap import WrapOptions, wrap_images
 
 # Imported on first use: a command that only bundles does not load the ELF reader.
 _NAMES = {
@@ -80,7 +81,7 @@ _NAMES = {
     "formats.targets.target_id": ("TargetID",),
     "operations.archive": ("create_archive",),
     "operations.bundle": ("Compression", "bundle_files"),
-    "operations.embed": ("embed_bundle",),
+    "operations.embed": ("EmbedOptions", "embed_bundle"),
     "operations.extract": ("ExtractedImage", "extract_device_images"),
     "operations.join": ("JoinReport", "join_file"),
     "operations.list_images": (
@@ -97,14 +98,20 @@ _NAMES = {
     "operations.package": ("PackagedImage", "package_images"),
     "operations.split": ("SplitPart", "SplitReport", "WheelOptions", "split_file"),
     "operations.thin": ("ThinReport", "thin_file"),
-    "operations.unarchive": ("MissingCodeObjectError", "NotAnArchiveError", "unbundle_archive"),
+    "operations.unarchive": (
+        "ArchiveOptions",
+        "MissingCodeObjectError",
+        "NotAnArchiveError",
+        "unbundle_archive",
+    ),
     "operations.unbundle": ("MissingEntriesError", "list_entry_ids", "unbundle_file"),
-    "operations.unpackage": ("ImageFilter", "extract_images"),
-    "operations.wrap": ("wrap_images",),
+    "operations.unpackage": ("ExtractOptions", "ImageFilter", "extract_images"),
+    "operations.wrap": ("WrapOptions", "wrap_images"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "ArchiveOptions",
     "Bundle",
     "BundleEntry",
     "BundleEntryID",
@@ -114,7 +121,9 @@ __all__ = [
     "ContentError",
     "Device",
     "DeviceImage",
+    "EmbedOptions",
     "EntryIDError",
+    "ExtractOptions",
     "ExtractedImage",
     "FileError",
     "FormatError",
@@ -140,6 +149,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "WheelOptions",
+    "WrapOptions",
     "bundle_files",
     "create_archive",
     "embed_bundle",

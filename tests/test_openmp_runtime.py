@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import wrap_images
+from offload_tool import WrapOptions, wrap_images
 from offload_tool.cli.llvm.wrapper import run_wrapper
 from offload_tool.formats.offload_binary import (
     OffloadImage,
     plan_offload_binary,
     plan_shared_offload_binary,
 )
-from offload_tool.passes.registration import compile_text
+from offload_tool.passes.registration import HostCompiler
 from tests.conftest import Tool, missing, run_tool
 from tests.formats.compressed import compressed_offload_binary
 
@@ -176,12 +176,9 @@ def test_entries_of_each_clang(
     """One module registers the entries of clang 19 and 20, and those of clang 21 and later."""
     clang, image = llvm("clang"), tmp_path / "image"
     image.write_bytes(b"\x7fELF")
-
-    def compiled(text: str, triple: str) -> bytes:
-        return compile_text([clang, f"--target={triple}"], os.environ, text)
-
     module = tmp_path / "registration.o"
-    wrap_images([image], module, kind="openmp", finds_entries=True, compile_text=compiled)
+    options, compiler = WrapOptions(finds_entries=True), HostCompiler([clang], os.environ)
+    wrap_images([image], module, kind="openmp", options=options, compiler=compiler)
     (tmp_path / "main.c").write_text(STAND_IN)
     define = [f'-DSECTION="{section}"'] if section else []
     run_tool(clang, *define, *flags, "main.c", module.name, "-o", "program", cwd=tmp_path)

@@ -114,14 +114,15 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
 
     :raises CompilerError: there is no compiler for the registration.
     """
-    from offload_tool.operations.embed import embed_bundle
+    from offload_tool.operations.embed import EmbedOptions, embed_bundle
     from offload_tool.passes.registration import write_registration
     from offload_tool.run.pass_command import cached_toolchain
 
     toolchain = cached_toolchain(os.environ)
     with temporary_folder() as folder:
         embedded, joined = f"{folder}/bundle.o", f"{folder}/joined.o"
-        embed_bundle(bundle, embedded, host_triple=triple, host_files=hosts, registers_entries=True)
+        registered = EmbedOptions(registers_entries=True)
+        embed_bundle(bundle, embedded, host_triple=triple, host_files=hosts, options=registered)
         write_registration(toolchain, [embedded], joined)
         with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
             out.copy(source)

@@ -39,9 +39,28 @@ from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf, read_elf_tables
 from offload_tool.io import InputFile, StrPath, replace_file
+from offload_tool.util.frozen import frozen
 
 _OFFLOADING_ALIGNMENT = 8
 _MEMBER = "fatbin.o"
+
+
+@frozen
+class EmbedOptions:
+    """What the object of `embed_bundle` is for."""
+
+    registers_entries: bool = False
+    """Whether another object in the link registers the entries of the host code (see
+    `offload_tool.passes.registration`)."""
+    is_marker: bool = False
+    """Whether the file is a kpack marker instead of a bundle (see
+    `offload_tool.operations.kpack`)."""
+    as_archive: bool = False
+    """Whether the object becomes the only member of an archive, which a linker loads if a host
+    object refers to it."""
+    library: str = ""
+    """The ID of a library that has a device link of its own: its registration alone follows the
+    bundle."""
 
 
 def embed_bundle(
@@ -51,25 +70,17 @@ def embed_bundle(
     host_triple: str,
     cuid: str | None = None,
     host_files: Iterable[StrPath] = (),
-    registers_entries: bool = False,
-    is_marker: bool = False,
-    as_archive: bool = False,
+    options: EmbedOptions = EmbedOptions(),  # noqa: B008 # frozen
     keep_equal: bool = False,
-    library: str = "",
 ) -> None:
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
 
     The object completes the host object for `host_triple` that was compiled with ``-cuid=`` and
     `cuid`, and depends on nothing else in it. Alternatively it completes all `host_files`
     (objects and archives of them); their symbols determine what it defines. Host code of the new
-    offload driver has entries instead of such symbols: set `registers_entries` if another object
-    in the link registers them (see `offload_tool.passes.registration`). If no host file needs a
-    bundle, the object contains none. With `is_marker`, the file is a kpack marker instead of a
-    bundle (see `offload_tool.operations.kpack`). With `as_archive`, the object becomes the only
-    member of an archive, which a linker loads if a host object refers to it. The kernel copies
-    the bundle's bytes. With `keep_equal`, a file that already has the same bytes is left
-    untouched. With the ID of a `library` that has a device link of its own, its registration alone
-    follows the bundle.
+    offload driver has entries instead of such symbols. If no host file needs a bundle, the object
+    contains none. The kernel copies the bundle's bytes. With `keep_equal`, a file that already has
+    the same bytes is left untouched.
 
     :raises UsageError: this package cannot write objects for the host architecture, no host
         file is an object, or one has entries without `registers_entries`.
@@ -82,22 +93,23 @@ def embed_bundle(
         hashes = [cuid_hash(cuid)]
     else:
         code = read_host_files(list(host_files))
-        if code.has_entries and not registers_entries:
+        if code.has_entries and not options.registers_entries:
             raise UsageError(
                 "the host objects have entries of the new offload driver, which no symbol "
                 "registers; link an object that does, or compile with --no-offload-new-driver"
             )
-        for_all = (registers_entries and not library) or code.needs_program_bundle
-        hashes = [*sorted(code.hashes), *([library] if library else [])]
+        library = [options.library] if options.library else []
+        for_all = (options.registers_entries and not library) or code.needs_program_bundle
+        hashes = [*sorted(code.hashes), *library]
         # Registration of entries follows a marker wherever it is linked.
-        is_wanted = code.needs_bundle or is_marker or code.has_entries
+        is_wanted = code.needs_bundle or options.is_marker or code.has_entries
     with InputFile(bundle) as source:
         if is_wanted:
-            target = EMBEDDED_MARKER if is_marker else EMBEDDED_BUNDLE
+            target = EMBEDDED_MARKER if options.is_marker else EMBEDDED_BUNDLE
             plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, into=target)
         else:
             plan = plan_embedding([], 0, host_triple, into=NOTHING_EMBEDDED)
-        if as_archive:
+        if options.as_archive:
             names = "\0".join([*symbol_names(hashes, for_all=for_all), ""]).encode()
             plan = plan_archive([NewMember(_MEMBER, plan.size, names)]).plan([plan])
         with replace_file(output, keep_equal=keep_equal) as out:

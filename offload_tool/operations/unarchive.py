@@ -80,28 +80,36 @@ class MissingCodeObjectError(OffloadError):
         super().__init__(f"'{path}': no member has a code object for '{target}'")
 
 
+@frozen
+class ArchiveOptions:
+    """Which members and entries `unbundle_archive` accepts."""
+
+    allow_missing: bool = False
+    """Whether a target without code objects gets an empty archive."""
+    hip_openmp: bool = False
+    """Whether hip and openmp entries serve each other."""
+    check: bool = False
+    """Whether the combination of IDs in each member is checked first."""
+    offload_binaries: bool = False
+    """Whether members that are not bundles contribute relocatable code of the new offload driver
+    (section ``.llvm.offloading``), and a single object is read like an archive of it. LLVM's
+    program supports neither."""
+
+
 def unbundle_archive(
     path: StrPath,
     outputs: Mapping[BundleEntryID, StrPath],
     *,
-    allow_missing: bool = False,
-    hip_openmp: bool = False,
-    check: bool = False,
+    options: ArchiveOptions = ArchiveOptions(),  # noqa: B008 # frozen
     keep_equal: bool = False,
-    offload_binaries: bool = False,
     opened: Callable[[OpenedBundle], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
     """Write the device-specific archive of each target in `outputs` from the archive at `path`.
 
-    The archive is read once; all outputs are written or none. With `allow_missing`, a target
-    without code objects gets an empty archive. With `check`, the combination of IDs in each
-    member is checked first. With `hip_openmp`, hip and openmp entries serve each other. With
-    `keep_equal`, a file that already has the same bytes is left untouched. With
-    `offload_binaries`, members that are not bundles contribute relocatable code of the new
-    offload driver (section ``.llvm.offloading``), and a single object is read like an archive of
-    it; LLVM's program supports neither. `opened` is called with each bundle, `warn` if the
-    symbols of a code object cannot be read.
+    The archive is read once; all outputs are written or none. With `keep_equal`, a file that
+    already has the same bytes is left untouched. `opened` is called with each bundle, `warn` if
+    the symbols of a code object cannot be read.
 
     :raises NotAnArchiveError: the file does not have the magic of an archive.
     :raises FormatError: the archive or a member is broken, or a thin archive's member is missing.
@@ -113,14 +121,16 @@ def unbundle_archive(
     if not outputs:
         raise UsageError("no targets to unbundle; give at least one bundle entry ID")
     with InputFile(path) as source, ExitStack() as stack:
-        if not is_archive(source.data) and not (offload_binaries and _is_object(source.data)):
+        if not is_archive(source.data) and not (
+            options.offload_binaries and _is_object(source.data)
+        ):
             raise NotAnArchiveError(path, bytes(source.data[:8]))
-        walk = _Walk(source, stack, list(outputs), hip_openmp, offload_binaries, warn)
-        if check:
+        walk = _Walk(source, stack, list(outputs), options, warn)
+        if options.check:
             walk.check_composition()
         archives = walk.collect(opened)
         for target, archive in zip(outputs, archives, strict=True):
-            if not len(archive) and not allow_missing:
+            if not len(archive) and not options.allow_missing:
                 raise MissingCodeObjectError(path, target)
         with replace_all(list(outputs.values()), keep_equal=keep_equal) as files:
             _write_all(files, archives)
@@ -172,16 +182,14 @@ class _Walk:
         source: InputFile,
         stack: ExitStack,
         targets: Sequence[BundleEntryID],
-        hip_openmp: bool,
-        offload_binaries: bool,
+        options: ArchiveOptions,
         warn: Callable[[str], None] | None,
     ) -> None:
         self.source = source
         self.stack = stack
         self.targets = targets
-        self.hip_openmp = hip_openmp
+        self.options = options
         self.warn = warn
-        self.offload_binaries = offload_binaries
         self.location = Location.of(source, str(source.path))
         self.budget = effective_budget()
         self.uses: dict[str, EntryUse] = {}
@@ -238,7 +246,7 @@ class _Walk:
         with open_member(self.location, member, _POLICY) as inner:
             content = _without_padding(inner) if member.path is None else inner.source
             bundle = open_bundle(content, "o", wanted=lambda _: True)
-            if self.offload_binaries and not bundle.entries and _is_object(content.data):
+            if self.options.offload_binaries and not bundle.entries and _is_object(content.data):
                 bundle = _offload_binaries(content)
             yield bundle
 
@@ -277,7 +285,7 @@ class _Walk:
         targets = tuple(
             index
             for index, target in enumerate(self.targets)
-            if is_compatible(parsed, target, hip_openmp=self.hip_openmp)
+            if is_compatible(parsed, target, hip_openmp=self.options.hip_openmp)
         )
         extension = None
         if parsed.target_id.partition(":")[0] in PROCESSORS:

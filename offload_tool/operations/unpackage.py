@@ -40,7 +40,7 @@ from offload_tool.formats.offload_binary import (
 from offload_tool.io import STDOUT, InputFile, StrPath, replace_all
 from offload_tool.io.write_plan import FilePlan, Unopened
 from offload_tool.operations.package import Generation, kind_number
-from offload_tool.util.frozen import frozen
+from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from offload_tool.formats.objects.ar import NewMember
@@ -74,6 +74,26 @@ class ImageFilter:
 
 
 @frozen
+class ExtractOptions:
+    """How `extract_images` reads and writes; see the module for `generation`."""
+
+    name: str | None = None
+    """Replaces the input's name in generated names (default: its path)."""
+    folder: StrPath = ""
+    """For files with generated names."""
+    archive: bool = False
+    """Whether an output is an archive of all matches; else it is the last match."""
+    one_each: bool = False
+    """Whether several matches for one output are an error, without `archive`."""
+    padding: bool = True
+    """As for `find_offload_binaries`."""
+    dialect: Dialect | None = None
+    """The numbering of offload kinds (default: LLVM 22's, with 3 as the older hip)."""
+    generation: Generation = 22
+    """The LLVM version to follow."""
+
+
+@frozen
 class _Selected:
     found: FoundBinary
     image: OffloadImage
@@ -87,27 +107,16 @@ def extract_images(
     path: StrPath,
     filters: Sequence[ImageFilter],
     *,
-    name: str | None = None,
-    folder: StrPath = "",
-    archive: bool = False,
-    padding: bool = True,
-    dialect: Dialect | None = None,
-    generation: Generation = 22,
-    one_each: bool = False,
+    options: ExtractOptions = ExtractOptions(),  # noqa: B008 # frozen
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
     extracted: Callable[[str], None] | None = None,
 ) -> list[str]:
     """Write the images in the file at `path` that match each of `filters`; return their files.
 
-    If several images match an output, the last is written; with `archive`, an archive of all.
-    With `one_each` and no `archive`, several are an error. A filter without a match writes
-    nothing. Files with generated names go to `folder`; `name` replaces the input's name in these
-    (default: `path`). `padding` is as for `find_offload_binaries`. `dialect` selects the numbering
-    of offload kinds (default: LLVM 22's, with 3 as the older hip). `warn` is called for a filter
-    without a match, an unknown kind (which counts as none), and several matches for one output.
-    `generation` selects the LLVM version to follow, see the module's documentation. `extracted`
-    is called with each generated name, when all files are written.
+    A filter without a match writes nothing. `warn` is called for a filter without a match, an
+    unknown kind (which counts as none), and several matches for one output. `extracted` is called
+    with each generated name, when all files are written.
 
     Outputs are replaced only when all of them (if more than 200: of each 200) are complete;
     with `keep_equal`, those that already have the same bytes are left untouched.
@@ -118,30 +127,18 @@ def extract_images(
     :raises UnsupportedError: the version or format is not supported.
     :raises FileError: a file cannot be read or written.
     """
-    with InputFile(path) as source, find_offload_binaries(source, padding=padding) as found:
+    with InputFile(path) as source, find_offload_binaries(source, padding=options.padding) as found:
         selected = [
             _Selected(binary, image)
             for binary in found
             for image in binary.binary.images
             if image.has_image
         ]
-        job = _ImageOutputs(
-            path,
-            os.fspath(path) if name is None else name,
-            selected,
-            folder,
-            dialect,
-            warn,
-            generation,
-            padding,
-            one_each,
-            generated=[],
-            outputs={},
-        )
-        if generation == 23 and not filters:
-            filters, archive = [ImageFilter()], False
+        if options.generation == 23 and not filters:
+            filters, options = [ImageFilter()], replaced(options, archive=False)
+        job = _ImageOutputs(path, selected, options, warn, generated=[], outputs={})
         for wanted in filters:
-            if archive:
+            if options.archive:
                 job.add_archive(wanted)
             else:
                 job.add(wanted)
@@ -157,37 +154,36 @@ class _ImageOutputs:
     """Plans by output file; a later plan for the same file replaces an earlier one."""
 
     path: StrPath
-    name: str
-    """The input's name in generated names."""
     images: Sequence[_Selected]
-    folder: StrPath
-    dialect: Dialect | None
+    options: ExtractOptions
     warn: Callable[[str], None] | None
-    generation: Generation
-    padding: bool
-    one_each: bool
     generated: list[str]
     """The names generated from strings, in order."""
     outputs: dict[str, tuple[StrPath, FilePlan]]
+
+    @property
+    def name(self) -> str:
+        """The input's name in generated names."""
+        return os.fspath(self.path) if self.options.name is None else self.options.name
 
     def add(self, wanted: ImageFilter) -> None:
         """Add the files of one filter."""
         matches = self._matches(wanted)
         if wanted.output is not None:
             if len(matches) > 1:
-                if self.one_each:
+                if self.options.one_each:
                     raise self._several(wanted.output, matches)
                 output = "-" if wanted.output == STDOUT else wanted.output
                 self._warn(f"Multiple inputs match to a single file, '{output}'")
             if matches:
                 self._store(wanted.output, matches[-1].content)
             return
-        if self.generation == 23:
+        if self.options.generation == 23:
             matches = [leaf for match in matches for leaf in self._leaves(match, 0)]
         for number, match in enumerate(matches):
             name = self._name(match.image, number)
             self.generated.append(name)
-            self._store(Path(self.folder, name), match.content)
+            self._store(Path(self.options.folder, name), match.content)
 
     def _several(self, output: StrPath, matches: Sequence[_Selected]) -> SeveralImagesError:
         offsets = [
@@ -214,7 +210,7 @@ class _ImageOutputs:
             found = [
                 found_binary(binary, source, label, match.found.member, match.found.reopen)
                 for binary in iter_offload_binaries(
-                    source.data, start, end, path=label, padding=self.padding
+                    source.data, start, end, path=label, padding=self.options.padding
                 )
             ]
         for inner in found:
@@ -255,7 +251,7 @@ class _ImageOutputs:
     def _matches(self, wanted: ImageFilter) -> list[_Selected]:
         kind = None
         if wanted.kind is not None:
-            dialect = self.dialect or "llvm22"
+            dialect = self.options.dialect or "llvm22"
             kind = offload_kind_name(kind_number(wanted.kind, dialect, self.warn), dialect)
         matches = [row for row in self.images if self._is_wanted(row, wanted, kind)]
         if not matches:
@@ -266,7 +262,7 @@ class _ImageOutputs:
 
     def _is_wanted(self, row: _Selected, wanted: ImageFilter, kind: str | None) -> bool:
         image = row.image
-        if kind not in (None, offload_kind_name(image.offload_kind, self.dialect)):
+        if kind not in (None, offload_kind_name(image.offload_kind, self.options.dialect)):
             return False
         if wanted.member not in (None, self._member_name(row).rpartition("/")[2]):
             return False
@@ -290,7 +286,7 @@ class _ImageOutputs:
         kind = image.image_kind
         extension = ImageKind(kind).extension if kind in ImageKind.__members__.values() else ""
         arch = f"-{image.arch}"
-        if self.generation == 23:
+        if self.options.generation == 23:
             arch = arch if image.arch else ""
             extension = "spv" if kind == ImageKind.SPIRV else extension
         name = f"{stem}-{image.triple}{arch}.{number}.{extension}"

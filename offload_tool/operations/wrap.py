@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bitcode import llvmlite
@@ -31,9 +31,18 @@ from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
+from offload_tool.util.frozen import frozen
 
-if TYPE_CHECKING:
-    CompileText = Callable[[str, str], bytes]
+
+class Compiler(Protocol):
+    """What compiles a module without its images, from its LLVM IR and triple."""
+
+    def assemble(self, text: str, triple: str, /) -> bytes:
+        """Return the module's bitcode."""
+
+    def compile_object(self, text: str, triple: str, /) -> bytes:
+        """Return the module's object."""
+
 
 _OBJECT_SUFFIXES = (".o", ".obj")
 _ELF_ARCHES = """
@@ -51,41 +60,50 @@ def default_triple() -> str:
     return "x86_64-pc-linux-gnu" if machine == "x86_64" else f"{machine}-unknown-linux-gnu"
 
 
+@frozen
+class WrapOptions:
+    """What the module of `wrap_images` registers, and how."""
+
+    generation: Generation = 22
+    """The layout of the host objects' entries: 22 for clang 21 and later, 15 for older ones (OpenMP
+    only), 23 for LLVM 23, which has 22's layout and supports relocatable images."""
+    is_relocatable: bool = False
+    """Whether the images are relocatable (generation 23)."""
+    finds_entries: bool = False
+    """Whether an OpenMP module of generation 22 serves objects of either layout."""
+    target_ids: Sequence[str] = ()
+    """For OpenMP, one for each image: registered in canonical form with runtimes that support
+    them."""
+    allow_unknown: bool = False
+    """Whether `target_ids` may have processors that are not in our table."""
+    add_notes: bool = False
+    """Whether ELF images get a note section that marks them as OpenMP."""
+    as_object: bool | None = None
+    """Whether the result is an object file, ready to link, or LLVM bitcode. None: it is an object
+    if its name ends in ``.o`` or ``.obj``."""
+
+
 def wrap_images(
     images: Sequence[StrPath],
     output: StrPath,
     *,
     kind: RegisteredKind,
     triple: str | None = None,
-    target_ids: Sequence[str] | None = None,
-    allow_unknown: bool = False,
-    generation: Generation = 22,
-    is_relocatable: bool = False,
-    finds_entries: bool = False,
-    as_object: bool | None = None,
-    add_notes: bool = False,
+    options: WrapOptions = WrapOptions(),  # noqa: B008 # frozen
     keep_equal: bool = False,
-    compile_text: CompileText = llvmlite.compile_object,
+    compiler: Compiler = llvmlite,
     warn: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the module that registers `images`, files of `kind`, in host programs for `triple`.
 
     OpenMP takes any number of images; for offload binaries, the images inside are registered.
-    CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. The
-    result is an object file, ready to link, or LLVM bitcode, as `as_object` says; with None, it is
-    an object if `output` ends in ``.o`` or ``.obj``. `generation` selects the layout of the host
-    objects' entries: 22 for clang 21 and later, 15 for older ones (OpenMP only), 23 for LLVM 23,
-    which has 22's layout and supports relocatable images (`is_relocatable`). With `finds_entries`,
-    an OpenMP module of generation 22 serves objects of either layout. For OpenMP,
-    `target_ids`, one for each image, are registered in canonical form with runtimes that support
-    them; `allow_unknown` accepts processors that are not in our table. With `add_notes`, ELF
-    images get a note section that marks them as OpenMP; `warn` is called for other images. With
-    `keep_equal`, a file that already has the same bytes is left untouched. `compile_text` compiles
-    a module without its images, from its LLVM IR and triple, to an object.
+    CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. With
+    `keep_equal`, a file that already has the same bytes is left untouched. `warn` is called for
+    images that get no notes, because they are not ELF files.
 
-    :raises TargetIDError: one of `target_ids` is invalid.
+    :raises TargetIDError: one of the target IDs is invalid.
     :raises UsageError: there are no images or too many, an argument does not fit the others,
-        llvmlite is missing, or such objects cannot be written; also errors of `compile_text`.
+        llvmlite is missing, or such objects cannot be written; also errors of `compiler`.
     :raises FormatError: an offload binary is broken.
     :raises UnsupportedError: an image is too large for the format.
     :raises FileError: a file cannot be read or written.
@@ -93,24 +111,22 @@ def wrap_images(
     triple = default_triple() if triple is None else triple
     if not triple.isprintable():
         raise UsageError(f"{triple!r}: expected a triple, found a character that is not printable")
+    as_object = options.as_object
     if as_object is None:
         as_object = os.fspath(output).endswith(_OBJECT_SUFFIXES)
     with ExitStack() as stack:
         files = [stack.enter_context(InputFile(image)) for image in images]
-        _check(images, kind, target_ids, generation)
-        if is_relocatable and generation != 23:
-            raise UsageError(
-                f"relocatable images are of generation 23, not {generation}; "
-                "write them for generation 23"
-            )
+        _check(images, kind, options)
         ids: list[str | None] = [None] * len(files)
-        if target_ids:
-            ids = [registered_id(each, allow_unknown=allow_unknown) for each in target_ids]
+        if options.target_ids:
+            unknown = options.allow_unknown
+            ids = [registered_id(each, allow_unknown=unknown) for each in options.target_ids]
+        generation = options.generation
         if kind == "openmp" and generation != 15:
             groups = [_apart(file, stack) for file in files]
             files = [file for group in groups for file in group]
             ids = [row for row, group in zip(ids, groups, strict=True) for _ in group]
-        if add_notes:
+        if options.add_notes:
             files = [stack.enter_context(_with_notes(file, warn)) for file in files]
         registration = Registration(
             kind,
@@ -120,13 +136,13 @@ def wrap_images(
                 for file, target_id in zip(files, ids, strict=True)
             ],
             generation,
-            is_relocatable,
-            finds_entries,
+            options.is_relocatable,
+            options.finds_entries,
         )
         if as_object:
-            plan = _plan_object(registration, compile_text)
+            plan = _plan_object(registration, compiler)
         else:
-            plan = _plan_bitcode(registration, files)
+            plan = _plan_bitcode(registration, files, compiler)
         with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", files).write_to(out)
 
@@ -139,12 +155,8 @@ def registered_id(text: str, *, allow_unknown: bool = False) -> str:
     return text if text in ELF_HOSTS else str(TargetID.parse(text, allow_unknown=allow_unknown))
 
 
-def _check(
-    images: Sequence[StrPath],
-    kind: RegisteredKind,
-    target_ids: Sequence[str] | None,
-    generation: Generation,
-) -> None:
+def _check(images: Sequence[StrPath], kind: RegisteredKind, options: WrapOptions) -> None:
+    generation, target_ids = options.generation, options.target_ids
     if kind not in REGISTERED_KINDS:
         raise UsageError(
             f"unknown offload kind '{kind}': expected one of {', '.join(REGISTERED_KINDS)}"
@@ -168,6 +180,11 @@ def _check(
             raise UsageError(
                 f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
             )
+    if options.is_relocatable and generation != 23:
+        raise UsageError(
+            f"relocatable images are of generation 23, not {generation}; "
+            "write them for generation 23"
+        )
 
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
@@ -223,7 +240,9 @@ def _ranges(
     return found
 
 
-def _plan_bitcode(registration: Registration, files: Sequence[InputFile]) -> FilePlan:
+def _plan_bitcode(
+    registration: Registration, files: Sequence[InputFile], compiler: Compiler
+) -> FilePlan:
     for file in files:
         if len(file) > MAX_IMAGE_SIZE:
             raise UnsupportedError(
@@ -231,11 +250,11 @@ def _plan_bitcode(registration: Registration, files: Sequence[InputFile]) -> Fil
                 "write an object (.o) instead",
                 path=file.path,
             )
-    module = llvmlite.assemble(bitcode_text(registration))
+    module = compiler.assemble(bitcode_text(registration), registration.triple)
     return plan_bitcode_with_images(module, [image.size for image in registration.images])
 
 
-def _plan_object(registration: Registration, compile_text: CompileText) -> FilePlan:
+def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
     from offload_tool.formats.objects.splice_images import plan_object_with_images
 
     meaning = triples.meaning(registration.triple)
@@ -246,7 +265,7 @@ def _plan_object(registration: Registration, compile_text: CompileText) -> FileP
             f"{meaning.system or 'no system'}): expected a host such as "
             "x86_64-unknown-linux-gnu; write bitcode (.bc) and compile that"
         )
-    module = compile_text(object_text(registration), registration.triple)
+    module = compiler.compile_object(object_text(registration), registration.triple)
     return plan_object_with_images(module, [image.size for image in registration.images])
 
 

@@ -20,6 +20,7 @@ from offload_tool.clang.driver import run_checked
 from offload_tool.io import StrPath
 from offload_tool.io.temporary_directory import temporary_output_folder
 from offload_tool.passes.source_kind import language_flags
+from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -102,19 +103,34 @@ def write_registration(toolchain: Toolchain, objects: Sequence[StrPath], output:
         run_checked(what, join, environment)
 
 
-def compile_text(command: Sequence[str], environment: Mapping[str, str], text: str) -> bytes:
-    """Return the object of a module in LLVM IR: position-independent, unoptimised.
+@frozen
+class HostCompiler:
+    """Compiles modules in LLVM IR with clang.
 
     `command` is the prefix of a host compile.
-
-    :raises CompilerError: the compiler failed.
     """
-    from offload_tool.io.temporary_directory import temporary_folder
 
-    with temporary_folder() as folder:
-        module, made = folder / "registration.ll", folder / "registration.o"
-        module.write_text(text, encoding="utf-8")
-        flags = ["-x", "ir", "-O0", "-fPIC", "-Wno-override-module", "-c"]
-        args = [*command, *flags, str(module), "-o", str(made)]
-        run_checked("the object that registers images", args, environment)
-        return made.read_bytes()
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+    def assemble(self, text: str, triple: str, /) -> bytes:
+        """Return the bitcode of a module.
+
+        :raises CompilerError: here and in the other method: the compiler failed.
+        """
+        return self._compiled(text, triple, "-emit-llvm")
+
+    def compile_object(self, text: str, triple: str, /) -> bytes:
+        """Return the object of a module: position-independent, unoptimised."""
+        return self._compiled(text, triple, "-fPIC")
+
+    def _compiled(self, text: str, triple: str, flag: str) -> bytes:
+        from offload_tool.io.temporary_directory import temporary_folder
+
+        with temporary_folder() as folder:
+            module, made = folder / "registration.ll", folder / "registration.o"
+            module.write_text(text, encoding="utf-8")
+            flags = [f"--target={triple}", "-x", "ir", "-O0", flag, "-Wno-override-module", "-c"]
+            args = [*self.command, *flags, str(module), "-o", str(made)]
+            run_checked("the module that registers images", args, self.environment)
+            return made.read_bytes()

@@ -139,17 +139,18 @@ def _compression(spec: Any) -> Any:
 
 def _device_archive(given: Operands) -> None:
     from offload_tool.containers.find import find_containers
-    from offload_tool.operations.unarchive import MissingCodeObjectError, unbundle_archive
+    from offload_tool.operations.unarchive import (
+        ArchiveOptions,
+        MissingCodeObjectError,
+        unbundle_archive,
+    )
 
     spec = given.spec
+    outputs = {BundleEntryID.parse(spec["entry"]): given.output}
+    options = ArchiveOptions(offload_binaries=True, **spec.get("options", {}))
     try:
         unbundle_archive(
-            given.inputs[0],
-            {BundleEntryID.parse(spec["entry"]): given.output},
-            keep_equal=True,
-            offload_binaries=True,
-            warn=given.warn,
-            **spec.get("options", {}),
+            given.inputs[0], outputs, options=options, keep_equal=True, warn=given.warn
         )
     except MissingCodeObjectError as error:
         found: set[str] = set()
@@ -169,7 +170,7 @@ def _cuda_archive(given: Operands) -> None:
 
 
 def _embed(given: Operands) -> None:
-    from offload_tool.operations.embed import embed_bundle, embed_tools_marker
+    from offload_tool.operations.embed import EmbedOptions, embed_bundle, embed_tools_marker
 
     spec = given.spec
     if spec.get("for_tools", False):
@@ -181,11 +182,13 @@ def _embed(given: Operands) -> None:
         given.output,
         host_triple=spec["host_triple"],
         cuid=spec["cuid"],
-        as_archive=spec["cuid"] is not None,
         host_files=given.inputs[1:],
-        registers_entries=spec["registers_entries"],
-        is_marker=spec.get("marker", False),
-        library=spec.get("library", ""),
+        options=EmbedOptions(
+            registers_entries=spec["registers_entries"],
+            is_marker=spec.get("marker", False),
+            as_archive=spec["cuid"] is not None,
+            library=spec.get("library", ""),
+        ),
     )
 
 
@@ -255,6 +258,7 @@ def _embed_package(given: Operands) -> None:
 
 def _extract(given: Operands) -> None:
     from offload_tool.operations.unpackage import (
+        ExtractOptions,
         ImageFilter,
         SeveralImagesError,
         extract_images,
@@ -264,11 +268,9 @@ def _extract(given: Operands) -> None:
     strings = dict(spec["strings"])
     triple = strings.pop("triple")
     wanted = ImageFilter(strings, spec["kind"], given.output, triple=triple)
-    is_archive = spec.get("archive", False)
+    options = ExtractOptions(archive=spec.get("archive", False), one_each=True)
     try:
-        written = extract_images(
-            given.inputs[0], [wanted], archive=is_archive, one_each=True, warn=given.warn
-        )
+        written = extract_images(given.inputs[0], [wanted], options=options, warn=given.warn)
     except SeveralImagesError as error:
         way_out = "OFFLOAD_EXTRACT_ARCHIVE=True makes an archive of them"
         raise UsageError(f"{error}; {way_out}") from None
@@ -361,11 +363,8 @@ def _unbundle(given: Operands) -> None:
 
 
 def _wrap(given: Operands) -> None:
-    from offload_tool.operations.wrap import wrap_images
-    from offload_tool.passes.registration import compile_text
-
-    def compiled(text: str, triple: str) -> bytes:
-        return compile_text([*given.clang, f"--target={triple}"], given.env["ENV"], text)
+    from offload_tool.operations.wrap import WrapOptions, wrap_images
+    from offload_tool.passes.registration import HostCompiler
 
     spec = given.spec
     wrap_images(
@@ -373,11 +372,13 @@ def _wrap(given: Operands) -> None:
         given.output,
         kind=spec["kind"],
         triple=spec["triple"],
-        target_ids=spec.get("target_ids"),
-        allow_unknown=True,  # they were read where the builder was called
-        generation=spec.get("generation", 22),
-        finds_entries=spec.get("finds_entries", False),
-        compile_text=compiled,
+        options=WrapOptions(
+            spec.get("generation", 22),
+            finds_entries=spec.get("finds_entries", False),
+            target_ids=spec.get("target_ids", ()),
+            allow_unknown=True,  # they were read where the builder was called
+        ),
+        compiler=HostCompiler(given.clang, given.env["ENV"]),
         warn=given.warn,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import embed_bundle
+from offload_tool import EmbedOptions, embed_bundle
 from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.formats.bitcode.llvmlite import compile_object
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
@@ -55,9 +55,8 @@ def test_nobody_asks(tmp_path: Path) -> None:
     host.write_bytes(make_elf())
     bundle.write_bytes(b"bundle")
     for registers in (False, True):
-        embed_bundle(
-            bundle, out, host_files=[host], host_triple=TRIPLE, registers_entries=registers
-        )
+        options = EmbedOptions(registers_entries=registers)
+        embed_bundle(bundle, out, host_files=[host], host_triple=TRIPLE, options=options)
         tables = read_elf_tables(memoryview(out.read_bytes()))
         assert b".hip_fatbin" not in tables.names
         assert not [symbol for symbol in tables.named_symbols() if symbol.name]
@@ -92,7 +91,7 @@ def test_entries_that_nobody_registers(tmp_path: Path) -> None:
         tmp_path / "out.o",
         host_files=files,
         host_triple=TRIPLE,
-        registers_entries=True,
+        options=EmbedOptions(registers_entries=True),
     )
     assert b"bundle" in (tmp_path / "out.o").read_bytes()
 

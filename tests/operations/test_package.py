@@ -22,7 +22,7 @@ from offload_tool.errors import FileError, FormatError, LimitError, OffloadError
 from offload_tool.formats.offload_binary import ImageKind, iter_offload_binaries
 from offload_tool.io import InputFile
 from offload_tool.operations.package import PackagedImage, package_images
-from offload_tool.operations.unpackage import ImageFilter, extract_images
+from offload_tool.operations.unpackage import ExtractOptions, ImageFilter, extract_images
 from tests.conftest import Tool, run_tool
 from tests.operations.archives import archive_of, thin_archive
 
@@ -152,9 +152,9 @@ def test_found_where_llvm_finds_them(name: str, zoo: Path, llvm: Tool, tmp_path:
     for arguments in wanted:
         run_tool(tool, str(zoo / name), *arguments, cwd=theirs)
     ours.mkdir()
-    extract_images(zoo / name, EVERYTHING, folder=ours, padding=False)
+    extract_images(zoo / name, EVERYTHING, options=ExtractOptions(folder=ours, padding=False))
     by_arch = [ImageFilter({"arch": "gfx906"}, output=ours / "x.a")]
-    extract_images(zoo / name, by_arch, archive=True, padding=False)
+    extract_images(zoo / name, by_arch, options=ExtractOptions(archive=True, padding=False))
     expected = {path.name: path.read_bytes() for path in theirs.iterdir()}
     assert {path.name: path.read_bytes() for path in ours.iterdir()} == expected
     assert len(expected) - ("x.a" in expected) == FILES[name] == len(found_in(zoo / name))
@@ -179,7 +179,7 @@ def test_damaged_containers(name: str, zoo: Path, tmp_path: Path) -> None:
         damaged = zoo / "damaged"
         damaged.write_bytes(data)
         try:
-            extract_images(damaged, EVERYTHING, folder=out)
+            extract_images(damaged, EVERYTHING, options=ExtractOptions(folder=out))
         except OffloadError:
             assert list(out.iterdir()) == []
         damaged.unlink()
@@ -208,7 +208,7 @@ def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> Non
 def test_round_trip(tmp_path: Path) -> None:
     """Packaged images are extracted, by default into files named after their strings."""
     path = package(tmp_path / "in.bin", (b"one", "gfx906"), (b"two", "gfx90a:xnack+"))
-    written = extract_images(path, EVERYTHING, folder=tmp_path)
+    written = extract_images(path, EVERYTHING, options=ExtractOptions(folder=tmp_path))
     names = ["in-amdgcn-amd-amdhsa-gfx906.0.o", "in-amdgcn-amd-amdhsa-gfx90a:xnack+.1.o"]
     assert written == [str(tmp_path / name) for name in names]
     assert [Path(name).read_bytes() for name in written] == [b"one", b"two"]
@@ -263,7 +263,9 @@ def test_meaning_of_kinds(
     new = package(tmp_path / "new", (b"new", "b")).read_bytes()
     (tmp_path / "both").write_bytes(old + new)
     filters = [ImageFilter(kind=kind)]
-    written = extract_images(tmp_path / "both", filters, folder=tmp_path, dialect=dialect)  # type: ignore[arg-type]
+    written = extract_images(
+        tmp_path / "both", filters, options=ExtractOptions(folder=tmp_path, dialect=dialect)
+    )  # type: ignore[arg-type]
     assert [Path(name).read_bytes() for name in written] == expected
 
 
@@ -331,7 +333,9 @@ def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
     (tmp_path / "broken").write_bytes(good + good[:-1])
     (tmp_path / "out").mkdir()
     with pytest.raises(FormatError, match="broken', offset 0x"):
-        extract_images(tmp_path / "broken", EVERYTHING, folder=tmp_path / "out")
+        extract_images(
+            tmp_path / "broken", EVERYTHING, options=ExtractOptions(folder=tmp_path / "out")
+        )
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -351,7 +355,7 @@ def test_thin_archives(tmp_path: Path) -> None:
     thin_archive(tmp_path / "sub" / "inner.a", ["one"])
     path = thin_archive(tmp_path / "thin.a", ["sub/one", "sub/inner.a"])
     assert found_in(path) == [("sub/one", b"first", False), ("one", b"first", False)]
-    written = extract_images(path, EVERYTHING, folder=tmp_path)
+    written = extract_images(path, EVERYTHING, options=ExtractOptions(folder=tmp_path))
     assert [Path(name).read_bytes() for name in written] == [b"first", b"first"]
     archive_of(tmp_path / "around.a", {"thin.a": path.read_bytes()})
     assert found_in(tmp_path / "around.a") == found_in(path)  # LLVM uses the working directory
@@ -394,8 +398,10 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
     used = max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 250, limits[1]))
     try:
-        written = extract_images(path, EVERYTHING, folder=tmp_path / "out")
-        extract_images(path, [ImageFilter(output=tmp_path / "all.a")], archive=True)
+        written = extract_images(path, EVERYTHING, options=ExtractOptions(folder=tmp_path / "out"))
+        extract_images(
+            path, [ImageFilter(output=tmp_path / "all.a")], options=ExtractOptions(archive=True)
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert [Path(name).read_bytes() for name in written] == [b"%d" % i for i in range(300)]

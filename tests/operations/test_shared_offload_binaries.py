@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import ImageFilter, PackagedImage, extract_images, list_images, package_images
+from offload_tool import (
+    ExtractOptions,
+    ImageFilter,
+    PackagedImage,
+    extract_images,
+    list_images,
+    package_images,
+)
 from offload_tool.errors import FormatError
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.operations.extract import extract_device_images
@@ -68,7 +75,7 @@ def test_the_packager_extracts(tmp_path: Path, form: str) -> None:
     path = make(tmp_path / "p", form, *TARGETS)
     extract_images(path, [ImageFilter({"arch": "gfx906"}, output=tmp_path / "x")])
     assert (tmp_path / "x").read_bytes() == IMAGES["gfx906"]
-    made = extract_images(path, [], folder=tmp_path, generation=23)
+    made = extract_images(path, [], options=ExtractOptions(folder=tmp_path, generation=23))
     assert [Path(name).read_bytes() for name in made] == list(IMAGES.values())
 
 
@@ -126,14 +133,21 @@ def test_names_in_several_layers(tmp_path: Path) -> None:
     package_images([PackagedImage(inner, strings)] * 2, tmp_path / "p.bin", generation=23)
     made: list[str] = []
     extract_images(
-        tmp_path / "p.bin", [], folder=tmp_path / ".", generation=23, extracted=made.append
+        tmp_path / "p.bin",
+        [],
+        extracted=made.append,
+        options=ExtractOptions(folder=tmp_path / ".", generation=23),
     )
     names = [f"p-amdgcn-amd-amdhsa-{t}.{n}.o" for n, t in enumerate(["gfx906", "gfx1030"] * 2)]
     assert made == names
     assert [(tmp_path / name).read_bytes() for name in names] == [
         *(IMAGES["gfx906"], IMAGES["gfx1030"]) * 2
     ]
-    extract_images(tmp_path / "p.bin", [ImageFilter(output=tmp_path / "x")], generation=23)
+    extract_images(
+        tmp_path / "p.bin",
+        [ImageFilter(output=tmp_path / "x")],
+        options=ExtractOptions(generation=23),
+    )
     assert (tmp_path / "x").read_bytes() == inner.read_bytes()
 
 
@@ -146,7 +160,7 @@ def test_too_many_layers(tmp_path: Path) -> None:
         path = outer
     before = sorted(tmp_path.iterdir())
     with pytest.raises(FormatError, match="at most 8 nested offload binaries"):
-        extract_images(path, [], folder=tmp_path, generation=23)
+        extract_images(path, [], options=ExtractOptions(folder=tmp_path, generation=23))
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -26,6 +26,7 @@ from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.io import InputFile
 from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
+    ArchiveOptions,
     MissingCodeObjectError,
     NotAnArchiveError,
     unbundle_archive,
@@ -215,7 +216,7 @@ def test_conflicting_members(tmp_path: Path, llvm: Tool, capfd) -> None:
     assert differs(llvm, capfd, hda, [GPU + "gfx906"], ["-check-input-archive"]) == ""
     outputs = {BundleEntryID.parse(GPU + "gfx906"): tmp_path / "out.a"}
     with pytest.raises(FormatError, match=r"conflicting TargetIDs \[.*\] found in bad.o of .*hda"):
-        unbundle_archive(hda, outputs, check=True)
+        unbundle_archive(hda, outputs, options=ArchiveOptions(check=True))
 
 
 def test_several_entries_for_one_target(tmp_path: Path) -> None:
@@ -636,7 +637,7 @@ def outcome(data: bytes) -> str:
         hda, out = Path(folder, "hda.a"), Path(folder, "out.a")
         hda.write_bytes(data)
         try:
-            unbundle_archive(hda, {ONE: out}, allow_missing=True)
+            unbundle_archive(hda, {ONE: out}, options=ArchiveOptions(allow_missing=True))
         except OffloadError as error:
             left = [path.name for path in Path(folder).iterdir()]
             return f"{error}" if left == ["hda.a"] else f"{error}\nleft {left}"

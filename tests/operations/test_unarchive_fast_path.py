@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool import BundleEntryID, unbundle_archive
+from offload_tool import ArchiveOptions, BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
 from offload_tool.formats.bundle.binary import TableForm, plan_bundle, read_bundle
 from offload_tool.operations import unarchive
@@ -49,7 +49,9 @@ def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes
     outputs = {BundleEntryID.parse(name): folder / f"{n}.a" for n, name in enumerate(IDS[1:3])}
     said: list[str] = []
     try:
-        unbundle_archive(hda, outputs, allow_missing=True, warn=said.append, **options)  # type: ignore[arg-type]
+        unbundle_archive(
+            hda, outputs, options=ArchiveOptions(allow_missing=True), warn=said.append, **options
+        )  # type: ignore[arg-type]
     except OffloadError as error:
         return str(error), [], []
     return "", [path.read_bytes() for path in outputs.values()], said

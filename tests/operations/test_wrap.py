@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from offload_tool import wrap_images
+from offload_tool import WrapOptions, wrap_images
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.offload_binary import plan_offload_binary
 from offload_tool.formats.registration_ir import RegisteredKind
 from offload_tool.operations import wrap
-from offload_tool.operations.wrap import ELF_HOSTS, default_triple
-from offload_tool.passes.registration import compile_text
+from offload_tool.operations.wrap import ELF_HOSTS, Compiler, default_triple
+from offload_tool.passes.registration import HostCompiler
 from tests.conftest import Tool, run_tool
 from tests.formats.registration_modules import disassembled
 from tests.formats.test_offload_binary import newer
@@ -93,7 +93,9 @@ def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
         ("b", True, b"\x7fELF"),
     ):
         out = tmp_path / name
-        wrap_images([image], out, kind="openmp", triple=HOST, as_object=as_object)
+        wrap_images(
+            [image], out, kind="openmp", triple=HOST, options=WrapOptions(as_object=as_object)
+        )
         assert out.read_bytes()[:4] == magic
 
 
@@ -104,14 +106,11 @@ def test_object_like_llvms(
     tmp_path: Path, image: Path, llvm: Tool, kind: RegisteredKind, by: str
 ) -> None:
     """The object has the sections of LLVM's bitcode compiled by clang, with equal contents."""
-
-    def by_clang(text: str, triple: str) -> bytes:
-        return compile_text([llvm("clang"), f"--target={triple}"], os.environ, text)
-
-    maker = by_clang if by == "clang" else llvmlite.compile_object
-    wrap_images(
-        [image], tmp_path / "x.o", kind=kind, triple="x86_64-pc-linux-gnu", compile_text=maker
-    )
+    compiler: Compiler = llvmlite
+    if by == "clang":
+        compiler = HostCompiler([llvm("clang")], os.environ)
+    triple = "x86_64-pc-linux-gnu"
+    wrap_images([image], tmp_path / "x.o", kind=kind, triple=triple, compiler=compiler)
     run_tool(llvm("llvm-offload-wrapper"), f"--kind={kind}", image, "-o", "y.bc", cwd=tmp_path)
     run_tool(llvm("clang"), "-O0", "-fPIC", "-c", "y.bc", "-o", "y.o", cwd=tmp_path)
     ours, theirs = (sections((tmp_path / name).read_bytes()) for name in ("x.o", "y.o"))
@@ -205,7 +204,8 @@ REFUSED = [
 def test_refused(tmp_path: Path, image: Path, given: dict[str, object], message: str) -> None:
     """Conflicting arguments are rejected with an alternative; nothing is written."""
     count = given.pop("images", 1)
-    arguments = {"kind": "openmp", "triple": HOST, **given}
+    named = {name: given.pop(name) for name in ("kind", "triple") if name in given}
+    arguments = {"kind": "openmp", "triple": HOST, **named, "options": WrapOptions(**given)}  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=message):
         wrap_images([image] * count, tmp_path / "x", **arguments)  # type: ignore[arg-type, operator]
     assert not (tmp_path / "x").exists()
@@ -250,7 +250,7 @@ def test_too_large_for_bitcode(tmp_path: Path) -> None:
 def test_output_over_an_image(tmp_path: Path, image: Path) -> None:
     """The output may replace an image: the module holds the old bytes."""
     before = image.read_bytes()
-    wrap_images([image], image, kind="hip", triple=HOST, as_object=True)
+    wrap_images([image], image, kind="hip", triple=HOST, options=WrapOptions(as_object=True))
     assert sections(image.read_bytes())[".hip_fatbin"] == before
 
 

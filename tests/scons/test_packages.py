@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -178,10 +179,10 @@ def test_change_of_one_target(project: Project) -> None:
 @pytest.mark.llvm
 def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadWrapper's bitcode reads as the module of llvm-offload-wrapper for the same bundle."""
-    pytest.importorskip("llvmlite")
     project.environment["OFFLOAD_CLANG"] = llvm("clang")
     project.sconstruct(WRAPPER + "env.OffloadWrapper('w.bc', bundle)\n").build()
     ours = disassembled(llvm("llvm-dis"), project.folder / "w.bc")
+    ours = re.sub("^target datalayout = .*\n", "", ours, flags=re.M)  # clang adds it
     triple = next(
         line.split('"')[1] for line in ours.splitlines() if line.startswith("target triple")
     )
@@ -224,14 +225,12 @@ def test_two_bundles_in_one_wrapper(project: Project) -> None:
 
 
 def test_without_llvmlite(project: Project) -> None:
-    """Without llvmlite, an object is what clang makes; bitcode fails with what to install."""
+    """The build's clang makes objects and bitcode; llvmlite is not needed."""
     project.write("hidden/llvmlite/__init__.py", "raise ModuleNotFoundError('hidden')\n")
     root = project.environment["PYTHONPATH"]
     project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
     wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
-    run = project.sconstruct(WRAPPER + wrappers).fails("-Q", "-k")
-    assert "[w.bc] making a registration module needs llvmlite" in run.errors
-    assert "pip install" in run.errors
+    project.sconstruct(WRAPPER + wrappers).build()
     assert images(project.folder / "w.o")[1:] == [("hipv4", target) for target in BOTH]
-    assert not (project.folder / "w.bc").exists()
-    project.assert_up_to_date("w.o")
+    assert (project.folder / "k.hipfb").read_bytes() in (project.folder / "w.bc").read_bytes()
+    project.assert_up_to_date()

@@ -295,6 +295,7 @@ class _Bundler:
 
     def _unbundle_archive(self, targets: list[BundleEntryID]) -> None:
         from offload_tool.operations.unarchive import (
+            ArchiveOptions,
             MissingCodeObjectError,
             NotAnArchiveError,
             unbundle_archive,
@@ -302,13 +303,16 @@ class _Bundler:
 
         file = _readable(self.inputs[0])
         files = [_writable(output) for output in self.outputs]
+        options = ArchiveOptions(
+            allow_missing=self.values.flag("allow-missing-bundles"),
+            hip_openmp=self.values.flag("hip-openmp-compatible"),
+            check=self.values.flag("check-input-archive"),
+        )
         try:
             unbundle_archive(
                 file,
                 dict(zip(targets, files, strict=True)),
-                allow_missing=self.values.flag("allow-missing-bundles"),
-                hip_openmp=self.values.flag("hip-openmp-compatible"),
-                check=self.values.flag("check-input-archive"),
+                options=options,
                 keep_equal=self.keep_equal,
                 opened=self._report_member if self.verbose else None,
                 warn=self.warn,

@@ -112,17 +112,19 @@ def _run(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
             warn=warn,
         )
         return
-    from offload_tool.operations.unpackage import extract_images
+    from offload_tool.operations.unpackage import ExtractOptions, extract_images
 
     archive = values.flag("archive")
     extract_images(
         STDIN if given_input == "-" else given_input,
         [image.filter(generation, archive=archive) for image in images],
-        name=given_input,
-        archive=archive,
-        padding=False,
-        dialect=dialect,
-        generation=generation,
+        options=ExtractOptions(
+            given_input,
+            archive=archive,
+            padding=False,
+            dialect=dialect,
+            generation=generation,
+        ),
         keep_equal=keep_equal,
         warn=warn,
         extracted=_print_extracted if generation == 23 else None,

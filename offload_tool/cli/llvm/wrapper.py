@@ -160,7 +160,7 @@ def run_wrapper(
 
 def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
     from offload_tool.formats.targets.triple import fields, is_known_arch
-    from offload_tool.operations.wrap import wrap_images
+    from offload_tool.operations.wrap import WrapOptions, wrap_images
 
     args = expanded(arguments)
     command_line, generation = choose_tool(tool, args)
@@ -185,11 +185,13 @@ def _wrap(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
         STDOUT if output == "-" else output,
         kind=kind,  # type: ignore[arg-type] # one of the choices
         triple=triple,
-        target_ids=values.texts("offload-arch") or None,
-        generation=generation,
-        is_relocatable=values.flag("relocatable"),
-        as_object=False if os.path.basename(tool).startswith(_LLVMS_NAMES) else None,
-        add_notes=values.flag("add-omp-offload-notes"),
+        options=WrapOptions(
+            generation,
+            is_relocatable=values.flag("relocatable"),
+            target_ids=values.texts("offload-arch"),
+            add_notes=values.flag("add-omp-offload-notes"),
+            as_object=False if os.path.basename(tool).startswith(_LLVMS_NAMES) else None,
+        ),
         keep_equal=keep_equal,
         warn=lambda text: print_lines([f"{tool}: warning: {text}"]),
     )

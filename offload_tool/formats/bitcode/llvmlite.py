@@ -23,8 +23,8 @@ _MISSING = (
 )
 
 
-def assemble(text: str) -> bytes:
-    """Return the bitcode of a module in LLVM IR.
+def assemble(text: str, _triple: str = "", /) -> bytes:
+    """Return the bitcode of a module in LLVM IR, for the triple in it.
 
     :raises UsageError: llvmlite is not installed.
     """
@@ -34,7 +34,7 @@ def assemble(text: str) -> bytes:
             return bytes(module.as_bitcode())
 
 
-def compile_object(text: str, triple: str) -> bytes:
+def compile_object(text: str, triple: str, /) -> bytes:
     """Return the object file of a module in LLVM IR: position-independent, unoptimised.
 
     :raises UsageError: llvmlite is not installed, or has no code generator for the triple.
