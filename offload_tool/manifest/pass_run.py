@@ -118,6 +118,9 @@ class Resolver(ABC):
 class PassRun:
     """The state of one pass, and its record."""
 
+    _start: Start
+    """Set by `begin`."""
+
     def __init__(self, resolver: Resolver, prints: Fingerprints) -> None:
         self.resolver = resolver
         self.reason: Reason | None = None
@@ -132,7 +135,6 @@ class PassRun:
         """The key that was judged, or that of the beginning."""
         self._may_change = False
         """The key was known at the beginning, and may change while the pass runs."""
-        self._start: Start | None = None
         self._stages: CutOff | None = None
 
     @property
@@ -247,7 +249,6 @@ class PassRun:
 
     def finish(self, reads: PassReads) -> PassRecord:
         """Return the record of the run, which is not saved yet."""
-        assert self._start is not None  # noqa: S101 - `begin` has set it
         resolver = self.resolver
         record = record_pass_result(
             resolver.key(self._before),

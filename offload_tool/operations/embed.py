@@ -70,7 +70,7 @@ def embed_bundle(
     host_triple: str,
     cuid: str | None = None,
     host_files: Iterable[StrPath] = (),
-    options: EmbedOptions = EmbedOptions(),  # noqa: B008 # frozen
+    options: EmbedOptions = EmbedOptions(),
     keep_equal: bool = False,
 ) -> None:
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.

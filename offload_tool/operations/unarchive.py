@@ -100,7 +100,7 @@ def unbundle_archive(
     path: StrPath,
     outputs: Mapping[BundleEntryID, StrPath],
     *,
-    options: ArchiveOptions = ArchiveOptions(),  # noqa: B008 # frozen
+    options: ArchiveOptions = ArchiveOptions(),
     keep_equal: bool = False,
     opened: Callable[[OpenedBundle], None] | None = None,
     warn: Callable[[str], None] | None = None,

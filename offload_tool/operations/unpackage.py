@@ -107,7 +107,7 @@ def extract_images(
     path: StrPath,
     filters: Sequence[ImageFilter],
     *,
-    options: ExtractOptions = ExtractOptions(),  # noqa: B008 # frozen
+    options: ExtractOptions = ExtractOptions(),
     keep_equal: bool = False,
     warn: Callable[[str], None] | None = None,
     extracted: Callable[[str], None] | None = None,

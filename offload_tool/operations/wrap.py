@@ -89,7 +89,7 @@ def wrap_images(
     *,
     kind: RegisteredKind,
     triple: str | None = None,
-    options: WrapOptions = WrapOptions(),  # noqa: B008 # frozen
+    options: WrapOptions = WrapOptions(),
     keep_equal: bool = False,
     compiler: Compiler = llvmlite,
     warn: Callable[[str], None] = lambda _: None,
