@@ -16,7 +16,7 @@ from offload_tool.errors import CompilerError, UsageError
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons.variables import VARIABLES
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, program
 
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -74,10 +74,9 @@ def needed_by_a_page(page: str) -> None:
         missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
     if page == "assembly" and not shutil.which("clang-22"):
         missing("clang-22")
-    if page == "cmake":
-        for name in ("cmake", "ninja", "clang++-22"):
-            if not shutil.which(name):
-                missing(name)
+    if page in {"cmake", "meson"}:
+        for name in (page, "ninja", "clang++-22"):
+            program(name)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
