@@ -7,7 +7,7 @@ A depfile lists the files that they find; those they miss appear only in the tex
     #define NAME <x.h>    #if __has_include(NAME)           unknown: the preprocessor must run
 
 Names in angles within a macro's body or argument are unknown, too, as macros may change them. In
-files of the system, they count as spelled.
+files outside of the working directory, as of an installed toolkit, they count as spelled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from offload_tool.io.file_digests import cached_by_stat, content_of, is_system_path
+from offload_tool.io.file_digests import cached_by_stat, content_of
 
 # Compiled on first use: the check of an unchanged build needs none.
 _COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
@@ -62,17 +62,17 @@ def _names_in(path: str, test: bytes) -> HasIncludeNames:
     named = (found for each in (text, plain) for found in re.finditer(test + _ARGUMENT, each))
     names = tuple(dict.fromkeys(_decoded(found[1] or found[2]) for found in named))
     wrappers: list[bytes] = []
-    unknown = False
+    unknown, is_outside = False, path.startswith("/")
     for directive in re.finditer(_DIRECTIVE, plain):
         condition = directive[2]
-        is_literal = test == _TEST or is_system_path(path)
+        is_literal = test == _TEST or is_outside
         wrapper = re.fullmatch(_WRAPPER, condition)
         if wrapper is not None:
             wrappers.append(wrapper[1])
             continue
         if directive[1] == b"define":
             parameters, condition = re.findall(_DEFINITION, condition)[0]
-            is_literal = not parameters and is_system_path(path)
+            is_literal = not parameters and is_outside
         condition = re.sub(rb"\bdefined\s*\(?\s*" + test, b"", condition)
         for use in re.finditer(test, condition):
             argument = re.match(_ARGUMENT, condition[use.end() :])

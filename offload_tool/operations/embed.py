@@ -79,8 +79,8 @@ def embed_bundle(
     `cuid`, and depends on nothing else in it. Alternatively it completes all `host_files`
     (objects and archives of them); their symbols determine what it defines. Host code of the new
     offload driver has entries instead of such symbols. If no host file needs a bundle, the object
-    contains none. The kernel copies the bundle's bytes. With `keep_equal`, a file that already has
-    the same bytes is left untouched.
+    contains none. `options` are described at `EmbedOptions`. The kernel copies the bundle's bytes.
+    With `keep_equal`, a file that already has the same bytes is left untouched.
 
     :raises UsageError: this package cannot write objects for the host architecture, no host
         file is an object, or one has entries without `registers_entries`.

@@ -107,7 +107,8 @@ def unbundle_archive(
 ) -> None:
     """Write the device-specific archive of each target in `outputs` from the archive at `path`.
 
-    The archive is read once; all outputs are written or none. With `keep_equal`, a file that
+    The archive is read once; all outputs are written or none. `options` say what is taken; see
+    `ArchiveOptions`. With `keep_equal`, a file that
     already has the same bytes is left untouched. `opened` is called with each bundle, `warn` if
     the symbols of a code object cannot be read.
 

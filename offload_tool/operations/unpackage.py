@@ -114,7 +114,8 @@ def extract_images(
 ) -> list[str]:
     """Write the images in the file at `path` that match each of `filters`; return their files.
 
-    A filter without a match writes nothing. `warn` is called for a filter without a match, an
+    A filter without a match writes nothing. `options` say how images become files; see
+    `ExtractOptions`. `warn` is called for a filter without a match, an
     unknown kind (which counts as none), and several matches for one output. `extracted` is called
     with each generated name, when all files are written.
 

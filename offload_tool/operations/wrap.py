@@ -94,10 +94,11 @@ def wrap_images(
     compiler: Compiler = llvmlite,
     warn: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the module that registers `images`, files of `kind`, in host programs for `triple`.
+    """Write the module `output`, which registers `images` of `kind` in programs for `triple`.
 
     OpenMP takes any number of images; for offload binaries, the images inside are registered.
-    CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. With
+    CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. The
+    `options` are described at `WrapOptions`; `compiler` makes the module. With
     `keep_equal`, a file that already has the same bytes is left untouched. `warn` is called for
     images that get no notes, because they are not ELF files.
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.io import file_digests
 from offload_tool.manifest.has_include import has_include_names
 
 NONE: list[str] = []
@@ -41,10 +40,12 @@ UNKNOWN = {
 
 
 def names_in(folder: Path, text: str) -> tuple[list[str], bool]:
-    source = folder / "k.hip"
-    source.write_text(text)
-    (found,) = has_include_names([str(source)]).values()
-    return list(found.names), found.unknown
+    """Return the names in a file of the working directory, and whether there may be more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("k.hip").write_text(text)
+        (found,) = has_include_names(["k.hip"]).values()
+        return list(found.names), found.unknown
 
 
 @pytest.mark.parametrize(("text", "names"), KNOWN.values(), ids=KNOWN.keys())
@@ -60,10 +61,12 @@ def test_unknown_names(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", IN_ANGLES.values(), ids=IN_ANGLES.keys())
-def test_system_headers(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In headers of the system, such as those of CUDA, names in angles count as spelled."""
-    monkeypatch.setattr(file_digests, "_SYSTEM", f"{tmp_path}/")
-    assert names_in(tmp_path, text) == (["LIB/x.h"], False)
+def test_headers_outside(tmp_path: Path, text: str) -> None:
+    """In headers outside of the working directory, as of CUDA, names in angles are as spelled."""
+    header = tmp_path / "k.h"
+    header.write_text(text)
+    (found,) = has_include_names([str(header)]).values()
+    assert (list(found.names), found.unknown) == (["LIB/x.h"], False)
 
 
 def test_wrapper_of_another_file(tmp_path: Path) -> None:
