@@ -113,8 +113,10 @@ class _Split:
             self._report(f"not remembered: {reason}")
         else:
             self._memory = Memory(plan, self._depfiles, self._environ)
-            if self._memory.is_complete and self._memory.renew():
-                return self._run_jobs(plan, output, depfile)
+            if self._memory.is_complete:
+                if self._memory.renew():
+                    return self._run_jobs(plan, output, depfile)
+                self._memory = None  # another process is writing the object
         last = plan.jobs[-1]
         temporary = f"{output}.{os.urandom(6).hex()}.tmp"
         last.write_to(temporary)

@@ -18,6 +18,8 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.io.file_digests import Fingerprints
+from offload_tool.launch.memory import Memory
+from offload_tool.launch.split_compile import run_split
 from offload_tool.manifest.manifest import read_output_record
 from tests.launch.compiles import HIP, LAUNCH, counting, environment, make_project, run
 
@@ -314,6 +316,26 @@ def test_two_at_once(project: Project) -> None:
     assert [each.wait() for each in both] == [0, 0]
     project.build()
     assert project.ran() == set()
+
+
+def test_replaced_meanwhile(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object that is replaced after it was found current is compiled."""
+    project.build()
+    judge = Memory._judge
+
+    def replaced(memory: Memory) -> bool:
+        found = judge(memory)
+        (project.folder / "s.o").unlink()
+        (project.folder / "s.o").write_text("by another process")
+        return found
+
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setattr(Memory, "_judge", replaced)
+    status, _, _ = run_split(project.command(), environment({}), lambda _: None)
+    assert status == 0
+    is_equal = (project.folder / "s.o").read_bytes() == (project.folder / "driver.o").read_bytes()
+    assert is_equal
+    assert project.ran() == set()  # it is the one of the manifest again
 
 
 def test_error(project: Project) -> None:
