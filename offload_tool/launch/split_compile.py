@@ -122,7 +122,7 @@ class _Split:
         last.write_to(temporary)
         try:
             if self._memory is not None:
-                self._memory.begin(temporary)
+                _or_pass_through(partial(self._memory.begin, temporary), OffloadError)
             result = self._run_jobs(plan, output, depfile)
             if result[0] == 0:
                 self._rename(temporary, output)
@@ -144,7 +144,10 @@ class _Split:
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
         launched: dict[int, list[int]] = {}
         if memory is not None:
-            memory.restore(steps)
+            try:
+                memory.restore(steps)
+            except OSError as error:
+                raise PassedThroughError(f"no space for temporary files: {error}") from error
         if memory is None or not memory.is_complete:
             if can_embed_later(plan.jobs[-1]):
                 steps.append(self._embed_later(plan, steps[-1]))
