@@ -6,11 +6,9 @@ runs do not need them, and start twice as fast without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from offload_tool.formats.bundle.binary import Bundle
-from offload_tool.formats.bundle.text import read_text_bundle
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import run_budget
 from offload_tool.util.frozen import frozen
@@ -171,42 +169,6 @@ def bundle_entries(bundle: Bundle, source: InputFile) -> list[StoredEntry]:
     rows = {entry.id: entry for entry in bundle.entries}
     return [
         StoredEntry(row.id, source, bundle.offset + row.offset, row.size) for row in rows.values()
-    ]
-
-
-def text_entries(
-    source: InputFile,
-    comment: str,
-    *,
-    path: StrPath,
-    wanted: Callable[[str], bool] | None = None,
-) -> list[StoredEntry]:
-    """Read a text bundle; `wanted` as for `read_text_bundle`.
-
-    :raises FormatError: the bundle is broken.
-    """
-    found = read_text_bundle(source.data, comment, wanted=wanted, path=path)
-    return [StoredEntry(entry.id, source, entry.offset, entry.size) for entry in found]
-
-
-def object_entries(
-    source: InputFile,
-    *,
-    path: StrPath,
-    unbundling: bool = False,
-) -> list[StoredEntry]:
-    """Read an object bundle, in section order; an object without a bundle has no entries.
-
-    :raises ContentError: the object file is broken, or, for `unbundling`, was linked by `ld -r`.
-    """
-    from offload_tool.formats.bundle.object_file import check_not_merged, read_object_bundle
-
-    found = read_object_bundle(source.data, path=path)
-    if unbundling:
-        check_not_merged(found, path=path)
-    return [
-        StoredEntry(entry.id, source, entry.offset, entry.size, entry.is_host_marker)
-        for entry in found
     ]
 
 

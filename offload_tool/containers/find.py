@@ -31,12 +31,9 @@ from offload_tool.containers.entries import (
     CudaContent,
     PayloadCache,
     StoredEntry,
-    bundle_entries,
-    decompressed,
-    object_entries,
-    text_entries,
 )
-from offload_tool.containers.file_format import FileFormat, recognise, text_comment
+from offload_tool.containers.file_format import FileFormat, recognise
+from offload_tool.containers.open_bundle import read_bundles
 from offload_tool.containers.walk import (
     FORGET_AFTER,
     OFFLOADING_SECTION,
@@ -46,12 +43,10 @@ from offload_tool.containers.walk import (
     Walk,
 )
 from offload_tool.errors import (
-    FormatError,
     NoContainerError,
     OffloadError,
     UnsupportedError,
 )
-from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.bundle.object_file import is_object_file
 from offload_tool.formats.cuda.fatbin import (
     CudaFatbin,
@@ -65,8 +60,6 @@ from offload_tool.formats.cuda.wrappers import linked_fatbins
 from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
 from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
 from offload_tool.formats.magic import (
-    BUNDLE,
-    COMPRESSED_BUNDLE,
     OFFLOAD_BINARY,
     begins,
     next_content,
@@ -80,7 +73,7 @@ from offload_tool.formats.objects.elf.reader import (
     is_elf_header,
     read_elf_tables,
 )
-from offload_tool.formats.offload_binary import inflated, iter_offload_binaries
+from offload_tool.formats.offload_binary import iter_offload_binaries, unpacked
 from offload_tool.formats.targets import triple
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.io import InputFile, StrPath
@@ -98,6 +91,7 @@ _FULL_NAMES = {
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
+_BUNDLES = (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE, FileFormat.TEXT_BUNDLE)
 _EMPTY: dict[FileFormat | None, str] = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.BITCODE: "bitcode",
@@ -324,7 +318,7 @@ def containers_of(region: Region) -> Iterator[FoundContainer]:
     :raises ContentError: they are broken, or of a variant that is not supported.
     """
     location = region.location
-    if region.file_format in (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE):
+    if region.file_format in _BUNDLES:
         yield from _bundles(region)
     elif region.file_format is FileFormat.CODE_OBJECT:
         yield _code_object(region)
@@ -336,17 +330,13 @@ def containers_of(region: Region) -> Iterator[FoundContainer]:
         yield from _offload_binaries(region)
     elif region.file_format is FileFormat.CUDA_FATBIN:
         yield from _cuda_fatbins(region)
-    elif region.file_format is FileFormat.TEXT_BUNDLE:
-        entries = text_entries(
-            location.source, text_comment(location.source.data), path=location.label
-        )
-        yield FoundContainer(location, FileFormat.BUNDLE, 0, region.end, _images(entries))
-    elif entries := object_entries(location.source, path=location.label):
-        start = min(entry.offset for entry in entries)
-        size = sum(entry.size for entry in entries)
-        yield FoundContainer(
-            location, FileFormat.BUNDLE, start, size, _images(entries), region.section
-        )
+    else:
+        for bundle in read_bundles(location.source, "o", path=location.label):
+            if bundle.entries:
+                start = min(entry.offset for entry in bundle.entries)
+                size = sum(entry.size for entry in bundle.entries)
+                rest = (start, size, _images(bundle.entries), region.section)
+                yield FoundContainer(location, FileFormat.BUNDLE, *rest)
 
 
 def _images(entries: Iterable[StoredEntry]) -> tuple[FoundImage, ...]:
@@ -362,43 +352,19 @@ def _image(
 def _bundles(region: Region) -> Iterator[FoundContainer]:
     """Yield the bundles in a region, with zeros between them."""
     location = region.location
-    data = location.source.data[: region.end]
-    last: FileFormat | None = None
-    position = next_content(data, region.start)
-    while position is not None:
-        if begins(data, BUNDLE, position):
-            last = FileFormat.BUNDLE
-            bundle = read_bundle(data, position, path=location.label)
-            entries = bundle_entries(bundle, location.source)
-            size = bundle.size
-        elif begins(data, COMPRESSED_BUNDLE, position):
-            last = FileFormat.COMPRESSED_BUNDLE
-            content, report = decompressed(data, position, path=location.label)
-            entries = [replaced(e, is_decompressed=True) for e in _packed_entries(content)]
-            size = report.end - position
-        elif last is FileFormat.BUNDLE:
-            return  # LLVM accepts anything after an uncompressed bundle
-        else:
-            what = "zeros or another bundle after a compressed one" if last else "a bundle"
-            message = f"expected {what}, found {bytes(data[position : position + 8])!r}"
-            raise FormatError(message, path=location.label, offset=position)
-        yield FoundContainer(location, last, position, size, _images(entries), region.section)
+    start: int | None = region.start
+    if region.file_format is not FileFormat.TEXT_BUNDLE:
+        start = next_content(location.source.data[: region.end], region.start)
+    if start is None:
+        return
+    for found in read_bundles(
+        location.source, None, start=start, end=region.end, path=location.label
+    ):
+        container = FileFormat.COMPRESSED_BUNDLE if found.report else FileFormat.BUNDLE
+        images = _images(found.entries)
+        yield FoundContainer(location, container, found.offset, found.size, images, region.section)
         if region.is_stray:
             return
-        position = next_content(data, position + size)
-
-
-def _packed_entries(content: InputFile) -> list[StoredEntry]:
-    """Return the entries of decompressed data: a bundle of any layout."""
-    path = content.path
-    if begins(content.data, BUNDLE):
-        return bundle_entries(read_bundle(content.data, path=path), content)
-    file_format = recognise(content.data, anywhere=True)
-    if file_format is FileFormat.TEXT_BUNDLE:
-        return text_entries(content, text_comment(content.data), path=path)
-    if file_format in (FileFormat.ELF, FileFormat.COFF):
-        return object_entries(content, path=path)
-    return []
 
 
 def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
@@ -406,12 +372,11 @@ def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
     data = location.source.data
     for binary in iter_offload_binaries(data, region.start, region.end, path=location.label):
         images = []
-        source, rows, is_packed = location.source, binary.images, binary.packed is not None
+        source, is_packed = location.source, binary.packed is not None
+        content, inner = unpacked(data, binary, path=location.label)
         if is_packed:
-            content = inflated(data, binary, path=location.label)
             source = InputFile.from_data(f"{location.label} (decompressed)", content)
-            rows = next(iter_offload_binaries(content, path=source.path)).images
-        for row in rows:
+        for row in inner.images:
             name = f"{row.offload_kind_name}-{_four_fields(row.triple)}-{row.arch}"
             parts = BundleEntryID.read(name)
             entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)

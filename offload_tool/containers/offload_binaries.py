@@ -24,7 +24,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, Region, Walk
 from offload_tool.errors import ContentError
 from offload_tool.formats.magic import DOS, begins
-from offload_tool.formats.offload_binary import OffloadBinary, inflated, iter_offload_binaries
+from offload_tool.formats.offload_binary import OffloadBinary, iter_offload_binaries, unpacked
 from offload_tool.io import InputFile
 from offload_tool.io.spool import Spool
 from offload_tool.util.frozen import frozen
@@ -67,13 +67,12 @@ def found_binary(
     """Return a binary of `source`; the images of a compressed one are in another file."""
     if binary.packed is None:
         return FoundBinary(binary, source, member, reopen)
-    content = inflated(source.data, binary, path=label)
+    content, inner = unpacked(source.data, binary, path=label)
     label += " (decompressed)"
 
     def opened() -> InputFile:
         return InputFile.from_data(label, content)
 
-    (inner,) = iter_offload_binaries(content, path=label)
     return FoundBinary(inner, opened(), member, opened)
 
 

@@ -9,7 +9,7 @@ The file type decides what to read (as in clang-offload-bundler 22.1.8):
 Each layout may be compressed as a whole. A file may have several bundles in the binary layout, with
 zeros between them (a linker joins ``.hip_fatbin`` sections); their sizes delimit them.
 
-`open_bundle_stream` decompresses a single compressed bundle while it is copied::
+With `stream`, `open_bundle` decompresses a single compressed bundle while it is copied::
 
     compressed bundle --> begin: the table --> which entries are wanted?
                      \
@@ -21,21 +21,19 @@ So a bundle of any size needs neither a temporary file nor much memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.entries import (
     StoredEntry,
     bundle_entries,
     decompressed,
-    object_entries,
-    text_entries,
 )
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundle.binary import read_bundle, read_partial_bundle
-from offload_tool.formats.bundle.text import COMMENT_MARKS
+from offload_tool.formats.bundle.text import COMMENT_MARKS, read_text_bundle
 from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins, next_content
-from offload_tool.io import InputFile, OutputFile
+from offload_tool.io import InputFile, OutputFile, StrPath
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -114,101 +112,149 @@ def check_file_type(file_type: str) -> None:
         raise UsageError(f"'{file_type}': invalid file type specified")
 
 
-def open_bundle_stream(
-    source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
-) -> OpenedBundle:
-    """Open a bundle as `open_bundle` does, but do not yet decompress a single compressed one.
+class ReadBundle(NamedTuple):
+    """One of the bundles of a file."""
 
-    Either `check` or `write` decompresses it; each works once.
+    offset: int
+    size: int
+    """Bytes in the file."""
+    content: InputFile
+    """The file, or the decompressed content."""
+    entries: list[StoredEntry]
+    report: CompressionReport | None
+    """None if the bundle is not compressed."""
 
-    :raises FormatError: the bundle is broken.
+
+def read_bundles(
+    source: InputFile,
+    file_type: str | None,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    start: int = 0,
+    end: int | None = None,
+    path: StrPath,
+) -> Iterator[ReadBundle]:
+    """Yield the bundles from `start` to `end` of `source`, with zeros between them.
+
+    The file type decides the layout; a file without a bundle has none then. With None, the bytes
+    decide, and there must be one. `wanted` selects the IDs to unbundle; without it, all are
+    listed (see `read_text_bundle`). `path` is for messages only.
+
+    :raises FormatError: a bundle is broken, or other data follows a compressed one.
     :raises UnsupportedError: its version or variant is not supported.
     """
-    data, path = source.data, source.path
-    if file_type not in COMMENT_MARKS and _is_compressed(data, 0):
-        from offload_tool.formats.bundle.compressed import (
-            BundleStream,
-            decompress,
-            read_compressed_header,
-        )
-
-        header = read_compressed_header(data, path=path)
-        stream = BundleStream(data, header, path=path)
-        is_all = stream.end is not None and next_content(data, stream.end) is None
-        if is_all and begins(stream.begin, BUNDLE):
-            content = InputFile.lazy(
-                path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
-            )
-            try:
-                bundle = read_partial_bundle(stream.begin, len(content), path=path)
-            except FormatError:
-                stream.to(_range_writer([]))  # report damage first
-                raise
-            if bundle is not None:
-                entries = bundle_entries(bundle, content)
-                entries = [replaced(entry, is_decompressed=True) for entry in entries]
-                return OpenedBundle(content, entries, [None], stream)
-    return open_bundle(source, file_type, wanted=wanted)
+    data = source.data[:end]
+    expected = None if file_type else "a bundle"
+    position: int | None = start
+    while position is not None:
+        content, report = source, None
+        if _is_compressed(data, position):
+            content, report = decompressed(data, position, path=path)
+            entries, _ = _read_plain(content, content.data, 0, file_type, wanted, path)
+            entries = [replaced(entry, is_decompressed=True) for entry in entries]
+            stop = report.end
+            expected = "zeros or another bundle after a compressed one"
+        else:
+            entries, stop = _read_plain(source, data, position, file_type, wanted, path)
+            if stop == position and expected:
+                message = f"expected {expected}, found {bytes(data[position : position + 8])!r}"
+                raise FormatError(message, path=path, offset=position)
+            if stop == position:
+                return
+            expected = None  # LLVM accepts bytes after uncompressed bundles
+        yield ReadBundle(position, stop - position, content, entries, report)
+        position = next_content(data, stop)
 
 
 def open_bundle(
-    source: InputFile, file_type: str, *, wanted: Callable[[str], bool] | None = None
+    source: InputFile,
+    file_type: str,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    stream: bool = False,
 ) -> OpenedBundle:
     """Read the entries of `source`; it must stay open while they are used.
 
-    `wanted` selects the IDs to unbundle; without it, all are listed (see `read_text_bundle`). A
-    file that is not a bundle has no entries.
+    `wanted` is as in `read_bundles`. A file that is not a bundle has no entries. With `stream`, a
+    single compressed bundle is not yet decompressed; either `check` or `write` does that, once.
 
     :raises FormatError: the bundle is broken.
     :raises UnsupportedError: its version or variant is not supported.
     """
-    found: list[StoredEntry] = []
-    reports: list[CompressionReport | None] = []
-    contents: list[InputFile] = []
-    position: int | None = 0
-    while position is not None:
-        if _is_compressed(source.data, position):
-            content, report = decompressed(source.data, position, path=source.path)
-            entries, _ = _read_plain(content, 0, file_type, wanted)
-            end = report.end
-        else:
-            content, report = source, None
-            entries, end = _read_plain(source, position, file_type, wanted)
-            if end == position:  # not a bundle
-                # LLVM accepts bytes after uncompressed bundles.
-                if reports and reports[-1] is not None:
-                    begin = bytes(source.data[position : position + 8])
-                    message = "expected zeros or another bundle after a compressed one, found "
-                    message += repr(begin)
-                    raise FormatError(message, path=source.path, offset=position)
-                break
-        if report is not None:
-            entries = [replaced(entry, is_decompressed=True) for entry in entries]
-        found += entries
-        reports.append(report)
-        contents.append(content)
-        position = next_content(source.data, end)
-    return OpenedBundle(contents[0] if len(contents) == 1 else source, found, reports)
+    if stream and file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
+        opened = _open_stream(source)
+        if opened is not None:
+            return opened
+    found = list(read_bundles(source, file_type, wanted=wanted, path=source.path))
+    entries = [entry for bundle in found for entry in bundle.entries]
+    content = found[0].content if len(found) == 1 else source
+    return OpenedBundle(content, entries, [bundle.report for bundle in found])
+
+
+def _open_stream(source: InputFile) -> OpenedBundle | None:
+    """Open a single compressed bundle of the binary layout; None if it is anything else."""
+    from offload_tool.formats.bundle.compressed import (
+        BundleStream,
+        decompress,
+        read_compressed_header,
+    )
+
+    data, path = source.data, source.path
+    header = read_compressed_header(data, path=path)
+    stream = BundleStream(data, header, path=path)
+    is_all = stream.end is not None and next_content(data, stream.end) is None
+    if not is_all or not begins(stream.begin, BUNDLE):
+        return None
+    content = InputFile.lazy(
+        path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
+    )
+    try:
+        bundle = read_partial_bundle(stream.begin, len(content), path=path)
+    except FormatError:
+        stream.to(_range_writer([]))  # report damage first
+        raise
+    if bundle is None:
+        return None
+    entries = [replaced(row, is_decompressed=True) for row in bundle_entries(bundle, content)]
+    return OpenedBundle(content, entries, [None], stream)
 
 
 def _read_plain(
-    source: InputFile, position: int, file_type: str, wanted: Callable[[str], bool] | None
+    source: InputFile,
+    data: memoryview,
+    position: int,
+    file_type: str | None,
+    wanted: Callable[[str], bool] | None,
+    path: StrPath,
 ) -> tuple[list[StoredEntry], int]:
-    """Read the uncompressed bundle at `position`; return its entries and its end."""
-    path = source.path
-    if file_type in COMMENT_MARKS:
-        comment = COMMENT_MARKS[file_type]
-        return text_entries(source, comment, path=path, wanted=wanted), len(source)
-    if not begins(source.data, BUNDLE, position):
-        if file_type == "o" and position == 0:
-            from offload_tool.formats.bundle.object_file import is_object_file
+    """Read the uncompressed bundle at `position` of `data`, the begin of `source`.
 
-            if is_object_file(source.data):
-                unbundling = wanted is not None
-                return object_entries(source, path=path, unbundling=unbundling), len(source)
-        return [], position
-    bundle = read_bundle(source.data, position, path=path)
-    return bundle_entries(bundle, source), position + bundle.size
+    Return its entries and its end; without one, that is `position`.
+    """
+    if begins(data, BUNDLE, position) and file_type not in COMMENT_MARKS:
+        bundle = read_bundle(data, position, path=path)
+        return bundle_entries(bundle, source), position + bundle.size
+    comment = COMMENT_MARKS.get(file_type or "", "")
+    if file_type is None and not position:
+        from offload_tool.containers.file_format import FileFormat, recognise, text_comment
+
+        if recognise(data, anywhere=True) is FileFormat.TEXT_BUNDLE:
+            comment = text_comment(data)
+    if comment:
+        texts = read_text_bundle(data, comment, wanted=wanted, path=path)
+        return [StoredEntry(row.id, source, row.offset, row.size) for row in texts], len(source)
+    if file_type in (None, "o") and not position:
+        from offload_tool.formats.bundle import object_file
+
+        if object_file.is_object_file(data):
+            found = object_file.read_object_bundle(data, path=path)
+            if wanted is not None:
+                object_file.check_not_merged(found, path=path)
+            return [
+                StoredEntry(row.id, source, row.offset, row.size, row.is_host_marker)
+                for row in found
+            ], len(source)
+    return [], position
 
 
 def _is_compressed(data: memoryview, position: int) -> bool:

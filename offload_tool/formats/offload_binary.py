@@ -315,21 +315,33 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
     )
 
 
+def unpacked(
+    data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None
+) -> tuple[memoryview, OffloadBinary]:
+    """Return the data with the images of a binary of `data`, and the binary in that data.
+
+    They are the same unless the binary is compressed.
+
+    :raises: as `iter_offload_binaries` and `inflated`.
+    """
+    if binary.packed is None:
+        return data, binary
+    content = inflated(data, binary, path=path)
+    return content, next(iter_offload_binaries(content, path=path))
+
+
 def read_offload_binary(
     data: memoryview, offset: int, *, path: StrPath | None = None
 ) -> tuple[memoryview, OffloadBinary, Method | None]:
-    """Read the binary at `offset`; return the image data, the binary, and its compression method.
-
-    The images are in `data`, or in the inflated binary.
+    """Read the binary at `offset`; return as `unpacked`, and the compression method.
 
     :raises: as `iter_offload_binaries` and `inflated`.
     """
     binary = next(iter_offload_binaries(data, offset, path=path))
-    if binary.packed is None:
-        return data, binary, None
-    content = inflated(data, binary, path=path)
-    is_zstd = _is_zstd(data, binary.packed)
-    return content, next(iter_offload_binaries(content, path=path)), "zstd" if is_zstd else "zlib"
+    method: Method | None = None
+    if binary.packed is not None:
+        method = "zstd" if _is_zstd(data, binary.packed) else "zlib"
+    return *unpacked(data, binary, path=path), method
 
 
 def _is_zstd(data: memoryview, packed: PackedBody) -> bool:

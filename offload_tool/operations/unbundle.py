@@ -15,7 +15,6 @@ from offload_tool.containers.open_bundle import (
     OpenedBundle,
     check_file_type,
     open_bundle,
-    open_bundle_stream,
 )
 from offload_tool.errors import FormatError, OffloadError, UsageError
 from offload_tool.formats.objects.elf.reader import is_elf
@@ -85,9 +84,7 @@ def unbundle_file(
     with InputFile(path) as source:
         check_file_type(file_type)
         # The report of decompression comes before any output.
-        bundle = (open_bundle_stream if opened is None else open_bundle)(
-            source, file_type, wanted=wanted
-        )
+        bundle = open_bundle(source, file_type, wanted=wanted, stream=opened is None)
         if opened is not None:
             opened(bundle)
         entries = bundle.entries
@@ -128,7 +125,7 @@ def list_entry_ids(
     """
     with InputFile(path) as source:
         check_file_type(file_type)
-        bundle = (open_bundle_stream if opened is None else open_bundle)(source, file_type)
+        bundle = open_bundle(source, file_type, stream=opened is None)
         if opened is not None:
             opened(bundle)
         bundle.check()

@@ -16,7 +16,7 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.bitcode.splice_images import MAX_IMAGE_SIZE, plan_bitcode_with_images
 from offload_tool.formats.magic import OFFLOAD_BINARY, begins
-from offload_tool.formats.offload_binary import iter_offload_binaries, read_offload_binary
+from offload_tool.formats.offload_binary import iter_offload_binaries, unpacked
 from offload_tool.formats.registration_ir import (
     REGISTERED_KINDS,
     Generation,
@@ -214,7 +214,7 @@ def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
         return [file]
     images = []
     for binary in binaries:
-        data, stored, _ = read_offload_binary(file.data, binary.offset, path=file.path)
+        data, stored = unpacked(file.data, binary, path=file.path)
         images += [image.content(data) for image in stored.images if image.has_image]
     if not images:
         raise _no_image(file)
