@@ -163,10 +163,11 @@ def _remove_unlocked(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
+    """Remove a folder; names are those in its descriptor, so that no link leads elsewhere."""
     try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                os.unlink(entry.path)
+        with closing(os.open(path, _FLAGS)) as folder:
+            for name in os.listdir(folder):
+                os.unlink(name, dir_fd=folder)
         os.rmdir(path)
     except OSError:  # it has subfolders
         import shutil
