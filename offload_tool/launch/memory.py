@@ -222,7 +222,7 @@ class Memory:
         from offload_tool.formats.objects.elf.reader import read_elf_tables
         from offload_tool.formats.objects.splice_images import plan_with_content
 
-        digest = self._record.texts.get(_EMBEDDED, "") if self._record is not None else ""
+        digest = self._old_texts.get(_EMBEDDED, "")
         data = memoryview(self._content)
         with suppress(ContentError):
             tables = read_elf_tables(data, path=self._output)
@@ -231,6 +231,10 @@ class Memory:
                     plan_with_content(data, content, len(content), path=self._output)
                     return content
         return b""
+
+    @property
+    def _old_texts(self) -> Mapping[str, str]:
+        return self._record.texts if self._record is not None else {}
 
     def _old_object(self) -> InputFile:
         from offload_tool.io import InputFile
@@ -262,8 +266,7 @@ class Memory:
         :raises OSError: a file cannot be written.
         """
         for each in filter(_is_current, self._passes):
-            assert self._record is not None  # noqa: S101 - it is what makes a pass current
-            texts = {name: self._record.texts.get(f"{each.target} {name}", "") for name in _TEXTS}
+            texts = {name: self._old_texts.get(f"{each.target} {name}", "") for name in _TEXTS}
             self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
             step = steps[each.numbers[0]]
             names = step.messages_file, step.stdout_file, self._depfiles[each.numbers[0]]
@@ -281,12 +284,11 @@ class Memory:
 
         :raises OSError: a file cannot be written.
         """
-        assert self._record is not None  # noqa: S101 - as above
         each.is_kept = True
         if each.target == HOST and self._embeds_later:  # the object itself, by `exchange`
             _write(self._plan.jobs[-1].output, b"")
             return
-        digests = self._record.texts[f"{each.target} {_RESULTS}"].split()
+        digests = self._old_texts[f"{each.target} {_RESULTS}"].split()
         for number, digest in zip(each.results, digests, strict=True):
             _write(self._plan.jobs[number].output, self._images_by_digest[digest])
 
@@ -358,7 +360,8 @@ class Memory:
     def renew(self) -> bool:
         """Renew the time of the object; return False if it has just been replaced."""
         record = self._record
-        assert record is not None  # noqa: S101 - all passes are current
+        if record is None:
+            return False
         with suppress(OSError), open(self._output, "rb") as file:
             known = self._prints.cached(self._output)
             is_judged = known is not None and known[0] == file_stat_from(os.fstat(file.fileno()))
