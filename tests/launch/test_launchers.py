@@ -19,7 +19,7 @@ def test_sccache(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     make_project(tmp_path)
     sccache = find_sccache()
     more = {"OFFLOAD_LAUNCHER": sccache, "SCCACHE_DIR": str(tmp_path / "kept")}
-    more["SCCACHE_SERVER_UDS"] = str(tmp_path / "socket")
+    more |= {"SCCACHE_SERVER_UDS": str(tmp_path / "socket"), "OFFLOAD_LAUNCH_MEMORY": "0"}
 
     def counted(*words: str) -> tuple[int, int, int]:
         run([sccache, "--zero-stats"], tmp_path, more)
