@@ -38,7 +38,9 @@ def test_host_target(beside: Beside, target: str) -> None:
     flags = "" if target.startswith("x86") else ", CCFLAGS='--target=aarch64-linux-gnu'"
     beside.scons(f"env.OffloadWrapper('w.bc', 'a.in', OFFLOAD_KIND='openmp'{flags})\n")
     beside.run("llvm-offload-wrapper", "--kind=openmp", f"--triple={target}", "-o", "t.bc", "a.in")
-    assert disassembled(beside, "w.bc") == disassembled(beside, "t.bc")
+    ours = disassembled(beside, "w.bc")
+    assert ours.pop(0).startswith("target datalayout = ")  # clang adds it
+    assert ours == disassembled(beside, "t.bc")
 
 
 def test_older_layout(beside: Beside) -> None:
