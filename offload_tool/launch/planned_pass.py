@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
 from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import possible_files
@@ -12,7 +11,6 @@ from offload_tool.clang.environment import RESULT_VARIABLES, embeds_folder
 from offload_tool.clang.job_plan import DriverJob, renamed
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.clang.search_path import folders_of_job
-from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import Fingerprints
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
@@ -92,10 +90,9 @@ class PlannedPass(Resolver):
             read = self._listed(self._depfile)
         read = read or self.preprocess()
         if read is None:
-            raise CompilerError(
-                f"the compiler did not list the files that it read for '{self._source}'; expected "
-                f"a depfile '{self._depfile}' that lists the source"
-            )
+            from offload_tool.manifest.inputs import not_listed
+
+            raise not_listed(self._depfile, self._source)
         return read
 
     def preprocess(self) -> list[str] | None:
@@ -122,16 +119,9 @@ class PlannedPass(Resolver):
         return tuple(dict.fromkeys(folders_of_job(self.args)))
 
     def _listed(self, depfile: str) -> list[str] | None:
-        """Return the files in a depfile; None if it does not name the source."""
-        from offload_tool.clang.depfile import read_depfile
-        from offload_tool.manifest.inputs import with_backslashes
+        from offload_tool.manifest.inputs import files_in_depfile  # not if all is current
 
-        try:
-            names = with_backslashes(read_depfile(depfile), self.args)
-        except OffloadError:
-            return None
-        known = {posixpath.normpath(name) for name in names}
-        return names if posixpath.normpath(self._source) in known else None
+        return files_in_depfile(depfile, self._source, self.args)
 
 
 def add_depfile(job: DriverJob, name: str) -> None:

@@ -55,11 +55,16 @@ def files_read(command: Command, environment: Mapping[str, str]) -> list[str]:
     """
     read = listed_files(command) or preprocess(command, environment)
     if read is None:
-        raise CompilerError(
-            f"the compiler did not list the files that it read for '{command.source}'; expected a "
-            f"depfile '{command.depfile}' that lists the source"
-        )
+        raise not_listed(command.depfile, command.source)
     return read
+
+
+def not_listed(depfile: str, source: str) -> CompilerError:
+    """Return the error of a compile whose depfile does not list its source."""
+    return CompilerError(
+        f"the compiler did not list the files that it read for '{source}'; expected a depfile "
+        f"'{depfile}' that lists the source"
+    )
 
 
 def preprocess(command: Command, environment: Mapping[str, str]) -> list[str] | None:
@@ -87,12 +92,17 @@ def preprocess(command: Command, environment: Mapping[str, str]) -> list[str] | 
 
 def listed_files(command: Command) -> list[str] | None:
     """Return the files in the depfile of a compile; None if it is another compile's."""
+    return files_in_depfile(command.depfile, command.source, command.argv())
+
+
+def files_in_depfile(depfile: str, source: str, args: Iterable[str]) -> list[str] | None:
+    """Return the files in a depfile; None if it does not list the source of the compile `args`."""
     try:
-        names = with_backslashes(read_depfile(command.depfile), command.argv())
+        names = with_backslashes(read_depfile(depfile), args)
     except OffloadError:
         return None
     known = {posixpath.normpath(name) for name in names}
-    return names if posixpath.normpath(command.source) in known else None
+    return names if posixpath.normpath(source) in known else None
 
 
 def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
