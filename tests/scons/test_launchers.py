@@ -290,3 +290,22 @@ def test_stale_depfile(project: Project) -> None:
     project.assert_up_to_date()
     project.write("new.h", "#define HERE 2\n")
     assert "HIP [gfx906] k.hip" in project.run().actions
+
+
+def test_users_own_order(project: Project) -> None:
+    """A launcher runs a user's own command line, which has a flag behind the output."""
+    project.write("k.hip", KERNEL)
+    own = (
+        "env['OFFLOADDEVICECOM'] = env['OFFLOADDEVICECOM'].replace("
+        "'-o $TARGET $SOURCE', '-o $TARGET -DOWN $SOURCE')\n"
+    )
+    node = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
+    project.sconstruct(own + node).build()
+    plain = (project.folder / "k.gfx906.co").read_bytes()
+    (project.folder / "k.gfx906.co").unlink()
+    project.script("launcher", '#!/bin/sh\necho launched >>log\nexec "$@"\n')
+    launched = f"env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n{own}{node}"
+    project.sconstruct(launched).build()
+    project.assert_up_to_date()
+    assert (project.folder / "log").read_text() == "launched\n"
+    assert (project.folder / "k.gfx906.co").read_bytes() == plain
