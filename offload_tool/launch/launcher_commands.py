@@ -60,7 +60,7 @@ from offload_tool.clang.options import (
     without_values,
 )
 from offload_tool.errors import OffloadError
-from offload_tool.io.file_digests import digest_of
+from offload_tool.io.file_digests import digest_of, is_system_path
 from offload_tool.launch.write_result import PLACEHOLDER_FILE
 
 _OUTPUT = ("-o", "--output")
@@ -98,7 +98,6 @@ _IS_LISTED = (
     "from offload_tool.launch.launcher_commands import is_all_listed; "
     "sys.exit(not is_all_listed(sys.argv[2]))"
 )
-_SYSTEM = "/usr/"
 _NOT_FOR_CCACHE = frozenset(
     {"CCACHE_DEPEND", "CCACHE_NODEPEND", "CCACHE_COMPILER", "CCACHE_PREFIX", "CCACHE_PREFIX_CPP"}
 )
@@ -225,7 +224,7 @@ def is_all_listed(depfile: str) -> bool:
     from offload_tool.manifest.assembler_includes import has_assembler_include
 
     try:
-        names = [name for name in read_depfile(depfile) if not name.startswith(_SYSTEM)]
+        names = [name for name in read_depfile(depfile) if not is_system_path(name)]
         return not any(has_assembler_include(Path(name).read_bytes()) for name in names)
     except (OSError, OffloadError):
         return False

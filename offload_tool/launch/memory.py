@@ -35,6 +35,7 @@ from offload_tool.io.file_digests import (
     content_of,
     digest_of,
     file_stat_from,
+    is_system_path,
 )
 from offload_tool.io.paths import remove
 from offload_tool.launch.planned_pass import PlannedPass
@@ -61,7 +62,6 @@ _JOIN, _EMBEDDED = "join", "embedded"
 """The text of the jobs that join the images, and the digest of the content of the host's object."""
 _TEXTS = _RESULTS, _MESSAGES, _STDOUT, _DEPFILE = "results", "messages", "output", "depfile"
 """What is known of each pass besides its record: the digests of its results, and what it wrote."""
-_SYSTEM = "/usr/"
 _NMAKE = "-MV"
 
 
@@ -393,10 +393,11 @@ def _is_current(each: _Pass) -> bool:
 def _if_sure(record: PassRecord) -> PassRecord | None:
     """Return a record; None if all inputs are not known, or the time is one of them."""
     files = [*record.inputs]
-    is_timed = any(_has_time(name) for name in files if not name.startswith(_SYSTEM))
+    is_timed = any(_has_time(name) for name in files if not is_system_path(name))
     return record if record.output and not is_timed else None
 
 
+@cache  # the passes of a source read the same headers
 def _has_time(name: str) -> bool:
     text = content_of(name)
     return any(macro in text for macro in _TIME_MACROS)

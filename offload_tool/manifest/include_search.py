@@ -25,13 +25,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import Fingerprints, is_system_path
 
 if TYPE_CHECKING:
     from offload_tool.manifest.has_include import HasIncludeNames
-
-_SYSTEM = "/usr/"
-"""The search path finds headers there; files that appear next to one do not count."""
 
 
 class Lookups(NamedTuple):
@@ -86,7 +83,8 @@ def expected_lookups(
     """
     from offload_tool.manifest.has_include import has_include_names  # not if all is current
 
-    adjacent = (posixpath.dirname(name) for name in read if not name.startswith(_SYSTEM))
+    # The search path finds headers of the system; files that appear next to one do not count.
+    adjacent = (posixpath.dirname(name) for name in read if not is_system_path(name))
     searched = tuple(dict.fromkeys([*folders, *adjacent]))
     found = has_include_names(read)
     tested = [name for each in found.values() for name in each.names]
