@@ -73,7 +73,7 @@ _NOT_EMBEDDED = frozenset({"-o", "-x", "-main-file-name"})
 _FILES = ("-coverage-data-file=", "-coverage-notes-file=", "-object-file-name=")
 
 
-class Surroundings(NamedTuple):
+class ImplicitInputs(NamedTuple):
     """The inputs that a compiler finds by itself, the same for all sources."""
 
     folders: tuple[str, ...] = ()

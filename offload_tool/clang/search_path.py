@@ -9,10 +9,10 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
 from offload_tool.clang.driver import option_values, query_front_end
-from offload_tool.clang.environment import Surroundings, embeds_folder
+from offload_tool.clang.environment import ImplicitInputs, embeds_folder
 from offload_tool.clang.options import FOLDER, prefixes
 from offload_tool.errors import CompilerError
-from offload_tool.io.file_digests import Fingerprints, digest_of
+from offload_tool.io.file_digests import DigestCache, digest_of
 
 _FOLDER_OPTIONS = frozenset(prefixes(FOLDER))
 """In the front end's job the directory is the next argument."""
@@ -23,7 +23,7 @@ _GCC_FOLDERS = ("gcc", "gcc-cross")
 _UP = "/../"
 
 
-def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
+def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> ImplicitInputs:
     """Return a compile's header search path, and whether its output names the directory.
 
     The device libraries are left out: see `driver_cache.device_libraries`.
@@ -36,7 +36,7 @@ def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> Surr
     """
     jobs = query_front_end(with_language(command), environment).jobs
     directory = (os.getcwd(), environment.get("PWD", ""))
-    return Surroundings(
+    return ImplicitInputs(
         tuple(dict.fromkeys(folder for job in jobs for folder in folders_of_job(job))),
         not jobs or any(embeds_folder(job, directory) for job in jobs),
     )
@@ -100,9 +100,9 @@ def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def origins_digest(folders: tuple[str, ...], prints: Fingerprints) -> str:
+def origins_digest(folders: tuple[str, ...], digests: DigestCache) -> str:
     """Return a digest of the entries of `origins`: a change invalidates results of the compiler."""
-    return _digest_of_names(tuple(prints.names(folder) for folder in origins(folders)))
+    return _digest_of_names(tuple(digests.names(folder) for folder in origins(folders)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ from offload_tool.errors import UsageError
 from offload_tool.manifest.key import Cause
 
 if TYPE_CHECKING:
-    from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.io.file_digests import DigestCache
     from offload_tool.manifest.key import Key
     from offload_tool.manifest.manifest import PassRecord
 
@@ -58,26 +58,26 @@ def run(options: argparse.Namespace) -> int:
 
 def _explanation(name: str, path: Path) -> tuple[bool, list[str]]:
     """Return whether an output is current, and the text to print."""
-    from offload_tool.io.file_digests import Fingerprints
+    from offload_tool.io.file_digests import DigestCache
     from offload_tool.manifest import manifest_path
     from offload_tool.manifest.manifest import read_output_record, read_record
 
-    fingerprints = Fingerprints()
+    digests = DigestCache()
     manifest = manifest_path(str(path))
-    record = read_record(manifest, fingerprints, str(path))
+    record = read_record(manifest, digests, str(path))
     if record is not None:
-        return _verdict(name, record, path, fingerprints, str(path))
-    launched = read_output_record(manifest, fingerprints, str(path))
+        return _verdict(name, record, path, digests, str(path))
+    launched = read_output_record(manifest, digests, str(path))
     if launched is None:
         raise UsageError(
             f"'{name}': no manifest ({manifest_path(name)}) of this version is there; name an "
             "output that SCons, 'offload-tool compile' or 'offload-tool launch' has compiled for a "
             "target or the host"
         )
-    if fingerprints.digest(str(path)) != launched.output:
+    if digests.digest(str(path)) != launched.output:
         return False, [f"{name}: stale: {Cause.OUTPUT.value}"]
     verdicts = [
-        _verdict(f"{name}: {target}", record, path, fingerprints, None)
+        _verdict(f"{name}: {target}", record, path, digests, None)
         for target, record in launched.passes.items()
     ]
     return all(is_current for is_current, _ in verdicts), [
@@ -86,13 +86,13 @@ def _explanation(name: str, path: Path) -> tuple[bool, list[str]]:
 
 
 def _verdict(
-    name: str, record: PassRecord, path: Path, fingerprints: Fingerprints, output: str | None
+    name: str, record: PassRecord, path: Path, digests: DigestCache, output: str | None
 ) -> tuple[bool, list[str]]:
     """Return whether a pass is current, and the text to print; `output` is its own file."""
     from offload_tool.manifest.manifest import State, judge
 
     os.chdir(_folder_of(record, path))
-    judgement = judge(record, _key_now(record, fingerprints), fingerprints, output)
+    judgement = judge(record, _key_now(record, digests), digests, output)
     verdict = {
         State.CURRENT: "current",
         State.OUTDATED: f"stale: {judgement.reason}",
@@ -110,9 +110,9 @@ def _folder_of(record: PassRecord, path: Path) -> Path:
     return max(folders, key=lambda folder: found[folder])
 
 
-def _key_now(record: PassRecord, fingerprints: Fingerprints) -> Key:
+def _key_now(record: PassRecord, digests: DigestCache) -> Key:
     """Return the record's key with the current digests of its files."""
-    return record.key._replace(files={n: fingerprints.digest(n) for n in record.key.files})
+    return record.key._replace(files={n: digests.digest(n) for n in record.key.files})
 
 
 def _named_inputs(record: PassRecord) -> Iterator[str]:

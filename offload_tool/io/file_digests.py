@@ -124,7 +124,7 @@ def _change_time(path: str) -> int:
     return os.stat(path).st_ctime_ns
 
 
-class Fingerprints:
+class DigestCache:
     """Cached digests of files and listings of folders."""
 
     def __init__(self, is_unwritten: Callable[[str], bool] | None = None) -> None:
@@ -193,9 +193,9 @@ class Fingerprints:
             return str(self.memoize((folder, "identity"), lambda: identity(folder)))
         return identity(folder or ".")
 
-    def with_current_listings(self) -> Fingerprints:
+    def with_current_listings(self) -> DigestCache:
         """Return a copy that shares the file caches but treats only system folders as unwritten."""
-        copy = Fingerprints()
+        copy = DigestCache()
         copy._digests, copy._folders = self._digests, self._folders
         return copy
 

@@ -31,7 +31,7 @@ from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, renamed
 from offload_tool.clang.options import LIBRARY, LINKER_SCRIPT, does
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import (
-    Fingerprints,
+    DigestCache,
     content_of,
     digest_of,
     file_stat_from,
@@ -121,12 +121,12 @@ class Memory:
         """`plan` is the driver's own; `depfiles` names those of the front ends, by job number."""
         self._plan, self._depfiles = plan, depfiles
         self._output = plan.output
-        self._prints = Fingerprints()
+        self._digests = DigestCache()
         path = environ.get(LIBRARY_PATH, "")
         self._identity = cache(lambda program: program_identity(program, path))
         self._passes = [*self._find_passes(environ)]
         self._join = self._join_key()
-        self._record = read_output_record(manifest_path(self._output), self._prints, self._output)
+        self._record = read_output_record(manifest_path(self._output), self._digests, self._output)
         self._texts: dict[str, str] = {}
         self._content = b""
         """The old object, if some of it is used."""
@@ -144,10 +144,10 @@ class Memory:
             read = {n for at, job in enumerate(plan.jobs) if at not in numbers for n in job.needs}
             resolver = PlannedPass(
                 [plan.jobs[number] for number in numbers],
-                *(self._depfiles[numbers[0]], plan.version, environ, self._identity, self._prints),
+                *(self._depfiles[numbers[0]], plan.version, environ, self._identity, self._digests),
             )
             results = [number for number in numbers if number in read]
-            yield _Pass(target, numbers, results, PassRun(resolver, self._prints))
+            yield _Pass(target, numbers, results, PassRun(resolver, self._digests))
 
     def _join_key(self) -> str:
         """Return the commands of the jobs that join the images, and their programs."""
@@ -191,7 +191,7 @@ class Memory:
         except OSError:
             return Cause.MISSING
         is_own = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-        if not is_own or self._prints.digest(self._output) != self._record.output:
+        if not is_own or self._digests.digest(self._output) != self._record.output:
             return Cause.OUTPUT
         return None
 
@@ -339,14 +339,14 @@ class Memory:
                 each.run.record = _if_sure(each.run.finish(each.run.read()))
             jobs = self._plan.jobs
             texts = {
-                _RESULTS: " ".join(self._prints.digest(jobs[n].output) for n in each.results),
+                _RESULTS: " ".join(self._digests.digest(jobs[n].output) for n in each.results),
                 _MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
                 _STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
                 _DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
             }
             self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
         self._texts[_JOIN] = self._join
-        self._texts[_EMBEDDED] = self._prints.digest(self._images) if self._images else ""
+        self._texts[_EMBEDDED] = self._digests.digest(self._images) if self._images else ""
 
     def outcomes(self) -> list[str]:
         """Return what has become of each pass."""
@@ -363,7 +363,7 @@ class Memory:
         if record is None:
             return False
         with suppress(OSError), open(self._output, "rb") as file:
-            known = self._prints.cached(self._output)
+            known = self._digests.cached(self._output)
             is_judged = known is not None and known[0] == file_stat_from(os.fstat(file.fileno()))
             if is_judged or digest_of(file.read()) == record.output:
                 os.utime(file.fileno())
@@ -373,13 +373,13 @@ class Memory:
         return False
 
     def _save(self, descriptor: int, digest: str) -> None:
-        self._prints.store(self._output, file_stat_from(os.fstat(descriptor)), digest)
+        self._digests.store(self._output, file_stat_from(os.fstat(descriptor)), digest)
         records = {each.target: each.run.record for each in self._passes}
         known = {target: record for target, record in records.items() if record is not None}
         path = manifest_path(self._output)
         try:
             write_output_record(
-                path, OutputRecord(digest, known, self._texts), self._prints, self._output
+                path, OutputRecord(digest, known, self._texts), self._digests, self._output
             )
         except OffloadError:  # such as a full disk: the object is still right
             with suppress(OSError):

@@ -11,7 +11,7 @@ from offload_tool.clang.environment import RESULT_VARIABLES, embeds_folder
 from offload_tool.clang.job_plan import DriverJob, renamed
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.clang.search_path import folders_of_job
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import Resolver
@@ -33,7 +33,7 @@ class PlannedPass(Resolver):
         version: str,
         environ: Mapping[str, str],
         identity: Callable[[str], str],
-        prints: Fingerprints,
+        digests: DigestCache,
     ) -> None:
         """`depfile` is the name of the front end's; `version` is the compiler's text.
 
@@ -44,7 +44,7 @@ class PlannedPass(Resolver):
         self._version = version
         self._environ = environ
         self._identity = identity
-        self._prints = prints
+        self._digests = digests
         self._source = jobs[0].source
         self.args = tuple(jobs[0].args)
         self._command, self._files = _normalised(jobs), _named_files(jobs)
@@ -76,7 +76,7 @@ class PlannedPass(Resolver):
             Part.VARIABLES: json.dumps(variables),
             Part.FOLDER: json.dumps(self._places if self._embeds_folder else []),
         }
-        return Key(parts, {name: self._prints.digest(name) for name in self._files})
+        return Key(parts, {name: self._digests.digest(name) for name in self._files})
 
     def inputs_before(self) -> list[str]:
         """Return the inputs that the command names."""

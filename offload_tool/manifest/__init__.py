@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.io.paths import sibling
 
 
@@ -25,7 +25,7 @@ class Work(NamedTuple):
     """The compiler's identity."""
     inputs: tuple[str, ...]
     """Files that it certainly reads."""
-    surroundings: Callable[[], Surroundings]
+    implicit_inputs: Callable[[], ImplicitInputs]
     files_read: Callable[[], list[str]]
     """Returns the files that it has read, from its depfile."""
     preprocess: Callable[[], list[str] | None] | None = None
@@ -37,4 +37,4 @@ class Work(NamedTuple):
     version: Callable[[], str] = str
     """Returns the compiler's present version text, if the programs that it calls are not known."""
     links: bool = True
-    """The libraries of the surroundings are linked in."""
+    """The libraries of the implicit inputs are linked in."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import HEADERS, does
 from offload_tool.clang.search_path import origins_digest
-from offload_tool.io.file_digests import Fingerprints, is_system_path
+from offload_tool.io.file_digests import DigestCache, is_system_path
 
 if TYPE_CHECKING:
     from offload_tool.manifest.has_include import HasIncludeNames
@@ -75,7 +75,7 @@ def expected_lookups(
     read: Sequence[str],
     folders: Iterable[str],
     args: Sequence[str],
-    prints: Fingerprints,
+    digests: DigestCache,
 ) -> Lookups:
     """Return the possible lookups of a pass that has read the files `read`, as spelled by clang.
 
@@ -102,8 +102,8 @@ def expected_lookups(
     relative = sorted(name for name in names if not name.startswith("/"))
     own = tuple(name for name in relative if name not in names_outside)
     outside = tuple(name for name in relative if name in names_outside)
-    made = Lookups(searched, own, (), unknown, origins_digest(searched, prints), outside)
-    return made._replace(present=tuple(appeared(made, frozenset(read), prints)))
+    made = Lookups(searched, own, (), unknown, origins_digest(searched, digests), outside)
+    return made._replace(present=tuple(appeared(made, frozenset(read), digests)))
 
 
 def _names_outside(read: Mapping[str, HasIncludeNames], searched: Iterable[str]) -> set[str]:
@@ -120,26 +120,26 @@ def _names_outside(read: Mapping[str, HasIncludeNames], searched: Iterable[str])
     return found
 
 
-def appeared(lookups: Lookups, read: frozenset[str], prints: Fingerprints) -> list[str]:
+def appeared(lookups: Lookups, read: frozenset[str], digests: DigestCache) -> list[str]:
     """Return the files under looked-up names that were neither read nor present before."""
     folders, outside = lookups.folders, lookups.outside
-    found = found_in(folders, lookups.names, prints)
+    found = found_in(folders, lookups.names, digests)
     if outside:
-        listed_once = tuple(x for x in folders if is_outside(x) and prints.caches_listing(x))
+        listed_once = tuple(x for x in folders if is_outside(x) and digests.caches_listing(x))
         others = tuple(folder for folder in folders if folder not in listed_once)
-        found |= found_in(others, outside, prints)
-        found |= prints.memoize(
-            (listed_once, outside), lambda: found_in(listed_once, outside, prints)
+        found |= found_in(others, outside, digests)
+        found |= digests.memoize(
+            (listed_once, outside), lambda: found_in(listed_once, outside, digests)
         )
     new = found.difference(read, lookups.present)
     return sorted(name for name in new if os.path.exists(name) and not os.path.isdir(name))
 
 
-def found_in(folders: tuple[str, ...], names: tuple[str, ...], prints: Fingerprints) -> set[str]:
+def found_in(folders: tuple[str, ...], names: tuple[str, ...], digests: DigestCache) -> set[str]:
     """Return the paths of names that exist in the directories, prefixed with the directory."""
     found: set[str] = set()
     for folder, spelled, wanted in _searched(folders, names):
-        there = prints.names(folder)
+        there = digests.names(folder)
         if not wanted.isdisjoint(there):
             found.update(spelled + name for name in wanted & there)
     return found

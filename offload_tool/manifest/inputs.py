@@ -19,7 +19,7 @@ from typing import NamedTuple
 from offload_tool.clang.depfile import depfile_command, read_depfile
 from offload_tool.clang.options import ATTACHED_FILE, FOLDER, HOST_IR, prefixes
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.paths import remove
 from offload_tool.manifest.assembler_includes import assembler_include
 from offload_tool.manifest.include_search import Lookups, expected_lookups
@@ -36,13 +36,13 @@ class PassReads(NamedTuple):
 
 
 def reads_of(
-    listed: Sequence[str], folders: Sequence[str], args: Sequence[str], prints: Fingerprints
+    listed: Sequence[str], folders: Sequence[str], args: Sequence[str], digests: DigestCache
 ) -> PassReads:
     """Return the files and lookups of a pass whose depfile lists `listed`.
 
     `folders` is its search path, () if unknown.
     """
-    lookups = expected_lookups(listed, folders, args, prints)
+    lookups = expected_lookups(listed, folders, args, digests)
     if not folders:
         lookups = lookups._replace(unknown=True)
     return PassReads([*listed], lookups, assembler_include(listed, args))

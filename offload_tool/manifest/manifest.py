@@ -44,8 +44,8 @@ from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
+    DigestCache,
     FileStat,
-    Fingerprints,
     digest_of,
     file_stat,
     identity,
@@ -204,7 +204,7 @@ class Judgement(NamedTuple):
     state: State
     reason: Reason | None = None
     appeared: tuple[str, ...] = ()
-    elsewhere: bool = False
+    search_path_changed: bool = False
     """The compiler's own search path may have changed."""
 
 
@@ -217,7 +217,7 @@ def digest_of_parts(parts: Any) -> str:
 def judge(
     record: PassRecord | None,
     key: Key,
-    prints: Fingerprints,
+    digests: DigestCache,
     output: str | None = None,
     *,
     with_identity: bool = False,
@@ -227,23 +227,25 @@ def judge(
     With `output`, the file of that name must also be unchanged. `with_identity` as in
     `record_pass_result`.
     """
-    reason = _why_outdated(record, key, prints, output, with_identity=with_identity)
+    reason = _why_outdated(record, key, digests, output, with_identity=with_identity)
     if record is None or reason is not None:
         return Judgement(State.OUTDATED, reason)
-    found_now = appeared(record.lookups, frozenset(record.inputs), prints)
+    found_now = appeared(record.lookups, frozenset(record.inputs), digests)
     known = record.lookups.origins
-    elsewhere = bool(known) and known != origins_digest(record.lookups.folders, prints)
-    if found_now or record.lookups.unknown or elsewhere:
+    search_path_changed = bool(known) and known != origins_digest(record.lookups.folders, digests)
+    if found_now or record.lookups.unknown or search_path_changed:
         names = ", ".join(f"'{name}'" for name in found_now)
-        names = names or ("another folder" if elsewhere else "a computed name")
-        return Judgement(State.UNSURE, Reason(Cause.APPEARED, names), tuple(found_now), elsewhere)
+        names = names or ("another folder" if search_path_changed else "a computed name")
+        return Judgement(
+            State.UNSURE, Reason(Cause.APPEARED, names), tuple(found_now), search_path_changed
+        )
     return Judgement(State.CURRENT)
 
 
 def _why_outdated(
     record: PassRecord | None,
     key: Key,
-    prints: Fingerprints,
+    digests: DigestCache,
     output: str | None,
     *,
     with_identity: bool,
@@ -252,21 +254,21 @@ def _why_outdated(
         return Reason(Cause.NO_RECORD)
     reason = key.change_from(record.key)
     if reason is None and output is not None:
-        reason = _damage(record, prints, output)
+        reason = _damage(record, digests, output)
     if reason is not None:
         return reason
-    for name, digest in _inputs_to_check(record.inputs, prints, with_identity).items():
-        if _digest_with_identity(name, prints.digest(name), with_identity) != digest:
+    for name, digest in _inputs_to_check(record.inputs, digests, with_identity).items():
+        if _digest_with_identity(name, digests.digest(name), with_identity) != digest:
             return Reason(Cause.WRITTEN if digest == CHANGED else Cause.INPUT, name)
     if _same_names(record.same_files) != record.same_files:
         return Reason(Cause.LINK)
-    if same_folders(record.lookups.folders, prints) != record.same_folders:
+    if same_folders(record.lookups.folders, digests) != record.same_folders:
         return Reason(Cause.FOLDER_LINK)
     return None
 
 
 def _inputs_to_check(
-    inputs: Mapping[str, str], prints: Fingerprints, with_identity: bool
+    inputs: Mapping[str, str], digests: DigestCache, with_identity: bool
 ) -> Mapping[str, str]:
     """Return the inputs to check: without those outside, if these are known to be unchanged."""
     if with_identity or not isinstance(inputs, Inputs):
@@ -276,9 +278,9 @@ def _inputs_to_check(
         return inputs
 
     def is_unchanged() -> bool:
-        return all(prints.digest(name) == digest for name, digest in outside.inputs.items())
+        return all(digests.digest(name) == digest for name, digest in outside.inputs.items())
 
-    if all(map(prints.caches_listing, outside.folders)) and prints.memoize(outside, is_unchanged):
+    if all(map(digests.caches_listing, outside.folders)) and digests.memoize(outside, is_unchanged):
         return inputs.own
     return inputs
 
@@ -289,9 +291,9 @@ def files_in_order(record: PassRecord) -> list[str]:
     return inputs.in_order() if isinstance(inputs, Inputs) else list(inputs)
 
 
-def _damage(record: PassRecord, prints: Fingerprints, output: str) -> Reason | None:
+def _damage(record: PassRecord, digests: DigestCache, output: str) -> Reason | None:
     """Return what happened to the outputs of a pass; None if they are unchanged."""
-    found = prints.digest(output)
+    found = digests.digest(output)
     if not found:
         return Reason(Cause.MISSING)
     if not record.output:
@@ -299,7 +301,7 @@ def _damage(record: PassRecord, prints: Fingerprints, output: str) -> Reason | N
     if found != record.output:
         return Reason(Cause.OUTPUT)
     for name, digest in record.side_outputs.items():
-        if file_stat(name) is None or (digest and prints.digest(name) != digest):
+        if file_stat(name) is None or (digest and digests.digest(name) != digest):
             return Reason(Cause.SIDE_OUTPUT, name)
     return None
 
@@ -308,7 +310,7 @@ def confirmed(
     record: PassRecord,
     read: Iterable[str],
     judgement: Judgement,
-    prints: Fingerprints,
+    digests: DigestCache,
     find_lookups: Callable[[], Lookups],
 ) -> PassRecord | None:
     """Return the record with the new files marked as not read; None if the pass reads them.
@@ -318,10 +320,10 @@ def confirmed(
     """
     if set(read) != set(record.inputs):
         return None
-    if judgement.elsewhere:
+    if judgement.search_path_changed:
         query_front_end.cache_clear()  # the installations of GCC may have changed
         lookups = find_lookups()
-        folders = same_folders(lookups.folders, prints)
+        folders = same_folders(lookups.folders, digests)
         return record._replace(lookups=lookups, same_folders=folders)
     present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
     return record._replace(lookups=record.lookups._replace(present=present))
@@ -333,7 +335,7 @@ def record_pass_result(
     lookups: Lookups,
     output: str,
     start: Start,
-    prints: Fingerprints,
+    digests: DigestCache,
     *,
     key_before: Key | None = None,
     with_identity: bool = False,
@@ -349,13 +351,13 @@ def record_pass_result(
     """
     race_check = RaceCheck(start)
     inputs = {
-        name: _digest_with_identity(name, race_check.digest_as_read(name, prints), with_identity)
+        name: _digest_with_identity(name, race_check.digest_as_read(name, digests), with_identity)
         for name in read
     }
     if key_before is not None:
         key = key.since(key_before)
     else:
-        files = {n: race_check.digest_as_read(n, prints) for n, old in key.files.items() if old}
+        files = {n: race_check.digest_as_read(n, digests) for n, old in key.files.items() if old}
         key = key._replace(files={**key.files, **files})
     equal = _equal_names(inputs)
     # Their content is unchanged, but which of them were one file is not known.
@@ -364,9 +366,9 @@ def record_pass_result(
     present = tuple(
         name for name in lookups.present if race_check.is_old(name, was_reachable=False)
     )
-    made, status = prints.digest(output), file_stat(output)
+    made, status = digests.digest(output), file_stat(output)
     if status is not None:
-        prints.store(output, status, made)
+        digests.store(output, status, made)
     return PassRecord(
         key,
         inputs,
@@ -375,7 +377,7 @@ def record_pass_result(
         same_files=_same_names(equal),
         same_folders=_REPLACED
         if race_check.folders_were_replaced()
-        else same_folders(lookups.folders, prints),
+        else same_folders(lookups.folders, digests),
     )
 
 
@@ -385,24 +387,24 @@ def _digest_with_identity(name: str, digest: str, with_identity: bool) -> str:
     return f"{digest}{_IDENTITY}{identity(name) or 'none'}"
 
 
-def write_record(path: str, record: PassRecord, prints: Fingerprints, output: str | None) -> None:
+def write_record(path: str, record: PassRecord, digests: DigestCache, output: str | None) -> None:
     """Write a record, with the known stat() records of the files and of `output`.
 
     :raises FileError: it cannot be written.
     """
-    _write_lines(path, _lines_of(record, prints, output))
+    _write_lines(path, _lines_of(record, digests, output))
 
 
-def write_output_record(path: str, record: OutputRecord, prints: Fingerprints, output: str) -> None:
+def write_output_record(path: str, record: OutputRecord, digests: DigestCache, output: str) -> None:
     """Write the record of an output that several passes make, as `write_record` does.
 
     :raises FileError: it cannot be written.
     """
     value = {"version": _VERSION, **record._asdict(), "passes": [*record.passes]}
-    stats = _known_stats({output: record.output}, prints)
+    stats = _known_stats({output: record.output}, digests)
     lines: list[Any] = [value, dict(zip([""], stats.values(), strict=False))]
     for one in record.passes.values():
-        lines += _lines_of(one, prints, None)
+        lines += _lines_of(one, digests, None)
     _write_lines(path, lines)
 
 
@@ -413,7 +415,7 @@ def _write_lines(path: str, values: Iterable[Any]) -> None:
         out.write("".join(f"{json.dumps(value)}\n" for value in values).encode())
 
 
-def _lines_of(record: PassRecord, prints: Fingerprints, output: str | None) -> list[Any]:
+def _lines_of(record: PassRecord, digests: DigestCache, output: str | None) -> list[Any]:
     """Return the values of the lines of a record."""
     names = files_in_order(record)
     outside = {name: record.inputs[name] for name in names if is_outside(name)}
@@ -433,39 +435,39 @@ def _lines_of(record: PassRecord, prints: Fingerprints, output: str | None) -> l
         "why": None if record.why is None else [record.why.cause.name, *record.why[1:]],
         "bitcode": record.bitcode,
     }
-    digests = {**record.key.files, **inputs, **record.side_outputs}
+    by_name = {**record.key.files, **inputs, **record.side_outputs}
     if output is not None:
-        digests[output] = record.output
-    stats = _known_stats(digests, prints)
+        by_name[output] = record.output
+    stats = _known_stats(by_name, digests)
     if output in stats:
         stats[""] = stats.pop(output)
     shared = {"inputs": outside, "names": record.lookups.outside}
-    return [value, stats, shared, _known_stats(outside, prints)]
+    return [value, stats, shared, _known_stats(outside, digests)]
 
 
-def _known_stats(digests: Mapping[str, str], prints: Fingerprints) -> dict[str, FileStat]:
+def _known_stats(by_name: Mapping[str, str], digests: DigestCache) -> dict[str, FileStat]:
     """Return the known stat() records of files with just these digests."""
     found = {}
-    for name, digest in digests.items():
-        known = prints.cached(name)
+    for name, digest in by_name.items():
+        known = digests.cached(name)
         if known is not None and known[1] == digest.partition(_IDENTITY)[0]:
             found[name] = known[0]
     return found
 
 
-def read_record(path: str, prints: Fingerprints, output: str | None = None) -> PassRecord | None:
+def read_record(path: str, digests: DigestCache, output: str | None = None) -> PassRecord | None:
     """Read a record; return None if there is no valid one.
 
-    Its stat() records are added to `prints`, the output's under the name `output`.
+    Its stat() records are added to `digests`, the output's under the name `output`.
     """
     try:
         *lines, _ = _content(path).split(b"\n")
-        return _parse_lines(lines, prints, output)
+        return _parse_lines(lines, digests, output)
     except _DAMAGE:
         return None
 
 
-def read_output_record(path: str, prints: Fingerprints, output: str) -> OutputRecord | None:
+def read_output_record(path: str, digests: DigestCache, output: str) -> OutputRecord | None:
     """Read the record of an output that several passes make, as `read_record` does."""
     try:
         head, stats, *lines, _ = _content(path).split(b"\n")
@@ -474,16 +476,17 @@ def read_output_record(path: str, prints: Fingerprints, output: str) -> OutputRe
             raise ValueError("of another version")
         names, texts = _strings(value["passes"]), _strings_by_name(value["texts"])
         records = [
-            _parse_lines(lines[at : at + _LINES], prints, "") for at in range(0, len(lines), _LINES)
+            _parse_lines(lines[at : at + _LINES], digests, "")
+            for at in range(0, len(lines), _LINES)
         ]
         record = OutputRecord(str(value["output"]), dict(zip(names, records, strict=True)), texts)
-        _add_stats(json.loads(stats), {"": record.output}, prints, output)
+        _add_stats(json.loads(stats), {"": record.output}, digests, output)
     except _DAMAGE:
         return None
     return record
 
 
-def _parse_lines(lines: Sequence[bytes], prints: Fingerprints, output: str | None) -> PassRecord:
+def _parse_lines(lines: Sequence[bytes], digests: DigestCache, output: str | None) -> PassRecord:
     """Parse the lines of a record; without `output`, its stat() records are left out.
 
     :raises ValueError, TypeError, KeyError, AttributeError, RecursionError: they are invalid.
@@ -493,12 +496,12 @@ def _parse_lines(lines: Sequence[bytes], prints: Fingerprints, output: str | Non
     outside = _parse_outside(shared)
     record = _parse_record(value, outside)
     if output is not None:
-        digests = {**record.key.files, **value["inputs"], **record.side_outputs}
-        digests[""] = record.output
-        _add_stats(json.loads(second), digests, prints, output)
+        by_name = {**record.key.files, **value["inputs"], **record.side_outputs}
+        by_name[""] = record.output
+        _add_stats(json.loads(second), by_name, digests, output)
         if stats != _NO_STATS:
-            prints.memoize(
-                (outside, stats), lambda: _add_stats(json.loads(stats), outside.inputs, prints)
+            digests.memoize(
+                (outside, stats), lambda: _add_stats(json.loads(stats), outside.inputs, digests)
             )
     return record
 
@@ -542,13 +545,13 @@ def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
 
 
 def _add_stats(
-    stats: Any, digests: Mapping[str, str], prints: Fingerprints, output: str = ""
+    stats: Any, by_name: Mapping[str, str], digests: DigestCache, output: str = ""
 ) -> None:
-    """Add stat() records of files with some digests to `prints`; "" stands for `output`."""
+    """Add stat() records of files with some digests to `digests`; "" stands for `output`."""
     for name, numbers in stats.items():
-        if digests.get(name):
-            digest = digests[name].partition(_IDENTITY)[0]
-            prints.add(name or output, FileStat(*map(int, numbers)), digest)
+        if by_name.get(name):
+            digest = by_name[name].partition(_IDENTITY)[0]
+            digests.add(name or output, FileStat(*map(int, numbers)), digest)
 
 
 def _parse_reason(value: Any) -> Reason | None:
@@ -584,7 +587,7 @@ def _same_names(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def same_folders(folders: tuple[str, ...], prints: Fingerprints) -> dict[str, str]:
+def same_folders(folders: tuple[str, ...], digests: DigestCache) -> dict[str, str]:
     """Return the directories that are the same as an earlier one, with that one's name.
 
     Directories that are checked once per build are not compared again.
@@ -592,7 +595,7 @@ def same_folders(folders: tuple[str, ...], prints: Fingerprints) -> dict[str, st
     first: dict[str, str] = {}
     found = {}
     for folder in folders:
-        known = prints.identity_of_folder(folder)
+        known = digests.identity_of_folder(folder)
         if known and first.setdefault(known, folder) != folder:
             found[folder] = first[known]
     return found

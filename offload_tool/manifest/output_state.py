@@ -26,7 +26,7 @@ from offload_tool.clang.options import (
     does,
 )
 from offload_tool.formats.magic import THIN_ARCHIVE
-from offload_tool.io.file_digests import Fingerprints, content_of
+from offload_tool.io.file_digests import DigestCache, content_of
 from offload_tool.manifest import Work
 from offload_tool.manifest.inputs import general_args
 from offload_tool.manifest.key import Key, Part
@@ -41,11 +41,11 @@ WRITES_FILES = SIBLING | ELSEWHERE | LINKER | DEPFILE
 class CommandResolver(Resolver):
     """What a command with one output is made of: its files are plain paths."""
 
-    def __init__(self, work: Work, prints: Fingerprints) -> None:
+    def __init__(self, work: Work, digests: DigestCache) -> None:
         self.args = work.command
         self.with_identity = work.by_inode
         self.reads_headers = work.preprocess is not None
-        self._work, self._prints = work, prints
+        self._work, self._digests = work, digests
 
     @property
     def output(self) -> str:
@@ -79,18 +79,18 @@ class CommandResolver(Resolver):
         """Return what is known before the pass runs."""
         work = self._work
         variables = {name: work.environment.get(name, "") for name in RESULT_VARIABLES}
-        surroundings = work.surroundings()
+        implicit_inputs = work.implicit_inputs()
         folder = [os.getcwd(), work.environment.get("PWD", "")]
         parts: dict[str, str] = {
             Part.COMMAND: json.dumps([*work.command]),
             Part.COMPILER: work.compiler,
             Part.VERSION: work.version(),
             Part.VARIABLES: json.dumps(variables),
-            Part.FOLDER: json.dumps(folder if surroundings.embeds_folder else []),
+            Part.FOLDER: json.dumps(folder if implicit_inputs.embeds_folder else []),
             Part.PROCESSOR: processor_of(all_args(work.command)),
         }
-        libraries = surroundings.libraries if work.links else ()
-        return Key(parts, {n: self._prints.digest(n) for n in (*self._named_files(), *libraries)})
+        libraries = implicit_inputs.libraries if work.links else ()
+        return Key(parts, {n: self._digests.digest(n) for n in (*self._named_files(), *libraries)})
 
     def inputs_before(self) -> list[str]:
         """Return the inputs that the command names."""
@@ -107,10 +107,10 @@ class CommandResolver(Resolver):
 
     def search_path(self) -> tuple[str, ...]:
         """Return the folders in which the command searches for headers."""
-        return self._work.surroundings().folders
+        return self._work.implicit_inputs().folders
 
 
-def pass_run(work: Work, prints: Fingerprints | None = None) -> PassRun:
-    """Return the engine of a command; `prints` are the known digests."""
-    prints = prints or Fingerprints()
-    return PassRun(CommandResolver(work, prints), prints)
+def pass_run(work: Work, digests: DigestCache | None = None) -> PassRun:
+    """Return the engine of a command; `digests` are the known digests."""
+    digests = digests or DigestCache()
+    return PassRun(CommandResolver(work, digests), digests)

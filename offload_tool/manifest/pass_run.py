@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.clang.search_path import origins_digest
 from offload_tool.errors import OffloadError
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Key, Reason
@@ -121,13 +121,13 @@ class PassRun:
     _start: Start
     """Set by `begin`."""
 
-    def __init__(self, resolver: Resolver, prints: Fingerprints) -> None:
+    def __init__(self, resolver: Resolver, digests: DigestCache) -> None:
         self.resolver = resolver
         self.reason: Reason | None = None
         """Why the pass runs; None if it does not."""
         self.unknown_input = ""
         """The file due to which the assembler may have read unknown files."""
-        self._prints = prints
+        self._digests = digests
         self._record: PassRecord | None = None
         self._before: PassRecord | None = None
         """The record that was judged."""
@@ -142,7 +142,7 @@ class PassRun:
         """The record of the last run; None without a valid one."""
         if self._record is None:
             output = self.resolver.output
-            self._record = read_record(manifest_path(output), self._prints, output)
+            self._record = read_record(manifest_path(output), self._digests, output)
         return self._record
 
     @record.setter
@@ -178,7 +178,7 @@ class PassRun:
     def judge(self, record: PassRecord | None, key: Key, output: str | None = None) -> Judgement:
         """Return the verdict on a record: see `manifest.judge`."""
         with_identity = self.resolver.with_identity
-        return judge(record, key, self._prints, output, with_identity=with_identity)
+        return judge(record, key, self._digests, output, with_identity=with_identity)
 
     def confirmed(
         self, record: PassRecord, judgement: Judgement, read: list[str] | None
@@ -189,7 +189,7 @@ class PassRun:
         """
         if read is None:
             return None
-        return confirmed(record, read, judgement, self._prints, lambda: self._reads(read).lookups)
+        return confirmed(record, read, judgement, self._digests, lambda: self._reads(read).lookups)
 
     # -- a run -----------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class PassRun:
         searched = record.lookups.folders if record is not None else ()
         flagged = include_folders(all_args(self.resolver.args))
         folders = dict.fromkeys([*flagged, *map(os.path.dirname, expected), *searched])
-        digests = {name: self._prints.digest(name) for name in expected}
+        digests = {name: self._digests.digest(name) for name in expected}
         start = Start.now(marker, folders, digests)
         self.begin_at(start)
         self._key = key or self._key
@@ -235,7 +235,7 @@ class PassRun:
             keeps_output
             and record is not None
             and self.is_key_unchanged
-            and self._prints.digest(self.resolver.output) == record.output != ""
+            and self._digests.digest(self.resolver.output) == record.output != ""
         )
         stages.begin(record, self.resolver.args, is_unchanged=is_unchanged)
         self.set_stages(stages)
@@ -252,7 +252,7 @@ class PassRun:
         resolver = self.resolver
         record = record_pass_result(
             resolver.key(self._before),
-            *(reads.files, reads.lookups, resolver.output, self._start, self._prints),
+            *(reads.files, reads.lookups, resolver.output, self._start, self._digests),
             key_before=self._key if self._may_change else None,
             with_identity=resolver.with_identity,
         )
@@ -276,7 +276,7 @@ class PassRun:
         """
         self._record, output = record, self.resolver.output
         if self.resolver.may_write:
-            write_record(manifest_path(output), record, self._prints, output)
+            write_record(manifest_path(output), record, self._digests, output)
 
     def _reads(self, listed: list[str], key: Key | None = None) -> PassReads:
         from offload_tool.manifest.inputs import PassReads, reads_of  # not if all is current
@@ -284,7 +284,7 @@ class PassRun:
         if not self.resolver.reads_headers:
             return PassReads(listed, Lookups())
         folders = self._known_folders(listed, key) or self.resolver.search_path()
-        return reads_of(listed, folders, self.resolver.args, self._prints)
+        return reads_of(listed, folders, self.resolver.args, self._digests)
 
     def _known_folders(self, listed: list[str], key: Key | None) -> tuple[str, ...]:
         """Return the folders of the record before, or () if the compiler must be queried.
@@ -296,5 +296,5 @@ class PassRun:
             return ()
         lookups = before.lookups
         is_known = not lookups.unknown and bool(lookups.origins)
-        is_same = is_known and origins_digest(lookups.folders, self._prints) == lookups.origins
+        is_same = is_known and origins_digest(lookups.folders, self._digests) == lookups.origins
         return lookups.folders if is_same else ()

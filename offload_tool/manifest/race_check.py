@@ -17,7 +17,7 @@ from typing import NamedTuple
 from offload_tool.errors import FileError
 from offload_tool.io.file_digests import (
     CHANGED,
-    Fingerprints,
+    DigestCache,
     file_stat,
     identity,
     is_system_path,
@@ -63,9 +63,9 @@ class RaceCheck:
         self._start = start
         self._is_unchanged = functools.cache(self._find_is_unchanged)
 
-    def digest_as_read(self, name: str, prints: Fingerprints) -> str:
+    def digest_as_read(self, name: str, digests: DigestCache) -> str:
         """Return the digest of a file as the pass has read it; `CHANGED` if that is not certain."""
-        found = prints.digest(name)
+        found = digests.digest(name)
         is_certain = self.is_old(name) or self._start.digests.get(name) == found
         return found if found and is_certain else CHANGED
 

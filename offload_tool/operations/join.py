@@ -104,7 +104,7 @@ def join_file(
             )
         if is_whl and not is_wheel(part):
             raise UsageError(
-                f"'{part}' is no wheel, as what is joined with a wheel must be; give a wheel"
+                f"'{part}' is not a wheel, and only wheels can be joined with a wheel; give a wheel"
             )
     for folder in (host, *parts) if is_folder else ():
         check_outside(output, folder, "joined")
@@ -334,7 +334,7 @@ class _Joining:
             wanted = header(device.metadata, "Requires-Dist", path=device.label)
             bundle = next((b for b in bundles if device.name.endswith(f"-{b}")), None)
             if bundle is None or wanted != f"{host.name} == {host.version}":
-                message = f"is no wheel of device code of {host.name} {host.version}"
+                message = f"is not a wheel of device code of {host.name} {host.version}"
                 raise UsageError(f"'{part}' {message}")
             prefixes[bundle] = device.name.removesuffix(f"-{bundle}")
             archives = self._open_archives(tree)

@@ -147,9 +147,7 @@ def split_file(
     if in_parts and not is_folder:
         raise UsageError(f"'{path}' is no folder: its parts are files already; leave --parts out")
     if wheel is not None and not is_whl:
-        raise UsageError(
-            f"'{path}' is no wheel: options of wheels mean nothing for it; leave them out"
-        )
+        raise UsageError(f"'{path}' is not a wheel; wheel options do not apply: leave them out")
     if is_folder:
         check_outside(directory, source, "split")
     with ExitStack() as stack:

@@ -56,7 +56,7 @@ class CompilePass(ABC):
     has_host_ir: ClassVar[bool] = False
     """A pass writes the host IR of a source, which all others read. Names in it contain inode
     numbers, so the results are valid for these very files."""
-    is_direct: ClassVar[bool] = False
+    can_bypass_driver: ClassVar[bool] = False
     """A device pass is a front end and a linker, which can run without the driver."""
     is_distributed: ClassVar[bool] = False
     """A device pass may run on another machine: the engine supports its command."""

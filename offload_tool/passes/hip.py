@@ -39,7 +39,7 @@ class HipPass(CompilePass):
     __slots__ = ()
     kind = "hip"
     usual_suffix, relocatable_suffix = ".co", ".bc"
-    is_direct = is_distributed = True
+    can_bypass_driver = is_distributed = True
 
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`."""

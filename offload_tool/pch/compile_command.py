@@ -18,8 +18,8 @@ from offload_tool.run.pass_command import (
     WantedPass,
     cached_for_pass,
     compiler_version,
+    implicit_inputs_of,
     pass_command,
-    surroundings_of,
 )
 from offload_tool.run.run_pass import Outputs, check_names, write_depfile_and_stamp
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
@@ -150,7 +150,7 @@ def _recipe(
         len(parts.compiler),
         {**environ, **parts.environment},
         parts.identity,
-        functools.cache(lambda: surroundings_of(parts, args, environ)),
+        functools.cache(lambda: implicit_inputs_of(parts, args, environ)),
         functools.cache(lambda: compiler_version(parts)),
     )
 

@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_args, include_folders, possible_files
-from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.io.file_digests import (
-    Fingerprints,
+    DigestCache,
     cached_by_stat,
     content_of,
     digest_of,
@@ -106,12 +106,12 @@ class PchRecipe(NamedTuple):
     """How many arguments name the compiler."""
     environment: Mapping[str, str]
     compiler_identity: str
-    surroundings: Callable[[], Surroundings]
+    implicit_inputs: Callable[[], ImplicitInputs]
     """Returns the header search path of these passes."""
     version: Callable[[], str] = str
     """As `Work.version`."""
-    prints: Callable[[], Fingerprints] = Fingerprints
-    """Returns known fingerprints of files."""
+    digests: Callable[[], DigestCache] = DigestCache
+    """Returns known digests of files."""
 
     @property
     def text_file(self) -> str:
@@ -149,7 +149,7 @@ class PchRecipe(NamedTuple):
     def search_path(self) -> SearchPath:
         """The header search path of these passes."""
         user_folders = include_folders(all_args(self.args), ("-I", "-iquote"))
-        return SearchPath(self.folder, self.surroundings().folders, user_folders)
+        return SearchPath(self.folder, self.implicit_inputs().folders, user_folders)
 
     def command(self, names: Names) -> list[str]:
         """Return the command that makes the PCH of headers with such names."""
@@ -172,7 +172,7 @@ class PchRecipe(NamedTuple):
             # A PCH holds absolute names of headers, so a copied folder needs its own.
             f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
             (text,),
-            self.surroundings,
+            self.implicit_inputs,
             lambda: inputs.files_read(command, environment),
             lambda: inputs.preprocess(command, environment),
             version=self.version,
@@ -379,7 +379,7 @@ def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
     """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
     from offload_tool.manifest.output_state import pass_run
 
-    run = pass_run(recipe.work(), recipe.prints())
+    run = pass_run(recipe.work(), recipe.digests())
     return run.inputs() if run.is_current() else None
 
 

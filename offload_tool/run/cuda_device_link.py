@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import run_checked
-from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CompilerError
 from offload_tool.io import InputFile
 from offload_tool.manifest import Work
@@ -66,7 +66,7 @@ def run_cuda_link(
         environ,
         f"{linker.identity}, {assembler}",
         tuple(inputs),
-        Surroundings,
+        ImplicitInputs,
         lambda: [*inputs, *linker.libraries],
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.environment import INSTALLATIONS, Surroundings, folder_key
+from offload_tool.clang.environment import INSTALLATIONS, ImplicitInputs, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.compiler_files import cached_compiler_result, program_folders
@@ -102,7 +102,7 @@ class PassCommand(NamedTuple):
     compiler: list[str]
     """The arguments that name the compiler."""
     needs_host_ir: bool
-    is_direct: bool
+    can_bypass_driver: bool
     """Whether the pass may run without the driver."""
     installed: list[str]
     """Files that the compiler uses and the depfile does not name."""
@@ -160,7 +160,7 @@ def pass_command(
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "is_direct": device is not None and job.is_direct and toolchain.is_driver_alone,
+            "is_direct": device is not None and job.can_bypass_driver and toolchain.is_driver_alone,
             "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
             "is_script": any(is_script(program) for program in programs if program),
@@ -204,9 +204,9 @@ def _raise_not_cached() -> Any:
     raise LookupError
 
 
-def surroundings_of(
+def implicit_inputs_of(
     parts: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
-) -> Surroundings:
+) -> ImplicitInputs:
     """Return the folders and libraries that a pass's compiler finds on its own, queried from it.
 
     `flags` are the arguments of the pass and the user's, without inputs and output.
@@ -244,9 +244,9 @@ def surroundings_of(
     if has_configuration(args):
         result = find()
     else:
-        result = cached_for_pass("surroundings", parts, args, environ, find, dependencies)
+        result = cached_for_pass("implicit_inputs", parts, args, environ, find, dependencies)
     folders, libraries = (tuple(result[name]) for name in ("folders", "libraries"))
-    return Surroundings(folders, result["embeds_folder"], libraries)
+    return ImplicitInputs(folders, result["embeds_folder"], libraries)
 
 
 def cached_for_pass(

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io.input_file import open_regular
 from offload_tool.io.paths import remove, sibling
@@ -36,8 +36,8 @@ from offload_tool.run.output_backup import OutputBackup, remove_half_written
 from offload_tool.run.pass_command import (
     WantedPass,
     compiler_version,
+    implicit_inputs_of,
     pass_command,
-    surroundings_of,
 )
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 
@@ -121,7 +121,7 @@ def run_pass(
     plain = Command(tuple(parts.compiler), own, output, read)
     key = [] if runner is None else _cache_key(wanted, host_ir)
     command = plain._replace(depfile=depfile if parts.writes_depfile else "").with_flags(*key)
-    stages = _stages(environ) if parts.is_direct and runner is None else None
+    stages = _stages(environ) if parts.can_bypass_driver and runner is None else None
     faster = None
     if accelerator is not None:
         faster = accelerator(
@@ -151,7 +151,7 @@ def run_pass(
         environment,
         parts.identity,
         tuple(dict.fromkeys([read, *inputs[1:]])),
-        functools.cache(lambda: surroundings_of(parts, [*plain.program, *own], environ)),
+        functools.cache(lambda: implicit_inputs_of(parts, [*plain.program, *own], environ)),
         listed if command.depfile else lambda: [read],
         preprocessed_files if command.depfile else None,
         by_inode=wanted.kind == "openmp" and read == source,
@@ -294,7 +294,7 @@ def _link_work(
 ) -> Work:
     environment = {**os.environ, **dict(toolchain.environment)}
     return Work(
-        *(outputs.file, [*args], environment, toolchain.identity, tuple(inputs), Surroundings),
+        *(outputs.file, [*args], environment, toolchain.identity, tuple(inputs), ImplicitInputs),
         listed,
         names_all_inputs=True,
     )
@@ -415,7 +415,7 @@ def _pass_run(work: Work) -> PassRun:
 def _prepare(work: Work, run: Callable[[], PassRun]) -> None:
     """Run the queries in parallel with the command."""
     run()
-    work.surroundings()
+    work.implicit_inputs()
     work.version()
 
 

@@ -553,7 +553,7 @@ def check_builder_of_nodes(node: Node) -> None:
     if getattr(sys.modules.get("SCons.Tool.ninja_tool"), "NINJA_STATE", None) is not None:
         raise UsageError(
             f"'{node}' cannot be built through SCons's experimental tool 'ninja': its build.ninja "
-            "would not say which headers a compile has read, and give old results without a word; "
+            "would not say which headers a compile has read, and silently use stale outputs; "
             "build with scons itself, without that tool or --experimental=ninja, or let Ninja call "
             "`offload-tool compile` (docs/meson.md)"
         )

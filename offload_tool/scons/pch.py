@@ -51,7 +51,7 @@ from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.compiler_queries import command_of, variables_of
 from offload_tool.scons.state.node_info import info_of, records_of
-from offload_tool.scons.state.node_resolver import prints_now
+from offload_tool.scons.state.node_resolver import digests_now
 from offload_tool.scons.types import Environment, Node
 
 FEWEST_USERS = 3
@@ -358,7 +358,7 @@ class PchRunner:
             compiled.variables,
             self._toolchain.identity,
             cache(lambda: cached_front_end(args, compiled.variables)),
-            prints=prints_now,
+            digests=digests_now,
         )
 
     def _make(

@@ -104,7 +104,7 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     clang = toolchain.clang
     if is_device and job.needs_host_ir:
         return _openmp_jobs
-    if is_device and env["OFFLOAD_DIRECT"] and job.is_direct and toolchain.is_driver_alone:
+    if is_device and env["OFFLOAD_DIRECT"] and job.can_bypass_driver and toolchain.is_driver_alone:
         return _without_driver(clang)
     return partial(run_args, program=len(clang))
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from offload_tool.clang.environment import Surroundings, processor_of
+from offload_tool.clang.environment import ImplicitInputs, processor_of
 from offload_tool.clang.options import CONFIGURATION, NO_LIBRARIES, does
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
@@ -123,7 +123,7 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
     return digest_of(os.fsencode(text))
 
 
-def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Surroundings:
+def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> ImplicitInputs:
     """Return the result of `search_path.front_end_of`, cached."""
     from offload_tool.clang.search_path import front_end_of, with_language
 
@@ -135,7 +135,7 @@ def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Sur
     *folders, embeds = cached or [""]
     if not folders:
         return front_end_of(args, environment)
-    return Surroundings(tuple(folders), bool(embeds))
+    return ImplicitInputs(tuple(folders), bool(embeds))
 
 
 def cached_triple(args: Sequence[str], environment: Mapping[str, str]) -> str:

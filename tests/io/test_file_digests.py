@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.io import file_digests
-from offload_tool.io.file_digests import FileStat, Fingerprints, file_stat, make_marker
+from offload_tool.io.file_digests import DigestCache, FileStat, file_stat, make_marker
 
 SETTLED = 0.05
 """Seconds after which a change would show in a file's times."""
@@ -17,10 +17,10 @@ SETTLED = 0.05
 
 def test_equal_content_has_equal_digests(tmp_path: Path) -> None:
     """The digest is of the bytes alone, not of name or times; another content has another."""
-    prints = Fingerprints()
+    digests = DigestCache()
     for name, content in (("a", b"x" * 3_000_000), ("b", b"x" * 3_000_000), ("c", b"")):
         (tmp_path / name).write_bytes(content)
-    one, two, three = (prints.digest(str(tmp_path / name)) for name in "abc")
+    one, two, three = (digests.digest(str(tmp_path / name)) for name in "abc")
     assert one == two != three
     assert three
 
@@ -35,75 +35,75 @@ def test_what_is_no_file(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     elif kind == "nul":
         path = "a\0b"
-    assert Fingerprints().digest(path) == ""
+    assert DigestCache().digest(path) == ""
 
 
 @pytest.mark.parametrize("is_renamed", [False, True])
 def test_change_that_hides(tmp_path: Path, *, is_renamed: bool) -> None:
     """Content of the same size is seen, with its time put back, or in a file renamed to it."""
-    path, other, prints = tmp_path / "f", tmp_path / "g", Fingerprints()
+    path, other, digests = tmp_path / "f", tmp_path / "g", DigestCache()
     path.write_text("one")
     other.write_text("two")
     before = path.stat()
     time.sleep(SETTLED)
-    first = prints.digest(str(path))
+    first = digests.digest(str(path))
     if is_renamed:
         other.replace(path)
     else:
         path.write_text("two")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert prints.digest(str(path)) != first
+    assert digests.digest(str(path)) != first
 
 
 def test_writes_in_quick_succession(tmp_path: Path) -> None:
     """However quickly a file is written again, its digest is that of the last content."""
-    path, prints = tmp_path / "f", Fingerprints()
+    path, digests = tmp_path / "f", DigestCache()
     for number in range(300):
         path.write_text(f"{number:03}")
-        expected = Fingerprints().digest(str(path))
-        assert prints.digest(str(path)) == expected
-    assert prints.digest(str(path)) != Fingerprints().digest(__file__)
+        expected = DigestCache().digest(str(path))
+        assert digests.digest(str(path)) == expected
+    assert digests.digest(str(path)) != DigestCache().digest(__file__)
 
 
 def test_settled_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is older than the clock's step is not read a second time."""
-    path, prints = tmp_path / "f", Fingerprints()
+    path, digests = tmp_path / "f", DigestCache()
     path.write_text("one")
     time.sleep(SETTLED)
-    first = prints.digest(str(path))
+    first = digests.digest(str(path))
     monkeypatch.setattr("offload_tool.io.file_digests._read", lambda _: "read again")
-    assert prints.digest(str(path)) == first
+    assert digests.digest(str(path)) == first
     path.touch()
-    assert prints.digest(str(path)) == "read again"
+    assert digests.digest(str(path)) == "read again"
 
 
 def test_believed_look(tmp_path: Path) -> None:
     """What an earlier run found is believed while the file looks the same, and no longer."""
-    path, prints = tmp_path / "f", Fingerprints()
+    path, digests = tmp_path / "f", DigestCache()
     path.write_text("one")
     look = file_stat(str(path))
     assert look is not None
-    prints.add(str(path), look, "earlier")
-    assert prints.digest(str(path)) == "earlier"
+    digests.add(str(path), look, "earlier")
+    assert digests.digest(str(path)) == "earlier"
     for part in range(len(look)):
-        other = Fingerprints()
+        other = DigestCache()
         numbers = [number + (index == part) for index, number in enumerate(look)]
         other.add(str(path), FileStat(*numbers), "earlier")
         assert other.digest(str(path)) != "earlier"
 
 
 def test_names_in_a_folder(tmp_path: Path) -> None:
-    folder, prints = tmp_path / "d", Fingerprints()
-    assert prints.names(str(folder)) == frozenset()
+    folder, digests = tmp_path / "d", DigestCache()
+    assert digests.names(str(folder)) == frozenset()
     folder.mkdir()
     for number in range(100):
         (folder / f"{number}").touch()
-        assert len(prints.names(str(folder))) == number + 1
+        assert len(digests.names(str(folder))) == number + 1
     time.sleep(SETTLED)
-    assert len(prints.names(str(folder))) == 100
+    assert len(digests.names(str(folder))) == 100
     (folder / "1").unlink()
-    assert "1" not in prints.names(str(folder))
-    assert prints.names(str(folder / "2")) == frozenset()
+    assert "1" not in digests.names(str(folder))
+    assert digests.names(str(folder / "2")) == frozenset()
 
 
 def test_marker_tells_the_time(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offload_tool.clang.depfile import parse_depfile
-from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.clang.search_path import front_end_of
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.include_search import Lookups, appeared, expected_lookups, found_in
 
 PLACES = (".", "quoted", "one", "one/s", "two", "s")
@@ -98,23 +98,23 @@ def _check(clang: str, new: list[tuple[str, str]]) -> None:
     before = read_by(command, "source.cpp")
     folders = front_end_of([*command, "-c"], dict(os.environ)).folders
     assert {"quoted", "one", "one/s", "link", "two", ".", "base"} <= set(folders)
-    lookups = expected_lookups(before, folders, command, Fingerprints())
+    lookups = expected_lookups(before, folders, command, DigestCache())
     assert not lookups.unknown
     read = frozenset(before)
-    assert appeared(lookups, read, Fingerprints()) == []
+    assert appeared(lookups, read, DigestCache()) == []
     for place, name in new:
         if Path(place, name).exists():
             continue
         path = write(place, name, "")
         after = read_by(command, "source.cpp")
-        found = set(appeared(lookups, read, Fingerprints()))
+        found = set(appeared(lookups, read, DigestCache()))
         # With its folder, also files that were there before are found through it: "s/../y.h".
         assert after == before or found & set(after), (str(path), after, found)
         path.unlink()
 
 
 def lookups_of(*sources: Path, folders: tuple[str, ...] = (), words: Sequence[str] = ()) -> Lookups:
-    return expected_lookups([str(path) for path in sources], folders, words, Fingerprints())
+    return expected_lookups([str(path) for path in sources], folders, words, DigestCache())
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_folder_that_appears(tmp_path: Path) -> None:
     source.write_text("#if __has_include(<deep/er/x.h>)\n#endif\n")
     folder = tmp_path / "late"
     lookups = lookups_of(source, folders=(str(folder),))
-    assert appeared(lookups, frozenset([str(source)]), Fingerprints()) == []
+    assert appeared(lookups, frozenset([str(source)]), DigestCache()) == []
     (folder / "deep/er").mkdir(parents=True)
     (folder / "deep/er/x.h").touch()
-    found = appeared(lookups, frozenset([str(source)]), Fingerprints())
+    found = appeared(lookups, frozenset([str(source)]), DigestCache())
     assert found == [str(folder / "deep/er/x.h")]
 
 
 def test_root_folder() -> None:
     """Files in the root folder are found; so are those in its folders."""
-    assert found_in(("/",), ("etc", "etc/passwd"), Fingerprints()) == {"/etc", "/etc/passwd"}
+    assert found_in(("/",), ("etc", "etc/passwd"), DigestCache()) == {"/etc", "/etc/passwd"}
 
 
 def test_what_is_there_is_not_new(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_what_is_there_is_not_new(tmp_path: Path) -> None:
     lookups = lookups_of(source, tmp_path / "one/x.h", folders=folders)
     assert lookups.present == (str(tmp_path / "two/x.h"),)
     read = frozenset([str(source), str(tmp_path / "one/x.h")])
-    assert appeared(lookups, read, Fingerprints()) == []
+    assert appeared(lookups, read, DigestCache()) == []
 
 
 @pytest.mark.llvm
@@ -175,5 +175,5 @@ def test_search_folders(llvm: Callable[[str], str]) -> None:
 
 def test_compiler_that_does_not_answer() -> None:
     """Where nobody tells the folders, there are none; the working directory may be anywhere."""
-    assert front_end_of(["/nowhere/clang"], {}) == Surroundings((), True)
-    assert front_end_of(["false"], dict(os.environ)) == Surroundings((), True)
+    assert front_end_of(["/nowhere/clang"], {}) == ImplicitInputs((), True)
+    assert front_end_of(["false"], dict(os.environ)) == ImplicitInputs((), True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.io.file_digests import CHANGED, Fingerprints
+from offload_tool.io.file_digests import CHANGED, DigestCache
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Cause, Key, Part, Reason
@@ -66,7 +66,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PassRecord:
     start = Start.now("marker")
     lookups = Lookups(("", "include"), ("k.h", "sub/k.h"), ())
     names = ["k.hip", "include/k.h"]
-    return record_pass_result(KEY, names, lookups, "k.co", start, Fingerprints())
+    return record_pass_result(KEY, names, lookups, "k.co", start, DigestCache())
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +79,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_round_trip(folder: Path, record: PassRecord) -> None:
     """A record is read as it was written, whatever its texts are."""
     path = str(folder / "m")
-    write_record(path, record, Fingerprints(), None)
-    assert read_record(path, Fingerprints()) == record
+    write_record(path, record, DigestCache(), None)
+    assert read_record(path, DigestCache()) == record
 
 
 def test_looks_are_kept(made: PassRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was digested once is believed by the next run, without reading."""
-    prints = Fingerprints()
+    digests = DigestCache()
     time.sleep(0.05)
     for name in (*made.inputs, "k.co"):
-        prints.digest(name)
-    write_record("m", made, prints, "k.co")
+        digests.digest(name)
+    write_record("m", made, digests, "k.co")
     monkeypatch.setattr("offload_tool.io.file_digests._read", lambda _: "read again")
-    fresh = Fingerprints()
+    fresh = DigestCache()
     record = read_record("m", fresh, "k.co")
     assert judge(record, KEY, fresh, "k.co").state is State.CURRENT
 
@@ -101,7 +101,7 @@ def test_broken_records(folder: Path, data: st.DataObject) -> None:
     """A record with any byte changed, or cut off, is none or is one of the same shape."""
     path = folder / "broken"
     record = data.draw(RECORDS)
-    write_record(str(path), record, Fingerprints(), None)
+    write_record(str(path), record, DigestCache(), None)
     content = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -109,7 +109,7 @@ def test_broken_records(folder: Path, data: st.DataObject) -> None:
     else:
         del content[at:]
     path.write_bytes(content)
-    read = read_record(str(path), Fingerprints(), "k.co")
+    read = read_record(str(path), DigestCache(), "k.co")
     assert read is None or all(
         isinstance(text, str)
         for text in (
@@ -138,9 +138,9 @@ def test_other_json(tmp_path: Path, value: object) -> None:
     """JSON that is not a record of this version is as good as none."""
     path = tmp_path / "m"
     path.write_text(json.dumps(value) + "\n{}\n" + OUTSIDE + "\n{}\n")
-    assert read_record(str(path), Fingerprints(), "k.co") is None
+    assert read_record(str(path), DigestCache(), "k.co") is None
     path.write_text(json.dumps(VALUE) + "\n{}\n" + OUTSIDE + "\n{}\n")
-    assert read_record(str(path), Fingerprints(), "k.co") is not None
+    assert read_record(str(path), DigestCache(), "k.co") is not None
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"inputs": {}, "names": 1}', '{"inputs": 1}'])
@@ -148,32 +148,32 @@ def test_other_json_outside(tmp_path: Path, text: str) -> None:
     """A record whose line of what is outside is not one is as good as none."""
     path = tmp_path / "m"
     path.write_text(json.dumps(VALUE) + "\n{}\n" + text + "\n{}\n")
-    assert read_record(str(path), Fingerprints(), "k.co") is None
+    assert read_record(str(path), DigestCache(), "k.co") is None
 
 
 @pytest.mark.parametrize("looks", ["", "[]", '{"": 1}', '{"": [1, 2]}', '{"": "text"}', "{"])
 def test_broken_looks(made: PassRecord, looks: str) -> None:
     """A second line that is not a list of looks makes no output current that is not."""
-    write_record("m", made, Fingerprints(), "k.co")
+    write_record("m", made, DigestCache(), "k.co")
     first = Path("m").read_text().splitlines()[0]
     Path("m").write_text(f"{first}\n{looks}\n")
     Path("k.co").write_text("other")
-    prints = Fingerprints()
-    record = read_record("m", prints, "k.co")
-    assert judge(record, KEY, prints, "k.co").state is not State.CURRENT
+    digests = DigestCache()
+    record = read_record("m", digests, "k.co")
+    assert judge(record, KEY, digests, "k.co").state is not State.CURRENT
 
 
 def test_deep_nesting(tmp_path: Path) -> None:
     """Nesting without end is not a record, and not a crash."""
     path = tmp_path / "m"
     path.write_text("[" * 200_000)
-    assert read_record(str(path), Fingerprints()) is None
+    assert read_record(str(path), DigestCache()) is None
 
 
 def test_current(made: PassRecord) -> None:
     """Where nothing has changed, the output is current."""
-    assert judge(made, KEY, Fingerprints(), "k.co").state is State.CURRENT
-    assert judge(made, KEY, Fingerprints()).state is State.CURRENT
+    assert judge(made, KEY, DigestCache(), "k.co").state is State.CURRENT
+    assert judge(made, KEY, DigestCache()).state is State.CURRENT
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_current(made: PassRecord) -> None:
 )
 def test_other_key(made: PassRecord, key: Key, reason: str) -> None:
     """A part of the key that is another, gone, or new makes the output outdated, by name."""
-    judgement = judge(made, key, Fingerprints(), "k.co")
+    judgement = judge(made, key, DigestCache(), "k.co")
     assert (judgement.state, str(judgement.reason)) == (State.OUTDATED, reason)
 
 
@@ -203,18 +203,18 @@ def test_other_file(made: PassRecord, name: str, how: str) -> None:
     elif how != "gone":
         texts = {"other": name.swapcase(), "longer": f"{name}!", "empty": ""}
         path.write_text(texts[how])
-    assert judge(made, KEY, Fingerprints(), "k.co").state is State.OUTDATED
+    assert judge(made, KEY, DigestCache(), "k.co").state is State.OUTDATED
 
 
 def test_link_that_becomes_a_copy(made: PassRecord) -> None:
     """Two inputs that were one file and are two of equal content make the output outdated."""
     Path("link.h").symlink_to("include/k.h")
-    start, prints = Start.now("marker"), Fingerprints()
-    record = record_pass_result(KEY, ["include/k.h", "link.h"], Lookups(), "k.co", start, prints)
-    assert judge(record, KEY, Fingerprints(), "k.co").state is State.CURRENT
+    start, digests = Start.now("marker"), DigestCache()
+    record = record_pass_result(KEY, ["include/k.h", "link.h"], Lookups(), "k.co", start, digests)
+    assert judge(record, KEY, DigestCache(), "k.co").state is State.CURRENT
     Path("link.h").unlink()
     Path("link.h").write_bytes(Path("include/k.h").read_bytes())
-    assert judge(record, KEY, Fingerprints(), "k.co").state is State.OUTDATED
+    assert judge(record, KEY, DigestCache(), "k.co").state is State.OUTDATED
 
 
 @pytest.mark.parametrize("name", ["k.h", "include/sub/k.h", "sub/k.h"])
@@ -222,21 +222,21 @@ def test_file_that_appears(made: PassRecord, name: str) -> None:
     """A file under a name that is looked up makes it unsure; the preprocessor settles that."""
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).touch()
-    judgement = judge(made, KEY, Fingerprints(), "k.co")
+    judgement = judge(made, KEY, DigestCache(), "k.co")
     assert (judgement.state, judgement.appeared) == (State.UNSURE, (name,))
-    assert confirmed(made, [*made.inputs, name], judgement, Fingerprints(), Lookups) is None
-    assert confirmed(made, ["k.hip"], judgement, Fingerprints(), Lookups) is None
-    surer = confirmed(made, made.inputs, judgement, Fingerprints(), Lookups)
-    assert judge(surer, KEY, Fingerprints(), "k.co").state is State.CURRENT
+    assert confirmed(made, [*made.inputs, name], judgement, DigestCache(), Lookups) is None
+    assert confirmed(made, ["k.hip"], judgement, DigestCache(), Lookups) is None
+    surer = confirmed(made, made.inputs, judgement, DigestCache(), Lookups)
+    assert judge(surer, KEY, DigestCache(), "k.co").state is State.CURRENT
 
 
 def test_other_folders(made: PassRecord) -> None:
     """Where the compiler may look in other folders, it is unsure, and has new lookups then."""
     lookups = made.lookups._replace(origins="another digest")
-    judgement = judge(made._replace(lookups=lookups), KEY, Fingerprints(), "k.co")
-    assert (judgement.state, judgement.elsewhere) == (State.UNSURE, True)
+    judgement = judge(made._replace(lookups=lookups), KEY, DigestCache(), "k.co")
+    assert (judgement.state, judgement.search_path_changed) == (State.UNSURE, True)
     new = Lookups(("elsewhere",))
-    surer = confirmed(made, made.inputs, judgement, Fingerprints(), lambda: new)
+    surer = confirmed(made, made.inputs, judgement, DigestCache(), lambda: new)
     assert surer is not None
     assert surer.lookups == new
 
@@ -244,12 +244,12 @@ def test_other_folders(made: PassRecord) -> None:
 def test_unknown_lookup(made: PassRecord) -> None:
     """Where a name is looked up that nobody knows, the output is never sure."""
     unknown = made._replace(lookups=made.lookups._replace(unknown=True))
-    assert judge(unknown, KEY, Fingerprints(), "k.co").state is State.UNSURE
+    assert judge(unknown, KEY, DigestCache(), "k.co").state is State.UNSURE
 
 
 def test_no_record() -> None:
     """Without a record an output is outdated."""
-    assert judge(None, KEY, Fingerprints(), "k.co").state is State.OUTDATED
+    assert judge(None, KEY, DigestCache(), "k.co").state is State.OUTDATED
 
 
 @pytest.mark.parametrize("moment", ["before the digest", "before the start", "equal content"])
@@ -261,15 +261,15 @@ def test_written_during_the_pass(made: PassRecord, moment: str) -> None:
     start = Start.now("marker")
     if moment != "before the start":
         Path("k.hip").write_text("new" if moment == "before the digest" else "k.hip")
-    prints = Fingerprints()
-    record = record_pass_result(KEY, ["k.hip"], Lookups(), "k.co", start, prints)
+    digests = DigestCache()
+    record = record_pass_result(KEY, ["k.hip"], Lookups(), "k.co", start, digests)
     if moment == "before the start":
         assert record.is_sure
         return
     assert record.inputs == {"k.hip": CHANGED}
-    assert judge(record, KEY, prints, "k.co").state is State.OUTDATED
-    write_record("m", record, prints, "k.co")
-    fresh = Fingerprints()
+    assert judge(record, KEY, digests, "k.co").state is State.OUTDATED
+    write_record("m", record, digests, "k.co")
+    fresh = DigestCache()
     assert judge(read_record("m", fresh, "k.co"), KEY, fresh, "k.co").state is State.OUTDATED
 
 
@@ -277,7 +277,7 @@ def test_input_that_is_gone(made: PassRecord) -> None:
     """A file that was read and is gone when the pass ends is not recorded as read."""
     start = Start.now("marker")
     Path("k.hip").unlink()
-    record = record_pass_result(KEY, ["k.hip"], Lookups(), "k.co", start, Fingerprints())
+    record = record_pass_result(KEY, ["k.hip"], Lookups(), "k.co", start, DigestCache())
     assert record.inputs == {"k.hip": CHANGED}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import (
@@ -38,34 +38,34 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _record(file: str, read: list[str], folder: Path) -> None:
-    start, prints = Start.now("marker"), Fingerprints()
+    start, digests = Start.now("marker"), DigestCache()
     lookups = Lookups(("", str(folder)), ("k.hip", "own.h"), (), outside=("a.h", "b.h"))
     write_record(
-        file, record_pass_result(KEY, read, lookups, "k.co", start, prints), prints, "k.co"
+        file, record_pass_result(KEY, read, lookups, "k.co", start, digests), digests, "k.co"
     )
 
 
-def _read(prints: Fingerprints, file: str = "m") -> PassRecord:
-    record = read_record(file, prints, "k.co")
+def _read(digests: DigestCache, file: str = "m") -> PassRecord:
+    record = read_record(file, digests, "k.co")
     assert record is not None
     return record
 
 
-def _state(prints: Fingerprints) -> State:
-    return judge(_read(prints), KEY, prints, "k.co").state
+def _state(digests: DigestCache) -> State:
+    return judge(_read(digests), KEY, digests, "k.co").state
 
 
 def test_order(toolkit: Path) -> None:
     """The files are told in the order in which they were read."""
     names = ["k.hip", f"{toolkit}/b.h", "own.h", f"{toolkit}/a.h"]
-    assert files_in_order(_read(Fingerprints())) == names
+    assert files_in_order(_read(DigestCache())) == names
 
 
 def test_equal_texts_are_one(toolkit: Path) -> None:
     """What two passes have read outside is one object where it is the same, and else is not."""
     _record("same", ["own.h", f"{toolkit}/b.h", f"{toolkit}/a.h"], toolkit)
     _record("other", ["own.h", f"{toolkit}/b.h"], toolkit)
-    found = [_read(Fingerprints(), name).inputs for name in ("m", "same", "other")]
+    found = [_read(DigestCache(), name).inputs for name in ("m", "same", "other")]
     outside = [inputs.outside for inputs in found if isinstance(inputs, Inputs)]
     assert outside[0] is outside[1]
     assert outside[0] is not outside[2]
@@ -73,18 +73,18 @@ def test_equal_texts_are_one(toolkit: Path) -> None:
 
 def test_looked_at_once(toolkit: Path) -> None:
     """A folder that no build writes to is looked at once, until it is looked at again."""
-    prints = Fingerprints(str(toolkit).__eq__)
-    assert _state(prints) is State.CURRENT
+    digests = DigestCache(str(toolkit).__eq__)
+    assert _state(digests) is State.CURRENT
     (toolkit / "a.h").write_text("other")
-    assert _state(prints) is State.CURRENT
-    prints.clear_listings()
-    assert _state(prints) is State.OUTDATED
+    assert _state(digests) is State.CURRENT
+    digests.clear_listings()
+    assert _state(digests) is State.OUTDATED
 
 
 def test_looked_at_each_time(toolkit: Path) -> None:
     """A header in any other folder is looked at for each pass, and so by who has to look now."""
-    once = Fingerprints(str(toolkit).__eq__)
-    each = Fingerprints()
+    once = DigestCache(str(toolkit).__eq__)
+    each = DigestCache()
     assert _state(each) is _state(once) is State.CURRENT
     (toolkit / "a.h").write_text("other")
     assert _state(each) is _state(once.with_current_listings()) is State.OUTDATED
@@ -92,7 +92,7 @@ def test_looked_at_each_time(toolkit: Path) -> None:
 
 def test_appeared_outside(toolkit: Path) -> None:
     """A header that appears under a name of one outside, in a folder of the build, is seen."""
-    prints = Fingerprints(str(toolkit).__eq__)
-    assert _state(prints) is State.CURRENT
+    digests = DigestCache(str(toolkit).__eq__)
+    assert _state(digests) is State.CURRENT
     Path("a.h").write_text("")
-    assert _state(prints) is State.UNSURE
+    assert _state(digests) is State.UNSURE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.io.file_digests import CHANGED, Fingerprints
+from offload_tool.io.file_digests import CHANGED, DigestCache
 from offload_tool.manifest.race_check import RaceCheck, Start
 
 FOLDERS = ["one", "two", "first"]
@@ -49,9 +49,9 @@ def shell(commands: str) -> None:
 )
 def test_change_during_a_pass(start: Start, change: str, name: str) -> None:
     """A file is not recorded as read if it, a link or a folder on its path changes."""
-    assert RaceCheck(start).digest_as_read(name, Fingerprints()) != CHANGED
+    assert RaceCheck(start).digest_as_read(name, DigestCache()) != CHANGED
     shell(change)
-    assert RaceCheck(start).digest_as_read(name, Fingerprints()) == CHANGED
+    assert RaceCheck(start).digest_as_read(name, DigestCache()) == CHANGED
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -79,9 +79,9 @@ def test_folder_on_the_way(start: Start) -> None:
 
 def test_hard_link(start: Start) -> None:
     """A new hard link, as of another variant directory, is no change if the digest was known."""
-    prints = Fingerprints()
-    digest = prints.digest("one/x.h")
+    digests = DigestCache()
+    digest = digests.digest("one/x.h")
     os.link("one/x.h", "two/another.h")
-    assert RaceCheck(start).digest_as_read("one/x.h", prints) == CHANGED
+    assert RaceCheck(start).digest_as_read("one/x.h", digests) == CHANGED
     known = start._replace(digests={"one/x.h": digest})
-    assert RaceCheck(known).digest_as_read("one/x.h", prints) == digest
+    assert RaceCheck(known).digest_as_read("one/x.h", digests) == digest

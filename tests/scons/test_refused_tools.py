@@ -1,4 +1,4 @@
-"""SCons's own tool ``ninja``, which would give old results without a word, is refused."""
+"""SCons's own tool ``ninja``, which would silently use stale outputs, is refused."""
 
 from __future__ import annotations
 

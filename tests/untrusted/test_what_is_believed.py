@@ -18,7 +18,7 @@ from offload_tool.cli import main
 from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
 from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.io import InputFile
-from offload_tool.io.file_digests import Fingerprints, digest_of
+from offload_tool.io.file_digests import DigestCache, digest_of
 from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.io.output_folder import new_folder
 from offload_tool.io.temporary_directory import _boot_id, temporary_folder
@@ -273,7 +273,7 @@ def test_manifest(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(content)
     os.mkfifo(tmp_path / "fifo")
     for name in ("m", "fifo", "."):
-        assert read_record(str(tmp_path / name), Fingerprints()) is None
+        assert read_record(str(tmp_path / name), DigestCache()) is None
 
 
 def test_words_kept_beside_a_PCH(tmp_path: Path) -> None:  # noqa: N802 - the row's name

@@ -105,7 +105,7 @@ def _as_builder(name: str, method: Any) -> Any:
             return SCons.Node.NodeList(method(local, _one_name(local, target)))
         if local["OFFLOAD_TARGETS"] and name not in _READ_TARGETS:
             raise UsageError(
-                f"{name}: OFFLOAD_TARGETS would mean nothing, as it takes the target IDs of "
+                f"{name}: OFFLOAD_TARGETS does not apply: the builder takes the target IDs of "
                 f"OFFLOAD_ARCH or of its sources; it is for {', '.join(sorted(_READ_TARGETS))}"
             )
         if source is _NOT_GIVEN:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from offload_tool.clang import job_plan
-from offload_tool.clang.environment import Surroundings
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CompilerError
-from offload_tool.io.file_digests import Fingerprints
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import inputs
 from offload_tool.manifest.include_search import Lookups, found_in
 from offload_tool.passes.command import Command
@@ -55,7 +55,7 @@ def _inputs_among(node: Node, read: Iterable[str]) -> list[str]:
     return [name for name in _relative_to_top(node, read) if name not in ignored]
 
 
-def front_end(node: Node, command: str) -> Surroundings:
+def front_end(node: Node, command: str) -> ImplicitInputs:
     """Return the driver's settings for the front end of a node's compile."""
     found = cached_front_end(_general_args(node, command), variables_of(node))
     return found._replace(folders=tuple(_relative_to_top(node, found.folders)))
@@ -142,7 +142,7 @@ def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
     return list(found)
 
 
-def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None:
+def copy_to_variants(node: Node, lookups: Lookups, digests: DigestCache) -> None:
     """Copy files that a node's pass may search for into variant folders."""
     fs = node.fs
     for name in lookups.folders:
@@ -152,13 +152,13 @@ def copy_to_variants(node: Node, lookups: Lookups, prints: Fingerprints) -> None
         if folder is None or not folder.duplicate or folder.srcnode() is folder:
             continue
         source_folder = str(folder.srcnode().rdir())
-        for found in found_in((source_folder,), (*lookups.names, *lookups.outside), prints):
+        for found in found_in((source_folder,), (*lookups.names, *lookups.outside), digests):
             file = compat.file_node(fs, name + found.removeprefix(source_folder.rstrip("/")))
             if file is not None:
                 file.exists()
 
 
-def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
+def renew_copies(node: Any, names: Iterable[str], digests: DigestCache) -> None:
     """Update copies in variant folders whose sources have changed or gone.
 
     SCons copies once, but a process with ``--interactive`` builds several times.
@@ -168,7 +168,7 @@ def renew_copies(node: Any, names: Iterable[str], prints: Fingerprints) -> None:
         file = None if name.startswith("/") else compat.file_node(fs, name)
         if file is None or file.srcnode() is file or file.is_derived():
             continue
-        if prints.digest(str(file.srcnode().rfile())) != prints.digest(name):
+        if digests.digest(str(file.srcnode().rfile())) != digests.digest(name):
             compat.copy_again(file)
 
 

@@ -16,7 +16,7 @@ from SCons.Node.FS import File
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
-from offload_tool.io.file_digests import Fingerprints, content_of
+from offload_tool.io.file_digests import DigestCache, content_of
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Part
 from offload_tool.scons import compat
@@ -206,4 +206,4 @@ def _digest_file(node: Node) -> Path | None:
 
 def _digest(node: Node) -> str:
     """Return the digest of a node's file."""
-    return Fingerprints().digest(node.get_internal_path())
+    return DigestCache().digest(node.get_internal_path())

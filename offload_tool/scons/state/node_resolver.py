@@ -19,7 +19,7 @@ from offload_tool.clang.argument_files import (
 )
 from offload_tool.clang.environment import processor_of
 from offload_tool.clang.options import SIBLING, does
-from offload_tool.io.file_digests import Fingerprints, digest_of, is_system_path
+from offload_tool.io.file_digests import DigestCache, digest_of, is_system_path
 from offload_tool.manifest.include_search import appeared, is_outside
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord, digest_of_parts
@@ -35,7 +35,7 @@ def _is_unwritten(folder: str) -> bool:
     return is_system_path(folder) or not compat.builds_in(folder)
 
 
-PRINTS = Fingerprints(_is_unwritten)
+DIGESTS = DigestCache(_is_unwritten)
 """The known digests of this process."""
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
@@ -118,16 +118,16 @@ class NodeResolver(Resolver):
             elif is_outside(
                 child.get_internal_path()
             ):  # a library of an installation, at any location
-                values.append(PRINTS.digest(path_of(child)))
+                values.append(DIGESTS.digest(path_of(child)))
             else:
-                files[str(child)] = PRINTS.digest(path_of(child))
+                files[str(child)] = DIGESTS.digest(path_of(child))
         parts[Part.DEPENDENCIES] = digest_of_parts(values)
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = compiler_queries.configuring_files(node, self._command)
         for name in (*possible_files(self.args), *configuration, *linkers):
             if os.path.isfile(name):
-                files[name] = PRINTS.digest(name)
+                files[name] = DIGESTS.digest(name)
         processor = processor_of(all_args(self.args))
         if processor:
             parts[Part.PROCESSOR] = digest_of_parts(processor)
@@ -170,7 +170,7 @@ class NodeResolver(Resolver):
 
     def copy_to_variants(self, record: PassRecord) -> None:
         """Copy files that the pass may search for into variant folders."""
-        compiler_queries.copy_to_variants(self._node, record.lookups, PRINTS)
+        compiler_queries.copy_to_variants(self._node, record.lookups, DIGESTS)
 
     @property
     def writes_more(self) -> bool:
@@ -182,7 +182,7 @@ class NodeResolver(Resolver):
         if not self.writes_more:
             return {}
         found = compiler_queries.side_files(self._node, self._command)
-        return {name: PRINTS.digest(name) if own else "" for name, own in found.items()}
+        return {name: DIGESTS.digest(name) if own else "" for name, own in found.items()}
 
 
 def _repository_of(node: Node) -> str:
@@ -199,7 +199,7 @@ def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | N
     """
     own = [name for name in record.inputs if not is_outside(name)]
     read = frozenset(record.inputs)
-    if any(map(os.path.lexists, own)) or appeared(record.lookups, read, PRINTS):
+    if any(map(os.path.lexists, own)) or appeared(record.lookups, read, DIGESTS):
         return None
 
     def here(name: str) -> str:
@@ -222,9 +222,9 @@ def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | N
     )
 
 
-def prints_now() -> Fingerprints:
-    """Return the known fingerprints of files, checked anew."""
-    return PRINTS.with_current_listings()
+def digests_now() -> DigestCache:
+    """Return the known digests of files, checked anew."""
+    return DIGESTS.with_current_listings()
 
 
 def path_of(node: Node) -> str:

@@ -37,7 +37,7 @@ from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.state.compiler_queries import depfile_of
-from offload_tool.scons.state.node_resolver import PRINTS, NodeResolver, path_of
+from offload_tool.scons.state.node_resolver import DIGESTS, NodeResolver, path_of
 from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class PassRecords:
         """The last decision: of `is_current`, or True after a compile or fetch."""
         self._node = node
         self._resolver = NodeResolver(node, job, command, args)
-        self._run = PassRun(self._resolver, PRINTS)
+        self._run = PassRun(self._resolver, DIGESTS)
         self._stages: Stages | None = None
 
     @property
@@ -113,7 +113,7 @@ class PassRecords:
         inputs: Mapping[str, str] = record.inputs
         if isinstance(inputs, Inputs):
             outside = inputs.outside
-            built = PRINTS.memoize(
+            built = DIGESTS.memoize(
                 (outside, "folders"), lambda: any(map(compat.builds_in, outside.folders))
             )
             if not built:
@@ -124,12 +124,12 @@ class PassRecords:
         """Update changed copies of files that the last compile read."""
         if compat.is_interactive():
             self._forget_last_build()
-            compiler_queries.renew_copies(self._node, self.stored_inputs(), PRINTS)
+            compiler_queries.renew_copies(self._node, self.stored_inputs(), DIGESTS)
 
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
             self._run.record = None
-            PRINTS.clear_listings()
+            DIGESTS.clear_listings()
 
     # -- a compile -------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class PassRecords:
         """Record the output as the user's actions after the compile have left it."""
         record = self._run.record
         if record is not None and compat.has_more_actions(self._node):
-            digest = record.output and PRINTS.digest(path_of(self._node))
+            digest = record.output and DIGESTS.digest(path_of(self._node))
             self._save(record._replace(output=digest))
 
     def _save(self, record: PassRecord) -> None:
@@ -215,7 +215,7 @@ class PassRecords:
         if not compat.does_execute():
             return True
         output = path_of(self._node)
-        if PRINTS.digest(output) != record.output:
+        if DIGESTS.digest(output) != record.output:
             Path(output).unlink(missing_ok=True)
             if not compat.cache_is_readonly():
                 Path(compat.cache_file(self._node)).unlink(missing_ok=True)
@@ -239,7 +239,7 @@ class PassRecords:
         with suppress(OSError, OffloadError):  # e.g. a full disk: ignored as in SCons's own cache
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_record(str(file), record._replace(why=None), PRINTS, None)
+                write_record(str(file), record._replace(why=None), DIGESTS, None)
         return pushed
 
     def _cache(self) -> Any:
@@ -263,13 +263,13 @@ class PassRecords:
         read: list[str] | None = None
         nearest: tuple[int, str] | None = None
         for file in files[:_MOST_RESULTS]:
-            record = read_record(str(file), PRINTS)
+            record = read_record(str(file), DIGESTS)
             if record is None:
                 continue
             self._resolver.copy_to_variants(record)
             judgement = self._run.judge(record, key)
             if judgement.state is State.OUTDATED:
-                others = [n for n, digest in record.inputs.items() if PRINTS.digest(n) != digest]
+                others = [n for n, digest in record.inputs.items() if DIGESTS.digest(n) != digest]
                 reason = str(judgement.reason)
                 nearest = min(nearest or (len(others) + 1, ""), (len(others), reason))
                 continue
