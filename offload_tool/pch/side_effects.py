@@ -281,9 +281,7 @@ def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None
             files = [name for name in read_depfile(depfile) if name != os.devnull]
         finally:
             remove(depfile)
-        found = {*_tokens_in(macros)}
-        for name in inputs:
-            found.update(_tokens_in(content_of(name)))
+        found = _tokens_in(macros).union(*map(_tokens_of, inputs))
         with replace_file(file) as out:
             out.write(json.dumps([files, b" ".join(sorted(found)).decode()]).encode())
     return _read_source_start(file)
@@ -298,8 +296,13 @@ def _read_source_start(file: str) -> SourceStart | None:
         return None
 
 
-def _tokens_in(text: bytes) -> list[bytes]:
-    return _SPLICE.sub(b"", text).translate(_BLANKS).split()
+@cached_by_stat  # targets read the same headers
+def _tokens_of(file: str) -> frozenset[bytes]:
+    return _tokens_in(content_of(file))
+
+
+def _tokens_in(text: bytes) -> frozenset[bytes]:
+    return frozenset(_SPLICE.sub(b"", text).translate(_BLANKS).split())
 
 
 def _tokens_forming(macro: str, tokens: frozenset[str]) -> tuple[str, ...]:
