@@ -64,6 +64,8 @@ from offload_tool.io.file_digests import digest_of, is_system_path
 from offload_tool.launch.write_result import PLACEHOLDER_FILE
 
 _OUTPUT = ("-o", "--output")
+_UNUSED = "-Qunused-arguments"
+"""No warning of arguments that this pass does not use: the driver's plan has those of all."""
 _XARCH = "-Xarch_"
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
@@ -110,7 +112,7 @@ def command_of_pass(args: Sequence[str], first: DriverJob, output: str) -> list[
     It has no arguments of other targets. `first` is the pass's front end.
     """
     target = first.target
-    kept = [args[0], *_args_for(args[1:], target)]
+    kept = [args[0], _UNUSED, *_args_for(args[1:], target)]
     if target == HOST:
         kept.append("--offload-host-only")
         if EMBEDDING in first.args:

@@ -135,9 +135,9 @@ def alone(
     return found
 
 
-def composed(rng: random.Random, of: list[str]) -> Composition:
-    """Compose one to six constructs of those named."""
-    kind = rng.choice(["hip", "cuda"])
+def composed(rng: random.Random, of: list[str], kind: str = "") -> Composition:
+    """Compose one to six constructs of those named, of any kind or of one."""
+    kind = kind or rng.choice(["hip", "cuda"])
     stage = rng.choice(["device", "host"])
     standard = rng.choice(STANDARDS[2:])
     known = [name for name in of if _goes(CONSTRUCTS[name], kind, standard)]

@@ -120,7 +120,7 @@ WRONG = (
 _AT_TERMINAL = 0.3
 _ODD = 0.25
 """Of trials that have one of the options mostly for the driver; half as many have a mistake."""
-_RANDOM = re.compile(
+RANDOM = re.compile(
     rb"-[0-9a-z]{6}(?:[0-9a-z]{2})?(?=[./\"\s'])|\(0x[0-9a-f]+\)|0x[0-9a-f]{6,}|\d+\.\d+|\d+%"
 )
 """Of names and times that differ from run to run of the driver."""
@@ -135,7 +135,7 @@ class Outcome(NamedTuple):
     files: dict[str, bytes]
 
 
-def _alternatives(text: str) -> list[str]:
+def alternatives(text: str) -> list[str]:
     return [each for line in text.splitlines() for each in line.split(" | ")]
 
 
@@ -215,7 +215,7 @@ class Trial(Runs):
         groups = chosen.sample(USUAL.splitlines(), chosen.choice((0, 1, 1, 2, 2, 3, 4, 6)))
         picked = [chosen.choice(group.split(" | ")) for group in groups]
         if chosen.random() < _ODD:
-            picked.insert(chosen.randint(0, len(picked)), chosen.choice(_alternatives(ODD)))
+            picked.insert(chosen.randint(0, len(picked)), chosen.choice(alternatives(ODD)))
         self.flags = shlex.split(" ".join(picked))
         changed = chosen.sample(
             shlex.split(VARIABLES.replace(" | ", "\n")), chosen.choice((0, 0, 0, 0, 1, 2))
@@ -308,7 +308,7 @@ def _compared(
     def plain(data: bytes) -> bytes:
         if at_terminal:
             data = b" ".join(data.split())
-        return data if direct else _RANDOM.sub(b"-X", data)
+        return data if direct else RANDOM.sub(b"-X", data)
 
     wrong = []
     if expected.status != found.status:

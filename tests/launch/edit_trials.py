@@ -1,0 +1,564 @@
+"""Random constructs, flags and edits: after each edit, an object by `launch` and by the driver.
+
+``python -m tests.launch.edit_trials CLANG COUNT [SEED]`` prints what differs of object, depfile,
+other files, messages or status. A trial is one source with its headers, in two folders, which have
+the same name in turn: one is compiled by the driver, the other one behind `launch`. Each edit is
+made in both. Objects and manifests are damaged, and calls killed, in ours alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.launch.compiles import CUID, environment, files, run
+from tests.launch.flags import CHOICES, DRIVERS
+from tests.launch.test_cuda import OWN as CUDA
+from tests.pch_constructs.compositions import composed
+from tests.pch_constructs.constructs import CONSTRUCTS
+from tests.run.driverless_trials import ODD, PIECES, RANDOM, USUAL, VARIABLES, WRONG, alternatives
+
+IN_STAGES = """
+import sys
+from offload_tool.run import cut_off
+cut_off._TOO_SHORT = 0
+from offload_tool.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, without the rule by which a short pass is one job."""
+ALWAYS_IN_STAGES = (sys.executable, "-c", IN_STAGES, "launch")
+_OBJECTS = ("s.o", "out/s.o", "ü b/with $'.o")
+_ARCHS = {
+    "hip": ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"),
+    "cuda": ("sm_80", "sm_90", "sm_89"),
+}
+_ONLY = "only.h"
+"""A header that one target reads."""
+_BEGIN = """\
+#if defined(__gfx90a__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900)
+#include "only.h"
+#endif
+"""
+_END = """
+#ifndef VALUE_OF_ONE
+#define VALUE_OF_ONE 1
+#endif
+int edited_host(int x) { return x + 100; } // a comment
+__attribute__((global)) void edited(int* p) { p[0] = 200 + VALUE_OF_ONE; }
+void edited_launch(int* p) { edited<<<1, 1>>>(p); }
+"""
+_MORE_PIECES = (
+    '#ifndef __HIP_DEVICE_COMPILE__\nasm(".data\\n.incbin \\"data\\"\\n.text");\n#endif\n',
+    'const unsigned char embedded[] = {\n#embed "data"\n};\n',
+    '#include "by_link.h"\n',
+)
+_KEPT = ("", ".h", ".hip", ".cu", ".cfg", ".d", ".manifest")
+"""The suffixes of sources, depfiles and manifests."""
+_LINES = re.compile(
+    r"offload-tool launch: .*|In device code for .*:|\d+ (warning|error)s?.* generated.*"
+)
+"""Of messages: those that differ from the driver's, as documented."""
+_TRIES = 8
+_WRONG = 0.05
+"""Of projects that do not compile, how many are tried all the same."""
+_AGAIN = 6
+"""How often the driver may show that its bytes are random."""
+
+
+class Trial:
+    """One source with its headers, and how it is compiled."""
+
+    launch: Sequence[str] = ALWAYS_IN_STAGES
+
+    def __init__(self, clang: Sequence[str], seed: int, folder: Path, kind: str = "hip") -> None:
+        self.chosen = random.Random(f"{kind} {seed}")
+        self.folder = folder
+        self.kind = kind
+        self.count: Counter[str] = Counter()
+        self._clang = clang
+        for _ in range(_TRIES):
+            self._make()
+            if self._by_driver().returncode == 0 or self.chosen.random() < _WRONG:
+                break
+
+    def _make(self) -> None:
+        """Choose all that belongs to a trial, and write the project."""
+        chosen = self.chosen
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._object = chosen.choice((*_OBJECTS[:1], *_OBJECTS))
+        self._archs = chosen.sample(_ARCHS[self.kind], chosen.choice((1, 2, 2, 3)))
+        self._flags = self._random_flags()
+        self._is_response = chosen.random() < 0.15
+        self._variables: dict[str, str] = {}
+        if chosen.random() < 0.15:
+            self._set_variable()
+        self._front: list[str] = []
+        self._choose_launcher()
+        self._pieces = self._random_pieces()
+        self._composition = composed(chosen, list(CONSTRUCTS), self.kind)
+        for name in ("ours", "driver"):
+            self._enter(name)
+            self._write()
+            self._leave(name)
+
+    # -- the project -----------------------------------------------------------------------
+
+    @property
+    def build(self) -> Path:
+        """The folder in which the compiler runs."""
+        return self.folder / "build"
+
+    def _enter(self, name: str) -> None:
+        if (self.folder / name).exists():
+            (self.folder / name).rename(self.build)
+        else:
+            self.build.mkdir(parents=True)
+
+    def _leave(self, name: str) -> None:
+        self.build.rename(self.folder / name)
+
+    def _write(self) -> None:
+        """Write the project."""
+        self._composition.write(self.build)
+        (self.build / self._object).parent.mkdir(exist_ok=True)
+        source = self.build / self._composition.source
+        source.write_text(_BEGIN + source.read_text() + "".join(self._pieces) + _END)
+        beside = source.parent
+        for name, text in (
+            (_ONLY, "#pragma once\n"),
+            ("data", "1\n"),
+            ("real.h", "#pragma once\n#define REAL 1\n"),
+            ("options", "-O1 -DFROM_FILE\n"),
+            ("c.cfg", "-O1 -DFROM_CONFIGURATION\n"),
+            ("sub/x.h", "#define X_H 1\n"),
+            ("value.h", "#define VALUE_H 1\n"),
+        ):
+            for place in {self.build, beside}:
+                (place / name).parent.mkdir(exist_ok=True)
+                (place / name).write_text(text)
+        (beside / "by_link.h").symlink_to("real.h")
+
+    def _random_pieces(self) -> list[str]:
+        """Return what else the source has."""
+        chosen = self.chosen
+        known = [*PIECES, *_MORE_PIECES, *_MORE_PIECES]
+        found = chosen.sample(known, chosen.choice((0, 0, 1, 1, 2)))
+        if chosen.random() < 0.05:
+            found.append(chosen.choice(WRONG))
+        found = [piece.replace("*name", "*name_of_file") for piece in found]
+        if any("__TIME__" in piece for piece in found):
+            self._variables["SOURCE_DATE_EPOCH"] = "1000000000"
+        return found
+
+    def _random_flags(self) -> list[str]:
+        chosen = self.chosen
+        picked = [chosen.choice(DRIVERS)]
+        for choices in chosen.sample(CHOICES, chosen.choice((0, 1, 1, 2, 3))):
+            picked.append(chosen.choice(choices))
+        if chosen.random() < 0.4:
+            picked.append(chosen.choice(alternatives(USUAL)))
+        if chosen.random() < 0.15:
+            picked.append(chosen.choice(alternatives(ODD)))
+        picked.append(chosen.choice(("", "-MD", "-MD", "-MD", "-MMD", "-MD -MF other.d -MP")))
+        words = shlex.split(" ".join(picked))
+        return [] if "-include-pch" in words else words
+
+    def _set_variable(self) -> None:
+        name, _, value = shlex.split(self.chosen.choice(alternatives(VARIABLES)))[0].partition("=")
+        self._variables[name] = value
+
+    def _choose_launcher(self) -> None:
+        how = self.chosen.random()
+        if how < 0.2 and shutil.which("ccache"):
+            known = {"CCACHE_DIR": f"{self.folder}/ccache", "CCACHE_CONFIGPATH": "/dev/null"}
+            self._variables |= {"OFFLOAD_LAUNCHER": "ccache", **known}
+        elif how < 0.3:
+            self._variables["OFFLOAD_LAUNCHER"] = "env"
+        elif how < 0.35 and shutil.which("ccache"):
+            self._front = ["ccache"]
+            self._variables["CCACHE_DISABLE"] = "1"
+
+    def command(self) -> list[str]:
+        """Return the driver's command."""
+        own = CUDA if self.kind == "cuda" else ()
+        flags = [
+            *("-x", self.kind, CUID, *own, f"--offload-arch={','.join(self._archs)}"),
+            *self._composition.command(self.build),
+            *(["-fgpu-rdc"] if self._composition.is_rdc else []),
+            *self._flags,
+        ]
+        if self._is_response:
+            (self.build / "flags").write_text("\n".join(map(_quoted, flags)))
+            flags = ["@flags"]
+        return [*self._clang, *flags, "-c", self._composition.source, "-o", self._object]
+
+    # -- edits -----------------------------------------------------------------------------
+
+    def _change(self, change: Callable[[], object]) -> None:
+        """Change both projects, whose files have equal times."""
+        state = self.chosen.getstate()
+        now = time.time_ns()
+        for name in ("ours", "driver"):
+            self.chosen.setstate(state)
+            self._enter(name)
+            before = {path: path.stat().st_mtime_ns for path in self.build.rglob("*")}
+            change()
+            for path in self.build.rglob("*"):
+                if path.is_file() and path.stat().st_mtime_ns != before.get(path):
+                    os.utime(path, ns=(now, now))
+            self._leave(name)
+
+    def _replace(self, old: str, new: str, name: str = "") -> None:
+        path = self.build / (name or self._composition.source)
+        text = path.read_text()
+        path.write_text(text.replace(old, new, 1))
+
+    def _number(self) -> int:
+        return self.chosen.randrange(1, 1 << 20)
+
+    def comment(self) -> None:
+        """Change a comment in the source, with another number of lines or without."""
+        new = self.chosen.choice(("// a longer comment", "// of\n// more lines", "/* a */ // a"))
+        old, new = self.chosen.choice((("// a comment", new), ("", "// at the beginning\n")))
+        self._change(lambda: self._replace(old, new))
+
+    def host_code(self) -> None:
+        """Change host code."""
+        self._change(lambda: self._replace("return x + 1", f"return x + {self._number()} + 1"))
+
+    def header_of_one(self) -> None:
+        """Change a header that one target reads."""
+        text = self.chosen.choice(("// a comment\n", "#warning said\n", "#define VALUE_OF_ONE 7\n"))
+        text += f"#define NUMBER {self._number()}\n"
+        folder = Path(self._composition.source).parent
+        self._change(lambda: (self.build / folder / _ONLY).write_text(text))
+
+    def kernel(self) -> None:
+        """Change a kernel."""
+        self._change(lambda: self._replace("p[0] = 200", f"p[0] = {self._number()} * 200"))
+
+    def touch(self) -> None:
+        """Make files newer with the same content."""
+        self._change(lambda: [os.utime(path) for path in self.build.rglob("*.h*")])
+
+    def there_and_back(self) -> None:
+        """Take back a change, after a compile or before."""
+        source = self._composition.source
+        self._change(lambda: self._replace("p[0] = 200", "p[0] = 0 * 200"))
+        if self.chosen.random() < 0.5:
+            self._compile_both()
+        self._change(lambda: self._replace("p[0] = 0 * 200", "p[0] = 200", source))
+
+    def targets(self) -> None:
+        """Add a target, remove one, or change their order."""
+        more = [arch for arch in _ARCHS[self.kind] if arch not in self._archs]
+        how = self.chosen.random()
+        if more and how < 0.6:
+            self._archs.insert(self.chosen.randint(0, len(self._archs)), self.chosen.choice(more))
+        elif len(self._archs) > 1 and how < 0.85:
+            self._archs.pop(self.chosen.randrange(len(self._archs)))
+        else:
+            self._archs.reverse()
+
+    def flags(self) -> None:
+        """Choose other flags."""
+        self._flags = (
+            self._random_flags()
+            if self.chosen.random() < 0.5
+            else self._flags + self.chosen.choice(self.chosen.choice(CHOICES)).split()
+        )
+
+    def variable(self) -> None:
+        """Set another variable."""
+        self._set_variable()
+
+    def header(self) -> None:
+        """Append to any header of the project."""
+        folder = self.build if self.build.exists() else self.folder / "ours"
+        names = [name for name in self._composition.files if name.endswith(".h")]
+        name = self.chosen.choice(names)
+        assert (folder / name).exists()
+        text = self.chosen.choice(("// a comment\n", "#define OF_A_HEADER 1\n", "int of_it;\n"))
+
+        def add() -> None:
+            with (self.build / name).open("a") as file:
+                file.write(text.replace("of_it", f"of_it{self._number()}"))
+
+        self._change(add)
+
+    def appears(self) -> None:
+        """Let a header appear, or a file of that name, early on the search path."""
+        folder = Path(self._composition.source).parent
+        headers = [name for name in self._composition.files if name.endswith(".h")]
+        name = self.chosen.choice(headers)
+        places = [f"{place}/{Path(name).name}" for place in ("early", "none", "shadow", "inc/sub")]
+        place = self.chosen.choice([f"{folder}/appears.h", f"{folder}/{Path(name).name}", *places])
+
+        def write() -> None:
+            path = self.build / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                real = (self.build / name).read_text() if path.name != "appears.h" else ""
+                path.write_text(f"{real}\n#define APPEARED 1\nint it_appeared();\n")
+
+        self._change(write)
+
+    def data(self) -> None:
+        """Change what assembly and ``#embed`` read."""
+        folder = Path(self._composition.source).parent
+        text = f"{self._number()}\n"
+
+        def write() -> None:
+            for place in {self.build, self.build / folder}:
+                (place / "data").write_text(text)
+
+        self._change(write)
+
+    def link(self) -> None:
+        """Replace a link to a header by a copy, or by another link."""
+        folder = Path(self._composition.source).parent
+        how = self.chosen.random() < 0.5
+
+        def write() -> None:
+            path = self.build / folder / "by_link.h"
+            path.unlink()
+            if how:
+                path.write_text("#pragma once\n#define REAL 2\n")
+            else:
+                path.symlink_to(_ONLY)
+
+        self._change(write)
+
+    def damage(self) -> None:
+        """Damage object, depfile or manifest."""
+        chosen = self.chosen
+        path = self.folder / "ours" / self._object
+        manifest = path.with_name(f".{path.name}.manifest")
+        other = self.folder / "driver" / self._object
+        how = chosen.randrange(8)
+        if how == 0:
+            path.unlink(missing_ok=True)
+        elif how == 1 and path.exists():
+            data = path.read_bytes()
+            path.write_bytes(data[: chosen.randrange(len(data) + 1)])
+        elif how == 2 and path.exists():
+            data = path.read_bytes()
+            at = chosen.randrange(len(data) or 1)
+            times = path.stat()
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if data else b"x")
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        elif how == 3 and other.exists():
+            path.unlink(missing_ok=True)
+            shutil.copy2(other, path)
+        elif how == 4 and path.exists():
+            shutil.copy2(path, path.with_name("copy"))
+            path.unlink()
+            os.link(path.with_name("copy"), path)
+            self._change(lambda: (self.build / self._object).with_name("copy").unlink(True))
+        elif how == 5 and manifest.exists():
+            data = manifest.read_bytes()
+            at = chosen.randrange(len(data))
+            manifest.write_bytes(data[:at] + chosen.choice((b"", b"0", b"}")) + data[at + 1 :])
+        elif how == 6:
+            manifest.unlink(missing_ok=True)
+        else:
+            for depfile in (self.folder / "ours").rglob("*.d"):
+                depfile.unlink()
+
+    def killed(self) -> None:
+        """Kill a call at any moment; then another edit may follow."""
+        self.chosen.choice((self.kernel, self.header_of_one, self.comment))()
+        self._enter("ours")
+        with self._started() as process:
+            time.sleep(self.chosen.random())
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for path in self.build.rglob("*.tmp"):
+            path.unlink()
+        self._leave("ours")
+        if self.chosen.random() < 0.5:
+            self.kernel()
+
+    def two_at_once(self) -> None:
+        """Run two calls for one object at once."""
+        self.chosen.choice((self.kernel, self.header_of_one, self.comment))()
+        self._enter("ours")
+        processes = []
+        for _ in range(2):
+            processes.append(self._started())
+            time.sleep(self.chosen.choice((0, 0.05, 0.2)))
+        for process in processes:
+            process.wait()
+        self._leave("ours")
+
+    def nothing(self) -> None:
+        """Edit nothing."""
+
+    EDITS = (comment, host_code, header_of_one, kernel)
+    KINDS = (targets, flags, touch, there_and_back)
+    OTHERS = (header, appears, data, link, damage, killed, two_at_once, nothing, variable)
+
+    # -- judging ---------------------------------------------------------------------------
+
+    def judge(self) -> list[str]:
+        """Compile after each edit; return what differs."""
+        chosen = self.chosen
+        edits = [*self.EDITS, *chosen.sample(self.KINDS, 2), *chosen.sample(self.OTHERS, 2)]
+        chosen.shuffle(edits)
+        found = []
+        for edit in (Trial.nothing, *edits):
+            edit(self)
+            wrong = self._compare()
+            self._remove_side_files()
+            self.count["compiles"] += 1
+            self.count[f"after {edit.__name__}"] += 1
+            found += [f"after {edit.__name__}: {each}" for each in wrong]
+            if wrong:
+                found[-1] += f"; {self._variables} {shlex.join(self.command_as_text())}"
+                break
+        return found
+
+    def command_as_text(self) -> list[str]:
+        """Return the command without a response file, for messages."""
+        is_response, self._is_response = self._is_response, False
+        try:
+            return self.command()
+        finally:
+            self._is_response = is_response
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self._front, *self.launch, *self.command()],
+            cwd=self.build,
+            env=environment(self._variables),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _compile_both(
+        self,
+    ) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
+        self._enter("ours")
+        ours = run([*self._front, *self.launch, *self.command()], self.build, self._variables)
+        self._leave("ours")
+        return ours, self._by_driver()
+
+    def _by_driver(self) -> subprocess.CompletedProcess[str]:
+        self._enter("driver")
+        # The driver reads none of the variables about launchers.
+        done = run(self.command(), self.build, self._variables)
+        self._leave("driver")
+        return done
+
+    def _compare(self) -> list[str]:
+        ours, driver = self._compile_both()
+        self._count(ours.stderr)
+        if ours.returncode != driver.returncode:
+            return [f"status {ours.returncode} for {driver.returncode}: {ours.stderr[-500:]}"]
+        if "please report it" in ours.stderr:
+            return [ours.stderr]
+        if driver.returncode:
+            self.count["errors"] += 1
+            left = [(self.folder / name / self._object).exists() for name in ("ours", "driver")]
+            return [] if left[0] == left[1] else [f"there is an object: {left[0]}"]
+        wrong = []
+        if ours.stdout != driver.stdout:
+            wrong.append(f"standard output: {ours.stdout[:300]!r} for {driver.stdout[:300]!r}")
+        said, expected = _lines(ours.stderr), _lines(driver.stderr)
+        if said != expected:
+            wrong.append(f"messages: {sorted(said ^ expected)[:6]}")
+        names = self._differing()
+        for _ in range(_AGAIN if names else 0):
+            before = self._results("driver")
+            self._by_driver()
+            after = self._results("driver")
+            if before != after:
+                self.count["random"] += 1
+                return wrong
+        return wrong + [f"'{name}' differs" for name in names]
+
+    def _results(self, name: str) -> dict[str, bytes]:
+        found = files(self.folder / name)
+        return {each: data for each, data in found.items() if not each.endswith((".json", ".csv"))}
+
+    def _differing(self) -> list[str]:
+        ours, driver = self._results("ours"), self._results("driver")
+        wrong = []
+        for name in sorted(ours.keys() | driver.keys()):
+            found, expected = ours.get(name), driver.get(name)
+            if name.endswith(".d") and found and expected:
+                found = _without_added(found, expected)
+            if found != expected:
+                wrong.append(name)
+        return wrong
+
+    def _remove_side_files(self) -> None:
+        """Remove what this compile has written besides object and depfile: the next may not."""
+        for path in self.folder.glob("*/**/*"):
+            is_object = str(path).endswith(f"/{self._object}")
+            if path.is_file() and path.suffix not in _KEPT and not is_object:
+                path.unlink()
+
+    def _count(self, said: str) -> None:
+        for what in ("split", "passed through", "not remembered"):
+            self.count[what] += f"offload-tool launch: {what}: " in said
+        for what in ("current", "compiled", "front end only", "from the launcher"):
+            self.count[f"passes {what}"] += len(
+                re.findall(rf"^offload-tool launch: [\w:+-]+: {what}", said, re.M)
+            )
+
+
+def _quoted(word: str) -> str:
+    """Return a word as response files have it."""
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _lines(said: str) -> set[str]:
+    plain = (RANDOM.sub(b"-X", line.encode()).decode() for line in said.splitlines())
+    return {line for line in plain if not _LINES.fullmatch(line)}
+
+
+def _without_added(found: bytes, expected: bytes) -> bytes:
+    """Return a depfile without the headers that only device passes read."""
+    for line in found.splitlines():
+        name = line.strip().removesuffix(b" \\").rstrip(b":")
+        if name and name not in expected:
+            found = found.replace(b" \\\n  " + name + b"\n", b"\n", 1)
+            found = found.replace(b" \\\n  " + name + b" \\\n", b" \\\n", 1)
+            found = found.replace(b"\n" + name + b":\n", b"\n", 1)
+    return found
+
+
+def main(clang: str, count: int, first: int = 0, kind: str = "hip") -> int:
+    """Run trials; return in how many something differs."""
+    counts: Counter[str] = Counter()
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="offload-edits-") as folder:
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/queries"
+        for seed in range(first, first + count):
+            trial = Trial(shlex.split(clang), seed, Path(folder, "trial"), kind)
+            found = trial.judge()
+            counts += trial.count
+            wrong += bool(found)
+            for line in found:
+                sys.stdout.write(f"{seed}: {line}\n")
+            sys.stdout.flush()
+    text = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
+    sys.stdout.write(f"{count} trials, {wrong} with differences: {text}\n")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), *map(int, sys.argv[3:4]), *sys.argv[4:]) > 0)

@@ -1,0 +1,36 @@
+"""Random constructs, flags and edits: what `launch` makes after each edit is the driver's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.launch.edit_trials import ALWAYS_IN_STAGES, Trial
+
+STALE = (
+    sys.executable,
+    "-c",
+    "import os, sys; os.path.exists(sys.argv[-1]) or os.execvp(sys.argv[1], sys.argv[1:])",
+)
+"""A launcher that compiles nothing twice."""
+
+pytestmark = pytest.mark.llvm
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_edits(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """Object, depfile, other files, messages and status are the driver's after each edit."""
+    trial = Trial([llvm("clang++")], seed, tmp_path / "trial")
+    assert trial.judge() == []
+    assert trial.count["compiles"] == 9
+
+
+def test_stale_object_is_found(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """An object that stays after an edit is a difference."""
+    trial = Trial([llvm("clang++")], 0, tmp_path / "trial")
+    assert trial.launch is ALWAYS_IN_STAGES
+    trial.launch = STALE
+    assert " differs" in trial.judge()[0]
