@@ -49,8 +49,8 @@ class Cause(Enum):
     RESULT = "its result cannot be taken from the object"
     OTHERS = "other passes have new results"
     SIDE_OUTPUT = "'{}' is not the file that was made"
-    LINK = "a link became a file of its own, or the reverse,"
-    FOLDER_LINK = "a link became a folder of its own, or the reverse,"
+    LINK = "a link became a file of its own, or the reverse"
+    FOLDER_LINK = "a link became a folder of its own, or the reverse"
     APPEARED = "{} may be read now"
 
 

@@ -1,4 +1,4 @@
-"""The record of a pass: read as it was written, and any single change is found."""
+"""The record of a pass is read as it was written; `test_pass_run` has the verdicts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.io.file_digests import CHANGED, DigestCache
+from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Cause, Key, Part, Reason
 from offload_tool.manifest.manifest import (
     PassRecord,
     State,
-    confirmed,
     judge,
     read_record,
     record_pass_result,
@@ -168,117 +167,6 @@ def test_deep_nesting(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_text("[" * 200_000)
     assert read_record(str(path), DigestCache()) is None
-
-
-def test_current(made: PassRecord) -> None:
-    """Where nothing has changed, the output is current."""
-    assert judge(made, KEY, DigestCache(), "k.co").state is State.CURRENT
-    assert judge(made, KEY, DigestCache()).state is State.CURRENT
-
-
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        (KEY._replace(parts={**KEY.parts, Part.COMMAND: "other"}), "its command changed"),
-        (KEY.without(Part.COMPILER), "the compiler changed"),
-        (KEY._replace(parts={**KEY.parts, Part.FOLDER: ""}), "the folder of the build changed"),
-        (KEY._replace(files={}), "'flags.txt' changed"),
-    ],
-)
-def test_other_key(made: PassRecord, key: Key, reason: str) -> None:
-    """A part of the key that is another, gone, or new makes the output outdated, by name."""
-    judgement = judge(made, key, DigestCache(), "k.co")
-    assert (judgement.state, str(judgement.reason)) == (State.OUTDATED, reason)
-
-
-@pytest.mark.parametrize("name", ["k.hip", "include/k.h", "k.co"])
-@pytest.mark.parametrize("how", ["other", "longer", "empty", "gone", "folder"])
-def test_other_file(made: PassRecord, name: str, how: str) -> None:
-    """Any other content of an input or the output, or none, makes the output outdated."""
-    path = Path(name)
-    if how in ("gone", "folder"):
-        path.unlink()
-    if how == "folder":
-        path.mkdir()
-    elif how != "gone":
-        texts = {"other": name.swapcase(), "longer": f"{name}!", "empty": ""}
-        path.write_text(texts[how])
-    assert judge(made, KEY, DigestCache(), "k.co").state is State.OUTDATED
-
-
-def test_link_that_becomes_a_copy(made: PassRecord) -> None:
-    """Two inputs that were one file and are two of equal content make the output outdated."""
-    Path("link.h").symlink_to("include/k.h")
-    start, digests = Start.now("marker"), DigestCache()
-    record = record_pass_result(KEY, ["include/k.h", "link.h"], Lookups(), "k.co", start, digests)
-    assert judge(record, KEY, DigestCache(), "k.co").state is State.CURRENT
-    Path("link.h").unlink()
-    Path("link.h").write_bytes(Path("include/k.h").read_bytes())
-    assert judge(record, KEY, DigestCache(), "k.co").state is State.OUTDATED
-
-
-@pytest.mark.parametrize("name", ["k.h", "include/sub/k.h", "sub/k.h"])
-def test_file_that_appears(made: PassRecord, name: str) -> None:
-    """A file under a name that is looked up makes it unsure; the preprocessor settles that."""
-    Path(name).parent.mkdir(exist_ok=True)
-    Path(name).touch()
-    judgement = judge(made, KEY, DigestCache(), "k.co")
-    assert (judgement.state, judgement.appeared) == (State.UNSURE, (name,))
-    assert confirmed(made, [*made.inputs, name], judgement, DigestCache(), Lookups) is None
-    assert confirmed(made, ["k.hip"], judgement, DigestCache(), Lookups) is None
-    surer = confirmed(made, made.inputs, judgement, DigestCache(), Lookups)
-    assert judge(surer, KEY, DigestCache(), "k.co").state is State.CURRENT
-
-
-def test_other_folders(made: PassRecord) -> None:
-    """Where the compiler may look in other folders, it is unsure, and has new lookups then."""
-    lookups = made.lookups._replace(origins="another digest")
-    judgement = judge(made._replace(lookups=lookups), KEY, DigestCache(), "k.co")
-    assert (judgement.state, judgement.search_path_changed) == (State.UNSURE, True)
-    new = Lookups(("elsewhere",))
-    surer = confirmed(made, made.inputs, judgement, DigestCache(), lambda: new)
-    assert surer is not None
-    assert surer.lookups == new
-
-
-def test_unknown_lookup(made: PassRecord) -> None:
-    """Where a name is looked up that nobody knows, the output is never sure."""
-    unknown = made._replace(lookups=made.lookups._replace(unknown=True))
-    assert judge(unknown, KEY, DigestCache(), "k.co").state is State.UNSURE
-
-
-def test_no_record() -> None:
-    """Without a record an output is outdated."""
-    assert judge(None, KEY, DigestCache(), "k.co").state is State.OUTDATED
-
-
-@pytest.mark.parametrize("moment", ["before the digest", "before the start", "equal content"])
-def test_written_during_the_pass(made: PassRecord, moment: str) -> None:
-    """A file that may have been written after a pass began is not recorded as read."""
-    assert made.is_sure
-    if moment == "before the start":
-        Path("k.hip").write_text("new")
-    start = Start.now("marker")
-    if moment != "before the start":
-        Path("k.hip").write_text("new" if moment == "before the digest" else "k.hip")
-    digests = DigestCache()
-    record = record_pass_result(KEY, ["k.hip"], Lookups(), "k.co", start, digests)
-    if moment == "before the start":
-        assert record.is_sure
-        return
-    assert record.inputs == {"k.hip": CHANGED}
-    assert judge(record, KEY, digests, "k.co").state is State.OUTDATED
-    write_record("m", record, digests, "k.co")
-    fresh = DigestCache()
-    assert judge(read_record("m", fresh, "k.co"), KEY, fresh, "k.co").state is State.OUTDATED
-
-
-def test_input_that_is_gone(made: PassRecord) -> None:
-    """A file that was read and is gone when the pass ends is not recorded as read."""
-    start = Start.now("marker")
-    Path("k.hip").unlink()
-    record = record_pass_result(KEY, ["k.hip"], Lookups(), "k.co", start, DigestCache())
-    assert record.inputs == {"k.hip": CHANGED}
 
 
 @pytest.mark.parametrize("name", ["k.co", "sub/k.co", "/abs/k.co", "x" * 250, "é" * 120])
