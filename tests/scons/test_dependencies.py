@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import pytest
 
-from offload_tool.toolchain.probe import Toolchain
-from tests.conftest import needs_clang
 from tests.scons.conftest import (
     ALL,
     BODY,
@@ -283,34 +281,6 @@ def test_deciders(project: Project, decider: str) -> None:
             project.assert_up_to_date()
         os.utime(project.folder / name, (later - 10, later - 10))
         project.build()
-
-
-NEWER_GCC = {
-    "that is read": ("#include <value.h>\n", ALL),
-    "that is not read": (ONE, []),
-    "that is not read, beside one of the same text": ("// <value.h>\n" + ONE, []),
-}
-
-
-@pytest.mark.parametrize(("head", "expected"), NEWER_GCC.values(), ids=NEWER_GCC.keys())
-def test_newer_gcc(project: Project, compiler: Toolchain, head: str, expected: list[str]) -> None:
-    """The headers of a newer GCC, which clang takes by itself, are compiled where they are read."""
-    needs_clang(compiler, "it has headers of its own instead of GCC's")
-
-    def install(version: int, value: str) -> None:
-        project.write(f"../gcc/lib/gcc/x86_64-linux-gnu/{version}/crtbegin.o", "")
-        project.write(f"../gcc/include/c++/{version}/value.h", value)
-
-    install(11, ONE)
-    project.write("k.hip", head + BODY)
-    toolchain = f"--gcc-toolchain={project.folder.parent / 'gcc'}"
-    assert project.sconstruct(f"env.Append(CCFLAGS=[{toolchain!r}])\n{NODES}").build_once() == ALL
-    before = project.read("k.gfx906.co")
-    install(12, TWO)
-    assert project.build_once() == expected
-    assert (project.read("k.gfx906.co") != before) == bool(expected)
-    project.write("../gcc/include/c++/12/other.h", "")
-    project.assert_up_to_date()
 
 
 def test_sconstruct_head_is_what_users_write() -> None:

@@ -87,20 +87,16 @@ def clean(
 
 ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
 """By hand: each case in each way, in half an hour."""
-BY_DRIVER = ("link becomes a copy", "assembly: plain", "has_embed by a macro")
+BY_DRIVER = ("has_embed by a macro",)
 """Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
 BY_SCONS = (
-    *("link becomes a copy", "copy becomes a link", "link to what a source begins with"),
-    *("folder of a link becomes a copy", "dangling link gets a target"),
-    *("folder called like a header at once", "assembly: header", "assembly: device pass"),
-    *("assembly: macro of a configuration file", "has_include by a macro of a response file"),
-    *("embed with a limit", "overlay whose file comes", "framework", "module map"),
-    *("configuration file that includes another", "default configuration file of a folder"),
-    *("-I", "--save-temps", "-save-temps=obj", "CPATH", "-include", "#include MACRO"),
-    *("#include_next", "__has_include", "#embed <>"),
+    *("link becomes a copy", "folder of a link becomes a copy", "assembly: device pass"),
+    *("has_include by a macro of a response file", "overlay whose file comes", "module map"),
+    *("default configuration file of a folder", "-I", "--save-temps", "-save-temps=obj"),
+    *("CPATH", "__has_include", "#embed <>"),
 )
-"""One of each kind; ``offload-tool compile`` has all, and manifests are of the same functions."""
-BY_CACHE = ("-isystem", "-include", "-Xclang -include", "#include MACRO", "__has_include")
+"""One of each kind; ``offload-tool compile`` has all, and the verdict is of the same engine."""
+BY_CACHE = ("-include", "__has_include")
 NAMES: dict[str, Collection[str]] = {
     "by-scons": BY_SCONS,
     "by-driver": BY_DRIVER,
