@@ -123,7 +123,6 @@ class _Merger:
             FileFormat.BUNDLE: self._merge_bundles,
             FileFormat.TEXT_BUNDLE: self._merge_bundles,
             FileFormat.ELF: self._merge_bundles,
-            FileFormat.COFF: self._merge_bundles,
             FileFormat.KPACK: self._merge_kpacks,
         }
         if formats[0] in mergers:
@@ -180,7 +179,7 @@ class _Merger:
         )
         contents = [_unpacked(item, found) for item, found in zip(inputs, founds, strict=True)]
         layout = recognise(contents[0].data, anywhere=True)
-        if layout in (FileFormat.ELF, FileFormat.COFF):
+        if layout is FileFormat.ELF:
             return self._object_bundle(inputs, entries)
         if layout is FileFormat.TEXT_BUNDLE:
             rows = ((entry.image.id, entry.content) for entry in entries)

@@ -54,7 +54,6 @@ from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
-from offload_tool.formats.objects.coff import plan_coff
 from offload_tool.formats.objects.device_elf import is_code_object
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
@@ -384,17 +383,9 @@ class _Thinner:
             return None
         return _thin_content(source, {found.images[at].id for at in kept}, found.label)
 
-    def _plan_coff(self, location: Location) -> FilePlan | None:
-        """Plan an object bundle; images that a COFF or PE file embeds stay."""
-        plan = None
+    def _plan_coff(self, location: Location) -> None:
         for found in containers_in(location.source, location.label):
-            if found.section == OBJECT_BUNDLE_SECTIONS:
-                plan = self._thin_whole(location.source, found)
-            else:
-                self._keep_all(
-                    found, "only ELF files are changed; thin its bundles before the link"
-                )
-        return plan
+            self._keep_all(found, "only ELF files are changed; thin its bundles before the link")
 
     def _plan_elf(self, location: Location) -> FilePlan | None:
         source, label = location.source, location.label
@@ -524,8 +515,7 @@ def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
     def removed(name: bytes) -> bool:
         return name.startswith(MAGIC) and name not in names
 
-    plan_sections = plan_coff if file_format is FileFormat.COFF else plan_elf
-    return plan_sections(source.data, removed=removed, path=label).bound(source)
+    return plan_elf(source.data, removed=removed, path=label).bound(source)
 
 
 def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> FilePlan:

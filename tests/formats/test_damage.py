@@ -19,7 +19,6 @@ from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
 from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
 from offload_tool.formats.objects.ar import ArchiveReader, member_symbols
-from offload_tool.formats.objects.coff import plan_coff
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io.write_plan import HOST, FilePlan, Range
@@ -127,7 +126,6 @@ READERS: dict[str, tuple[list[bytes], list[bytes], Callable[[bytes], object]]] =
     "object bundle": ([*ELF, *COFF], [], object_bundle),
     "ELF": (ELF, [b"\x7fELF\2\1\1"], elf_tables),
     "ELF to edit": (ELF, [], edited(plan_elf)),
-    "COFF to edit": (COFF, [], edited(plan_coff)),
     "archive": ([archive(SMALL)], [b"", b"!<arch>\n", b"!<thin>\n"], archive_members),
     "symbols": ([elf(), module()], [b"", b"\x7fELF\2\1\1", b"\x64\x86"], symbols),
     "kernels of AMD": ([CODE], [], kernels(read_amdgpu_kernels)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,10 +98,12 @@ def test_compressed_text(tmp_path: Path) -> None:
     assert [(i.target_id, i.size) for i in list_images(path)] == [("", 1), ("gfx906", 2)]
 
 
-@pytest.mark.parametrize("make_host", [make_elf, make_coff])
-def test_object_bundle(tmp_path: Path, make_host: Callable[[], bytes]) -> None:
-    host = make_host()
-    path = make_bundle(tmp_path / "b.o", {HOST: host, "gfx906": b"code"}, file_type="o")
+@pytest.mark.parametrize("file_format", ["elf", "coff"])
+def test_object_bundle(tmp_path: Path, file_format: str) -> None:
+    path = tmp_path / "b.o"
+    mark = b"__CLANG_OFFLOAD_BUNDLE__"
+    rows = {mark + HOST.encode(): b"\0", mark + b"hip-amdgcn-amd-amdhsa--gfx906": b"code"}
+    path.write_bytes(make_elf(extra=rows) if file_format == "elf" else make_coff(rows))
     first, second = list_images(path)
     assert (first.kind, first.offset, first.size) == ("host", None, 0)
     assert second.offset is not None

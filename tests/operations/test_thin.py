@@ -100,16 +100,6 @@ def test_object_bundle(tmp_path: Path) -> None:
     assert thin(path).read_bytes() == expected.read_bytes()
 
 
-def test_coff_object_bundle(tmp_path: Path) -> None:
-    path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_coff()}, file_type="o")
-    out = thin(path)
-    host, image = list_images(out)
-    assert (host.kind, image.target_id) == ("host", "gfx90a:xnack+")
-    assert image.offset is not None
-    assert out.read_bytes()[image.offset :][: image.size] == IMAGES["gfx90a:xnack+"]
-    assert out.stat().st_size < path.stat().st_size - 27000
-
-
 def test_version_1(tmp_path: Path) -> None:
     """A compressed bundle of version 1 is rejected, because it cannot be written."""
     path = tmp_path / "b"

@@ -26,13 +26,13 @@ returned. Like LLVM, it cannot add sections to Mach-O, Wasm, XCOFF, GOFF and DXC
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.magic import begins, next_content
-from offload_tool.formats.objects.coff import is_coff, plan_coff, read_coff_sections
+from offload_tool.formats.objects.coff import is_coff, read_coff_sections
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
 from offload_tool.io import StrPath
@@ -161,7 +161,7 @@ def plan_object_bundle(
     """
     if not items:
         raise UsageError("a bundle needs at least one entry")
-    plan_sections = _editor(host, path)
+    _check_host(host, path)
     present = [entry.id for entry in read_object_bundle(host, path=path)]
     counts = Counter([*present, *(name for name, _ in items)])
     for name, _ in items:
@@ -171,7 +171,7 @@ def plan_object_bundle(
                 f"{counts[name]} entries have the bundle entry ID '{name}'{where}; each must differ"
             )
     added = [(MAGIC + name.encode("utf-8", "surrogateescape"), size) for name, size in items]
-    return plan_sections(host, added, path=path)
+    return plan_elf(host, added, path=path)
 
 
 def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
@@ -182,20 +182,18 @@ def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     :raises UnsupportedError: another section refers to the bundle's sections.
     :raises LimitError: alignments would make the file far longer.
     """
-    plan = _editor(host, path)(host, removed=lambda name: name.startswith(MAGIC), path=path)
+    _check_host(host, path)
+    plan = plan_elf(host, removed=lambda name: name.startswith(MAGIC), path=path)
     effective_budget(len(host)).reread(plan.size, path)
     return plan
 
 
-def _editor(host: memoryview, path: StrPath | None) -> Callable[..., FilePlan]:
+def _check_host(host: memoryview, path: StrPath | None) -> None:
     file_format = is_object_file(host)
-    if file_format == "ELF":
-        return plan_elf
-    if file_format == "COFF":
-        return plan_coff
-    where = "the host object" if path is None else f"'{path}'"
-    found = f"a {file_format} file" if file_format else "not an object file"
-    raise UsageError(
-        f"{where} is {found}; sections can be added to and removed from ELF and COFF only. "
-        "Use a type of the binary layout (bc) for other files"
-    )
+    if file_format != "ELF":
+        where = "the host object" if path is None else f"'{path}'"
+        found = f"a {file_format} file" if file_format else "not an object file"
+        raise UsageError(
+            f"{where} is {found}; sections can be added to and removed from ELF only. "
+            "Use a type of the binary layout (bc) for other files"
+        )

@@ -1,4 +1,4 @@
-"""COFF objects and PE images: recognise them as LLVM does, read them, and edit them.
+"""COFF objects and PE images: recognise them as LLVM does, and read them.
 
 ::
 
@@ -8,28 +8,20 @@
     symbol table (18 each)     names likewise; section numbers count from 1
     string table               its size (4), then strings (`string_table`)
 
-Integers are little-endian. `plan_coff` adds and removes sections with the bytes of llvm-objcopy 22.
-It writes zeros for uninitialised sections (``.bss``), as a hole where the file system supports it.
-New sections have the characteristics ``IMAGE_SCN_LNK_REMOVE | IMAGE_SCN_MEM_READ``; their virtual
-addresses follow the last section's.
+Integers are little-endian. ``/bigobj`` objects have another header and larger symbols.
 
-Source: the PE Format document, "COFF File Header" and following; LLVM's identify_magic (Magic.cpp);
-llvm-objcopy 22.1.8, observed, for x86-64, i686 and aarch64 objects. Images (``.exe``, ``.dll``) and
-``/bigobj`` objects, which llvm-objcopy supports, are read but not edited.
+Source: the PE Format document, "COFF File Header" and following; LLVM's identify_magic (Magic.cpp).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.errors import FormatError
 from offload_tool.formats.magic import DOS
-from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.io import StrPath
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 
 HEADER = struct.Struct("<HHIIIHH")
 SECTION = struct.Struct("<8sIIIIIIHHI")
@@ -44,22 +36,13 @@ MACHINES = frozenset(
 )
 """Machines that LLVM recognises as COFF by the first two bytes, little-endian."""
 SYMBOL = struct.Struct("<8sIHHBB")
-SECTION_AUX = struct.Struct("<IHHIHBBH")
-"""Auxiliary record of a section's symbol; fields 4 and 7 are a section number."""
-_RELOCATION_SIZE = 10
 _SHARED = 4
 """As in `offload_tool.formats.objects.elf.reader`."""
 _BIGOBJ_HEADER = struct.Struct("<6xHI32xIII")
 _BIGOBJ_SYMBOL = struct.Struct("<8sIIHBB")
-_MAX_SECTIONS = 65279
-_RELOCATION_OVERFLOW = 0x01000000
-_LINK_REMOVE, _MEMORY_READ = 0x800, 0x40000000
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_NAME_SIZE = 8
-CLASS_STATIC = 3
 _CLASS_EXTERNAL, _CLASS_WEAK = 2, 105
 _WEAK_ALIAS = 3
-_COMDAT_ASSOCIATIVE = 5
 
 
 class CoffHeader(NamedTuple):
@@ -158,43 +141,17 @@ def coff_symbols(data: memoryview) -> bytes:
     return bytes(out)
 
 
-def plan_coff(
-    host: memoryview,
-    added: Sequence[tuple[bytes, int]] = (),
-    removed: Callable[[bytes], bool] = lambda _: False,
-    *,
-    path: StrPath | None = None,
-) -> FilePlan:
-    """Return a plan of the host with sections added and removed.
-
-    `added` has (name, size in bytes) items; `removed` is called with each section's name.
-
-    :raises FormatError: the host's tables contradict it.
-    :raises UnsupportedError: the host is an image or a ``/bigobj`` object, a symbol is in a
-        removed section, or the result would be too large.
-    """
-    coff = Coff(host, path)
-    if coff.variant != "object":
-        message = (
-            f"expected an ordinary COFF object, found a {coff.variant}; sections can be added "
-        )
-        message += "and removed only in objects that were compiled without /bigobj"
-        raise coff.unsupported(0, "file header", message)
-    return _Planner(coff, added, removed).plan()
-
-
 class Coff:
     """The tables of a COFF file; every range in them lies within the file."""
 
     def __init__(self, data: memoryview, path: StrPath | None) -> None:
         self.data = data
         self.path = path
-        self.variant, self.start = "object", 0
+        self.start = 0
         # Strings can overlap: without a limit, a small broken file could need any amount of memory.
         self.budget = 16 * len(data)
         self.symbol = SYMBOL
         if data[: len(DOS)] == DOS:
-            self.variant = "PE image"
             at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
             self.start = at + len(_PE)
         self.header = self._read_header()
@@ -211,7 +168,6 @@ class Coff:
             return CoffHeader._make(
                 HEADER.unpack(self.take(self.start, HEADER.size, "file header"))
             )
-        self.variant = "/bigobj object"
         self.symbol = _BIGOBJ_SYMBOL
         self.header_end = _BIGOBJ_HEADER.size
         machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(
@@ -244,22 +200,13 @@ class Coff:
         size = self.header.sections * SECTION.size
         raw = self.take(self.section_at(0), size, "section headers")
         rows = [CoffSectionHeader._make(fields) for fields in SECTION.iter_unpack(raw)]
-        for index, row in enumerate(rows):
-            field = f"section header {index + 1}"
+        for index, row in enumerate(rows, 1):
             if row.raw_at:
-                self.take(row.raw_at, row.raw_size, f"PointerToRawData of {field}")
-            self.take(row.relocations_at, self.relocations_size(row), f"relocations of {field}")
+                self.take(row.raw_at, row.raw_size, f"PointerToRawData of section header {index}")
         if sum(row.raw_size for row in rows if row.raw_at) > _SHARED * len(self.data):
             message = "the sections, taken together, are far longer than the file"
             raise self.error(self.section_at(0), "section headers", message)
         return rows
-
-    def relocations_size(self, row: CoffSectionHeader) -> int:
-        """Return the size of a section's relocations in bytes; the first may hold their number."""
-        count = row.relocations
-        if row.characteristics & _RELOCATION_OVERFLOW and count == 0xFFFF:
-            count = int.from_bytes(self.take(row.relocations_at, 4, "relocation 0"), "little")
-        return count * _RELOCATION_SIZE
 
     def _section_name(self, index: int, raw: bytes) -> bytes:
         name = raw.rstrip(b"\0")
@@ -310,136 +257,3 @@ class Coff:
     def error(self, offset: int, field: str, message: str) -> FormatError:
         """Return the error that `field` at `offset` is wrong."""
         return FormatError(message, path=self.path, offset=offset, field=field)
-
-    def unsupported(self, offset: int, field: str, message: str) -> UnsupportedError:
-        """Return the error that `field` at `offset` prevents the change."""
-        return UnsupportedError(message, path=self.path, offset=offset, field=field)
-
-
-class _Planner:
-    def __init__(
-        self,
-        coff: Coff,
-        added: Sequence[tuple[bytes, int]],
-        removed: Callable[[bytes], bool],
-    ) -> None:
-        self.coff = coff
-        self.kept = [index for index, name in enumerate(coff.names) if not removed(name)]
-        self.names = [*(coff.names[index] for index in self.kept), *(name for name, _ in added)]
-        self.numbers = {old + 1: new for new, old in enumerate(self.kept, 1)}
-        self.added = added
-        if len(self.names) > _MAX_SECTIONS:
-            message = f"expected at most {_MAX_SECTIONS} sections, found {len(self.names)}"
-            raise coff.unsupported(2, "NumberOfSections", message)
-
-    def plan(self) -> FilePlan:
-        symbols = list(self._symbols())
-        strings, offsets = build_string_table(
-            (name for name in self.names if len(name) > _NAME_SIZE),
-            (name for name, _ in symbols if len(name) > _NAME_SIZE),
-            head=bytes(4),
-        )
-        rows, pieces, end = self._lay_out()
-        tail = b"".join(_symbol_name(name, offsets) + rest for name, rest in symbols)
-        if tail or len(strings) > 4:
-            tail += len(strings).to_bytes(4, "little") + strings[4:]
-        self._check_size(end + len(tail))
-        header = self.coff.header._replace(
-            sections=len(rows), symbols_at=end if tail else 0, optional_size=0
-        )
-        table = (
-            SECTION.pack(*row._replace(name=_section_name(name, offsets)))
-            for name, row in zip(self.names, rows, strict=True)
-        )
-        head = HEADER.pack(*header) + b"".join(table)
-        return FilePlan(join([Literal(0, head), *pieces, Literal(end, tail)]), end + len(tail))
-
-    def _symbols(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield each symbol's name, and the renumbered bytes of its record behind the name."""
-        coff, size = self.coff, SYMBOL.size
-        position = 0
-        while position < len(coff.symbols):
-            at = coff.header.symbols_at + position
-            raw, *fields, auxiliaries = SYMBOL.unpack(coff.symbols[position : position + size])
-            position += size
-            auxiliary = bytes(coff.symbols[position : position + auxiliaries * size])
-            if len(auxiliary) < auxiliaries * size:
-                message = f"{auxiliaries} auxiliary records do not fit into the symbol table"
-                raise coff.error(at, "NumberOfAuxSymbols", message)
-            position += len(auxiliary)
-            name = coff.symbol_name(raw, at)
-            if 0 < fields[1] <= _MAX_SECTIONS:
-                if fields[3] == CLASS_STATIC and auxiliaries == 1:
-                    auxiliary = self._renumber_auxiliary(fields[1], auxiliary, at)
-                fields[1] = self._new_number(fields[1], at)
-            yield name, SYMBOL.pack(b"", *fields, auxiliaries)[_NAME_SIZE:] + auxiliary
-
-    def _renumber_auxiliary(self, section: int, auxiliary: bytes, at: int) -> bytes:
-        fields = list(SECTION_AUX.unpack(auxiliary))
-        if fields[5] == _COMDAT_ASSOCIATIVE:
-            section = fields[4] | fields[7] << 16
-        number = self._new_number(section, at)
-        fields[4], fields[7] = number & 0xFFFF, number >> 16
-        return SECTION_AUX.pack(*fields)
-
-    def _new_number(self, section: int, at: int) -> int:
-        if section not in self.numbers:
-            message = f"the symbol belongs to section {section}, which"
-            if not 0 < section <= len(self.coff.names):
-                raise self.coff.error(at, "SectionNumber", f"{message} does not exist")
-            raise self.coff.unsupported(at, "SectionNumber", f"{message} is removed")
-        return self.numbers[section]
-
-    def _check_size(self, size: int) -> None:
-        if size >= 1 << 32:
-            message = f"the result would have {size} bytes; a COFF object can have 4 GiB"
-            raise self.coff.unsupported(0, "size", message)
-
-    def _lay_out(self) -> tuple[list[CoffSectionHeader], list[Piece], int]:
-        """Place raw data and relocations of all sections consecutively."""
-        end = HEADER.size + len(self.names) * SECTION.size
-        rows: list[CoffSectionHeader] = []
-        pieces: list[Piece] = []
-        for old in self.kept:
-            row = self.coff.sections[old]
-            if row.lines:
-                message = "line numbers are not supported; compile without them"
-                at = self.coff.section_at(old)
-                raise self.coff.unsupported(at, "NumberOfLinenumbers", message)
-            if row.raw_at:
-                pieces.append(Range(end, HOST, row.raw_at, row.raw_size))
-            raw_at, end = end, end + row.raw_size
-            size = self.coff.relocations_size(row)
-            pieces.append(Range(end, HOST, row.relocations_at, size))
-            rows.append(
-                row._replace(
-                    raw_at=raw_at if row.raw_size else 0, relocations_at=end if size else 0
-                )
-            )
-            end += size
-        for index, (_, size) in enumerate(self.added):
-            address = rows[-1].virtual_address + rows[-1].virtual_size if rows else 0
-            self._check_size(max(end + size, address + size))
-            flags = _LINK_REMOVE | _MEMORY_READ
-            at = end if size else 0
-            rows.append(CoffSectionHeader(b"", size, address, size, at, 0, 0, 0, 0, flags))
-            pieces.append(content(end, index, size))
-            end += size
-        self._check_size(end)
-        return rows, pieces, end
-
-
-def _symbol_name(name: bytes, offsets: Mapping[bytes, int]) -> bytes:
-    if len(name) > _NAME_SIZE:
-        return bytes(4) + offsets[name].to_bytes(4, "little")
-    return name.ljust(_NAME_SIZE, b"\0")
-
-
-def _section_name(name: bytes, offsets: Mapping[bytes, int]) -> bytes:
-    if len(name) <= _NAME_SIZE:
-        return name
-    offset = offsets[name]
-    if offset < 10**7:
-        return b"/%d" % offset
-    digits = (_BASE64[offset >> shift & 63] for shift in range(30, -6, -6))
-    return b"//" + bytes(digits)
