@@ -18,6 +18,7 @@ from typing import NamedTuple
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.options import REMOVED, does, without_values
 from offload_tool.errors import CompilerError
+from offload_tool.io.process import capture
 from offload_tool.util.memoize import memoized
 
 _TIMEOUT_SECONDS = 120
@@ -57,8 +58,6 @@ def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -
 
     :raises CompilerError: the program cannot be run, or times out.
     """
-    import subprocess
-
     folder = llvm_temporary_folder(environment)
     with ExitStack() as stack:
         # The driver creates its temporary files with -###, too, and removes them when it ends. As a
@@ -71,19 +70,12 @@ def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -
                 folder = str(stack.enter_context(temporary_folder("offload-asked-", folder)))
                 environment = {**environment, "TMPDIR": folder}
         try:
-            done = subprocess.run(
-                command,
-                env={**environment, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            done = capture(command, {**environment, "LC_ALL": "C"}, timeout=_TIMEOUT_SECONDS)
+        except OSError as error:
             raise CompilerError(
                 f"{command[0]} cannot be run: {error}; install it, or name another program"
             ) from error
-    return QueryResult(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
+    return QueryResult(done.status, os.fsdecode(done.output), os.fsdecode(done.errors), folder)
 
 
 def terminal_args(environment: Mapping[str, str]) -> list[str]:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from offload_tool.clang.options import DEVICE_ALONE, OTHER_JOB, REPORTS, SIDE, does
+from offload_tool.util.which import program_folders, which
 
 _LANGUAGES = ("hip", "cuda")
 _SUFFIXES = (".hip", ".cu")
@@ -78,10 +79,9 @@ def find_hipcc(invoked: str, environ: Mapping[str, str]) -> str | None:
     It searches PATH, then ROCm's folders; None if there is none.
     """
     own = os.path.realpath(invoked)
-    folders = [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder]
     roots = (environ.get(name, "") for name in ("HIP_PATH", "ROCM_PATH"))
-    folders += [f"{root}/bin" for root in roots if root]
-    for folder in [*folders, "/opt/rocm/bin"]:
+    folders = [f"{root}/bin" for root in roots if root]
+    for folder in [*program_folders(environ), *folders, "/opt/rocm/bin"]:
         path = f"{folder}/{_HIPCC}"
         real = os.path.realpath(path)
         if real == own or os.path.basename(real) == _TOOL:
@@ -95,9 +95,7 @@ def why_unknown(compiler: str, environ: Mapping[str, str]) -> str:
     """Return why a command may do more than run clang; "" for clang and hipcc."""
     if _is_hipcc(compiler):
         return ""
-    folders = [""] if "/" in compiler else environ.get("PATH", os.defpath).split(os.pathsep)
-    paths = (os.path.join(folder, compiler) for folder in folders)
-    path = next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
+    path = which(compiler, environ.get("PATH"))
     if path is None:
         return "there is no such program"
     try:

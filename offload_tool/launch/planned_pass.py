@@ -12,6 +12,7 @@ from offload_tool.clang.job_plan import DriverJob, renamed
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.clang.search_path import folders_of_job
 from offload_tool.io.file_digests import DigestCache
+from offload_tool.io.process import capture
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import Resolver
@@ -97,22 +98,14 @@ class PlannedPass(Resolver):
 
     def preprocess(self) -> list[str] | None:
         """Return the files that the preprocessor reads now; None if it fails."""
-        import subprocess  # slow to load, and rarely needed
-
         from offload_tool.launch.launcher_commands import dependency_command
 
         depfile = f"{self._depfile}.now"
         job = DriverJob([*self._jobs[0].args], self._jobs[0].kind, self._jobs[0].output)
         job.args = [*without_values(job.args, JOB_DEPFILE)]
         add_depfile(job, depfile)
-        done = subprocess.run(
-            dependency_command(job),
-            env={**self._environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,  # the compile itself reports errors
-        )
-        return self._listed(depfile) if done.returncode == 0 else None
+        status = capture(dependency_command(job), self._environ).status
+        return self._listed(depfile) if status == 0 else None  # the compile itself reports errors
 
     def search_path(self) -> tuple[str, ...]:
         """Return the folders in which it searches for headers."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from offload_tool.io.file_digests import content_of
+from offload_tool.io.process import start
 from offload_tool.io.signals import end_processes, shielded
 
 if TYPE_CHECKING:
@@ -161,13 +162,8 @@ class Scheduler:
 
     def _spawn(self, step: Step, args: Sequence[str]) -> None:
         """Start a program without input, with its messages and standard output in files."""
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, step.stdout_file, _WRITE, 0o600),
-            (os.POSIX_SPAWN_OPEN, 2, step.messages_file, _WRITE, 0o600),
-        ]
-        environment = step.environment or self._environment
-        process = os.posix_spawnp(args[0], list(args), environment, file_actions=actions)
+        files = [os.devnull, step.stdout_file, step.messages_file]
+        process = start(args, step.environment or self._environment, files)
         self._running[process] = step
         with suppress(OSError, AttributeError):
             descriptor = os.pidfd_open(process)

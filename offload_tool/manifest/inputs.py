@@ -21,6 +21,7 @@ from offload_tool.clang.options import ATTACHED_FILE, FOLDER, HOST_IR, prefixes
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.paths import remove
+from offload_tool.io.process import capture
 from offload_tool.manifest.assembler_includes import assembler_include
 from offload_tool.manifest.include_search import Lookups, expected_lookups
 from offload_tool.passes.command import Command
@@ -72,18 +73,10 @@ def preprocess(command: Command, environment: Mapping[str, str]) -> list[str] | 
 
     The depfile is removed.
     """
-    import subprocess
-
     try:
         remove(command.depfile)
-        done = subprocess.run(
-            depfile_command(command.argv()),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,  # the compile itself reports errors
-        )
-        return listed_files(command) if done.returncode == 0 else None
+        status = capture(depfile_command(command.argv()), environment).status
+        return listed_files(command) if status == 0 else None  # the compile itself reports errors
     except OSError:
         return None
     finally:

@@ -19,7 +19,6 @@ not, and so gets it only after a link without it has failed for lack of it.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from offload_tool.toolchain.programs import find_program, nvidia_packages, progr
 from offload_tool.util.escape import printable
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 NVJITLINK = str(Path(__file__).with_name("nvjitlink_process.py"))
 RUNTIME_SYMBOL = "__cudaCDP"
@@ -84,7 +84,7 @@ def find_nvlink(
         )
     command, version = found
     path = command[-1]
-    identity = identity_text([f"nvlink {version}", program_identity(shutil.which(path) or path)])
+    identity = identity_text([f"nvlink {version}", program_identity(which(path) or path)])
     return NvLinker(command, identity, device_libraries(path, toolkit))
 
 
@@ -189,7 +189,7 @@ def _candidates(toolkit: str, ptxas: str, environ: Mapping[str, str]) -> list[st
 
 
 def _installation(program: str, path: str | None) -> str:
-    found = shutil.which(program, path=path) if program else None
+    found = which(program, path) if program else None
     return str(Path(found).resolve().parent.parent) if found else ""
 
 

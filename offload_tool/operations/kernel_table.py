@@ -6,8 +6,8 @@ process: names are untrusted input, and some names have crashed demanglers.
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import UsageError
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.occupancy import waves_per_simd
+from offload_tool.io.process import capture
+from offload_tool.util.which import which
 
 if TYPE_CHECKING:
     from offload_tool.operations.list_images import DeviceImage
@@ -110,9 +112,7 @@ def demangled_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _run_demangler(mangled: list[str]) -> list[str]:
-    import subprocess  # slow to load, and needed only here
-
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    program = next(filter(None, map(which, _PROGRAMS)), None)
     if program is None:
         raise UsageError(
             f"names are demangled by {' or '.join(_PROGRAMS)}, and neither is on PATH; install "
@@ -120,17 +120,15 @@ def _run_demangler(mangled: list[str]) -> list[str]:
         )
     lines = "".join(f"{name}\n" for name in mangled)
     try:
-        done = subprocess.run(
-            [program], input=lines, capture_output=True, text=True, check=False, timeout=_TIMEOUT
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = capture([program], os.environ, given=lines.encode(), timeout=_TIMEOUT)
+    except OSError as error:
         raise UsageError(
             f"'{program}' did not demangle {len(mangled)} names: {error}; leave --demangle out"
         ) from error
-    demangled = done.stdout.splitlines()
-    if done.returncode or len(demangled) != len(mangled):
+    demangled = done.output.decode(errors="replace").splitlines()
+    if done.status or len(demangled) != len(mangled):
         raise UsageError(
-            f"'{program}' ended with status {done.returncode} after {len(demangled)} of "
+            f"'{program}' ended with status {done.status} after {len(demangled)} of "
             f"{len(mangled)} names; leave --demangle out"
         )
     return demangled

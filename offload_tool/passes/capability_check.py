@@ -45,6 +45,7 @@ from offload_tool.toolchain.installations import (
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 _ERROR = re.compile(r"^.*?(?:fatal )?error: (?P<text>.+)$", re.MULTILINE)
 _ADVICE = re.compile(r"; provide its path via .*|, or pass '-no.*")
@@ -325,10 +326,8 @@ def _check_programs(args: Sequence[str], environ: Mapping[str, str]) -> None:
 
     :raises CompilerError: one is not.
     """
-    import shutil
-
     for job in jobs_of(query_plan(args, environ)):
-        if shutil.which(job[0], path=environ.get("PATH", os.defpath)) is None:
+        if which(job[0], environ.get("PATH", os.defpath)) is None:
             raise CompilerError(f"runs '{job[0]}', which is not there; install it")
 
 

@@ -22,6 +22,7 @@ from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -228,14 +229,13 @@ def find_ptxas(
     if named.lower() in _NO_PTXAS:
         return None
     import shlex
-    import shutil
 
     commands = [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit, environ)
     advice = "unset it to let one be found, or set it to 'none'"
     found = find_program("OFFLOAD_PTXAS", named, commands, advice)
     if found is None:
         return None
-    programs = map(program_identity, filter(None, map(shutil.which, found[0])))
+    programs = map(program_identity, filter(None, map(which, found[0])))
     return Ptxas(found[0], identity_text([f"ptxas {found[1]}", *programs]))
 
 
@@ -282,13 +282,11 @@ def check_ptxas(ptxas: Ptxas, processor: str) -> None:
 
 
 def _ptxas_candidates(toolkit: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
-    import shutil
-
     usual = [environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     # Another version may not know the PTX that clang writes for the toolkit.
     found = [
         f"{toolkit}/bin/ptxas" if toolkit else None,
-        shutil.which("ptxas", path=environ.get("PATH")),
+        which("ptxas", environ.get("PATH")),
     ]
     found += (f"{folder}/bin/ptxas" for folder in usual if folder)
     for folder in nvidia_packages():

@@ -28,7 +28,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat, identity
 from offload_tool.io.paths import remove, sibling
+from offload_tool.io.process import capture_merged
 from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.file_names import Names, absolute_name, without_dots
 from offload_tool.pch.include_prefix import Candidate
@@ -90,17 +90,9 @@ _UNKNOWN = "the compiler does not tell its macros"
 def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
     """Run a command without input; return its exit status and its output."""
     try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+        return capture_merged(command, environment)
     except OSError as error:
         return 127, str(error).encode()
-    return done.returncode, done.stdout
 
 
 def reason_of_probe(

@@ -18,17 +18,17 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, terminal_args
 from offload_tool.clang.job_plan import UnknownPlanError, parse_jobs
 from offload_tool.errors import CompilerError
-from offload_tool.io.signals import shielded
+from offload_tool.io import process
 from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
 from offload_tool.passes.command import Command
 from offload_tool.run.advice import device_advice
-from offload_tool.run.job_cache import Job, JobCache, Jobs, Language, Names
+from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ _BETWEEN = "/proc/self/fd/3"
 """The object between the front end and the linker; see `_run_jobs`."""
 _BITCODE = "/proc/self/fd/4"
 """The bitcode between the front end and the backend, if they are two jobs."""
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that are reset to their defaults in child processes, as `subprocess` does."""
 _FILES = 5
 """File descriptors that this process opens for a pass."""
 _UNLIMITED = 1 << 16
@@ -236,13 +234,13 @@ def _run_jobs(
             file_without_name(folder) as between,
             file_without_name(folder) as bitcode,
         ):
-            files = [output.fileno(), errors.fileno(), between.fileno()]
+            files = [None, output.fileno(), errors.fileno(), between.fileno()]
             two = stages.jobs(front_end, _BITCODE) if stages is not None else ()
             if stages is not None and two:
                 files.append(bitcode.fileno())
                 stages.watch(bitcode, errors)
             for number, job in enumerate([*(two or [front_end]), linker]):
-                status = _run_job(job, environment, files)
+                status = process.run(job, environment, files)
                 if -status in _STOPPED_BY:
                     return status, b""
                 if status == 1 and not number and os.path.exists(job[-1]):
@@ -257,26 +255,3 @@ def _run_jobs(
     except OSError as error:  # the command is too long, or a program or directory is missing
         raise _UnknownEndError from error
     return status, text
-
-
-def _run_job(job: Job, environment: Mapping[str, str], files: Sequence[int]) -> int:
-    """Run one program; return its status as `os.waitstatus_to_exitcode` does.
-
-    It inherits only `files`, as descriptors 1, 2, and so on.
-
-    :raises OSError: it cannot be run.
-    """
-    actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files, start=1)]
-    process = 0
-    try:
-        with shielded():  # on a signal, the handler below must know the process
-            process = os.posix_spawn(
-                job[0], job, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON
-            )
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    except BaseException:
-        if process:
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-        raise

@@ -42,6 +42,7 @@ from offload_tool.io import InputFile, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
+from offload_tool.util.which import which
 
 Run = Callable[[list[str], Mapping[str, str]], int]
 """Runs a command; returns its exit status."""
@@ -220,8 +221,6 @@ def _device_jobs(plan: QueryResult, names: Names) -> list[list[str]]:
 
 
 def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> list[str]:
-    import shutil  # slow to load
-
     jobs = jobs_of(plan)
     programs = [kind_of_job(job) for job in jobs]
     has_linker = any(arg.startswith(_LINKER) for job in jobs for arg in job)
@@ -231,7 +230,7 @@ def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> 
             f"'{output}': expected the plan (-###) of a link with clang-linker-wrapper alone, "
             f"found {found or 'nothing'}; remove the flags that change the driver's jobs"
         )
-    if shutil.which(jobs[0][0], path=environment.get("PATH", os.defpath)) is None:
+    if which(jobs[0][0], environment.get("PATH", os.defpath)) is None:
         raise CompilerError(
             f"'{output}': the driver links device code of OpenMP with '{jobs[0][0]}', which is not "
             "there; install it (Debian: clang-tools-NN of the compiler's version)"

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from offload_tool.clang.environment import INSTALLATIONS, ImplicitInputs, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.compiler_files import cached_compiler_result, program_folders
+from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.toolchain.disk_cache import PACKAGE
+from offload_tool.util.which import program_folders, which
 
 if TYPE_CHECKING:
     from offload_tool.passes.capability_check import Job
@@ -138,8 +139,6 @@ def pass_command(
     key_with_flags = [*key, "with", *flags, *folder_key(flags)]
 
     def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
-        import shutil
-
         from offload_tool.clang.options import trial_flags
         from offload_tool.passes.capability_check import Job
         from offload_tool.toolchain.programs import is_script
@@ -150,7 +149,7 @@ def pass_command(
         like = f"source{suffix}"
         needed = Job(job.kind, targets, deciding, trial_flags(user_flags), like)
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
-        programs = (shutil.which(arg, path=environ.get("PATH")) for arg in toolchain.clang)
+        programs = (which(arg, environ.get("PATH")) for arg in toolchain.clang)
         local_flags = job.local_flags(toolchain, like)
         return {
             "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],

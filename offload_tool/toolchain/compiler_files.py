@@ -21,6 +21,7 @@ from typing import Any
 from offload_tool.clang.environment import KEY_VARIABLES
 from offload_tool.clang.options import CONFIGURATION, CONFIGURATION_FOLDER, PROGRAMS, ROOT, values
 from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.util.which import program_folders, which
 
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Clang's directories of configuration files, besides its own."""
@@ -75,12 +76,9 @@ def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iter
             yield os.path.dirname(prefix) or "."
     folders = [*map(os.path.expanduser, CONFIGURATION_FOLDERS)]
     for arg in itertools.takewhile(lambda arg: not arg.startswith(("-", "@")), args):
-        names = [arg]
-        if "/" not in arg:
-            names = [f"{folder}/{arg}" for folder in program_folders(environment)]
-        yield from names
-        program = next((x for x in names if os.path.isfile(x) and os.access(x, os.X_OK)), "")
-        if program:
+        is_name = "/" not in arg
+        yield from (f"{x}/{arg}" for x in program_folders(environment)) if is_name else [arg]
+        if program := which(arg, environment.get("PATH", os.defpath)):
             yield from program_dependencies(program, environment.get(LIBRARY_PATH, ""))
             real = os.path.realpath(program)
             yield real
@@ -95,8 +93,3 @@ def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iter
     for root in ("/usr", *values(args, ROOT)):
         yield from (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC)
         yield root
-
-
-def program_folders(environment: Mapping[str, str]) -> list[str]:
-    """Return the directories of PATH."""
-    return [folder for folder in environment.get("PATH", os.defpath).split(os.pathsep) if folder]

@@ -17,6 +17,7 @@ from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
 from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 _PER_CALL_VARIABLES = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
@@ -28,9 +29,7 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
     """Return the program of a command; None for a script, which may do more."""
     program: str | None = command[0]
     if "/" not in command[0]:
-        import shutil  # slow to load, and most compilers are named by path
-
-        program = shutil.which(command[0], path=environment.get("PATH", os.defpath))
+        program = which(command[0], environment.get("PATH", os.defpath))
     return program if program is not None and _is_executable(program) else None
 
 

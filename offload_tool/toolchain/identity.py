@@ -21,6 +21,7 @@ from offload_tool.clang.options import CONFIGURATION, does, takes_next
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import CompilerError
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 _CONFIGURATION = re.compile(r"^Configuration file: (?P<path>.+)$", re.MULTILINE)
 _PLAIN_NAME = re.compile(r"clang(-\d+)?")
@@ -44,14 +45,12 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
     ``clang-22`` has no meaning; ``clang++`` and ``riscv64-linux-gnu-clang`` select modes and
     targets.
     """
-    import shutil  # slow to load, and needed once per compiler
-
     from offload_tool.toolchain.programs import program_identity
 
     found = []
     args = iter(expand_command(command).args)
     for arg in args:
-        program = None if arg.startswith(("-", "@")) else shutil.which(arg, path=path)
+        program = None if arg.startswith(("-", "@")) else which(arg, path)
         if program is not None:
             name = os.path.basename(arg)
             parts = [

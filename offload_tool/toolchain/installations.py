@@ -30,6 +30,7 @@ from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import content_of
 from offload_tool.toolchain.programs import files_digest
 from offload_tool.util.frozen import frozen
+from offload_tool.util.which import which
 
 _HIP_HEADER = "include/hip/hip_runtime.h"
 _CUDA_HEADER = "include/cuda.h"
@@ -133,10 +134,8 @@ def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
     """
     if named := _named(environ, "OFFLOAD_CUDA_PATH", _CUDA_HEADER, "a CUDA toolkit"):
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
-    import shutil
-
     paths = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][1]]
-    nvcc = shutil.which("nvcc", path=environ.get("PATH", os.defpath))
+    nvcc = which("nvcc", environ.get("PATH", os.defpath))
     if nvcc is not None:
         paths.append((str(Path(os.path.realpath(nvcc)).parent.parent), nvcc))
     paths += [(path, "") for path in ("/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda")]

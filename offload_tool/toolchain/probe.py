@@ -18,6 +18,7 @@ from offload_tool.toolchain.identity import (
 )
 from offload_tool.toolchain.programs import file_digest, is_script, program_identity
 from offload_tool.util.frozen import frozen
+from offload_tool.util.which import which
 
 OLDEST_CLANG = 19
 """The first version that can compile offload sources for one target at a time."""
@@ -132,8 +133,6 @@ def probe(
 
     :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
     """
-    import shutil
-
     match = version_of(command, path)
     version = match["version"]
     if int(version.split(".")[0]) < OLDEST_CLANG:
@@ -142,7 +141,7 @@ def probe(
     if amdgpu and not facts.amdgpu:
         raise CompilerError(f"{command[0]} (clang {version}) was built without the AMDGPU target")
     # clang searches for lld in its own directory; another directory on PATH needs ``-B``.
-    lld = shutil.which(facts.lld, path=path)
+    lld = which(facts.lld, path)
     if lld is None:
         raise CompilerError(
             f"{command[0]} (clang {version}) finds no lld, which links device code; "
@@ -189,14 +188,12 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
 
     :raises CompilerError: it cannot be run.
     """
-    import shutil
-
     environment = {**os.environ, "PATH": path}
 
     def find() -> list[Any]:
         targets = output_of(command, "-print-targets")
         lld = output_of(command, "-print-prog-name=lld").strip()
-        found = shutil.which(lld, path=path)
+        found = which(lld, path)
         jobs = query_front_end([*command, "-x", "c"], environment).jobs
         texts = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
@@ -208,7 +205,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
         ]
 
     def dependencies(result: list[Any]) -> list[str]:
-        linker = shutil.which(result[1], path=path) or result[1]
+        linker = which(result[1], path) or result[1]
         files = [linker, *result[3], *result[4]]
         return [*files, *map(os.path.dirname, result[3])]
 
@@ -233,9 +230,7 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
 
     :raises CompilerError: it cannot be run, or is not a clang.
     """
-    import shutil
-
-    program = os.path.realpath(shutil.which(command[0], path=path or None) or "")
+    program = os.path.realpath(which(command[0], path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
         output = cached_compiler_result(

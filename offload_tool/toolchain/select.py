@@ -33,6 +33,7 @@ from offload_tool.toolchain.probe import (
 from offload_tool.toolchain.programs import LIBRARY_PATH, quoting_advice
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import memoized
+from offload_tool.util.which import which
 
 _GET_EMBEDDED = "pip install 'ziglang==0.17.*'"
 ADVICE = {
@@ -164,7 +165,6 @@ def _named(
 ) -> Toolchain:
     # Imported here and below, as a cached result needs neither.
     import shlex
-    import shutil
 
     path = environ["PATH"]
     try:
@@ -178,7 +178,7 @@ def _named(
     check_quoting(command)
     hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
     embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
-    if not embedded and (not command or shutil.which(command[0], path=path) is None):
+    if not embedded and (not command or which(command[0], path) is None):
         hint = quoting_advice("OFFLOAD_CLANG", named) or hint
         raise CompilerError(
             f"OFFLOAD_CLANG names '{named}', which is not an executable file or on PATH; {hint}"

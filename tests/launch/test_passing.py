@@ -114,4 +114,5 @@ def test_little_is_loaded(tmp_path: Path) -> None:
         *("offload_tool", "offload_tool.__main__", "offload_tool.cli"),
         *("offload_tool.cli.launch", "offload_tool.launch", "offload_tool.launch.passthrough"),
         *("offload_tool.clang", "offload_tool.clang.options"),
+        *("offload_tool.util", "offload_tool.util.which"),
     }

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -327,6 +328,7 @@ def test_nothing_stays_of_a_killed_build(sources: Path, monkeypatch: pytest.Monk
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     passes = DirectPasses()
+    assert passes.run(_command("a", ("-O3",)), dict(os.environ)) == 0  # so that its jobs are known
     child = os.fork()
     if child == 0:
         start = os.posix_spawn
@@ -350,7 +352,7 @@ def test_nothing_stays_of_a_killed_build(sources: Path, monkeypatch: pytest.Monk
 @pytest.mark.llvm
 def test_stopped_by_the_user(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A front end that Ctrl-C ends is not a failure that the driver has to explain."""
-    monkeypatch.setattr(driverless, "_run_job", lambda *_: -signal.SIGINT)
+    monkeypatch.setattr(driverless, "process", SimpleNamespace(run=lambda *_: -signal.SIGINT))
     assert DirectPasses().run(_command("a", ()), dict(os.environ)) == -signal.SIGINT
 
 

