@@ -71,10 +71,7 @@ def _files_among(args: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def all_args(args: Iterable[str]) -> tuple[str, ...]:
-    """Return the arguments of a command with its response files expanded.
-
-    :raises UsageError: see `expand_command`.
-    """
+    """Return a command's arguments, response files expanded; errors as of `expand_command`."""
     return expand_command(args).args
 
 

@@ -39,10 +39,7 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
 
 
 def read_depfile(path: StrPath) -> list[str]:
-    """Return the prerequisites of the first rule in the depfile at `path`.
-
-    :raises FileError: it cannot be read.
-    """
+    """Return the prerequisites of a depfile's first rule; raise FileError if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return parse_depfile(file.read())

@@ -88,10 +88,7 @@ def terminal_args(environment: Mapping[str, str]) -> list[str]:
 
 
 def query_plan(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
-    """Query the driver for the jobs of a command; no file of the user is touched.
-
-    :raises CompilerError: the driver cannot be run, or times out.
-    """
+    """Query the driver for a command's jobs; no file is touched. Errors are those of `query`."""
     return query([*without_removed(command), PLAN], environment)
 
 
@@ -109,10 +106,7 @@ def without_removed(args: Sequence[str]) -> list[str]:
 
 
 def run_checked(made: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a program that creates a file, which is named `made` in the message.
-
-    :raises CompilerError: the program cannot be run, or fails.
-    """
+    """Run a program that creates a file, `made` in messages; raise CompilerError if it fails."""
     result = query(command, environment)
     if result.status:
         raise CompilerError(f"'{command[0]}' cannot make {made}: {result.reason}")
@@ -120,10 +114,7 @@ def run_checked(made: str, command: Sequence[str], environment: Mapping[str, str
 
 @memoized(64)
 def output_of(command: Sequence[str], *options: str) -> str:
-    """Return the output of a query; each query runs once.
-
-    :raises CompilerError: the program cannot be run, or fails.
-    """
+    """Return the output of a query, which runs once; raise CompilerError if it fails."""
     result = query([*command, *options])
     if result.status:
         raise CompilerError(f"{command[0]} {' '.join(options)} failed: {result.reason}")
@@ -161,10 +152,7 @@ class FrontEnd(NamedTuple):
 
 @memoized(256)
 def query_front_end(command: Sequence[str], environment: Mapping[str, str]) -> FrontEnd:
-    """Query the driver for the front-end commands of a compile without an input.
-
-    There are none if the driver does not run: the compile itself reports the error.
-    """
+    """Query the driver for a compile's front-end commands: none if it does not run."""
     try:
         result = query_plan([*command, os.devnull], environment)
     except CompilerError:

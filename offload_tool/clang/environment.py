@@ -117,10 +117,7 @@ def commands_in_output(job: Sequence[str]) -> Iterator[str]:
 
 
 def _is_mapped(job: Sequence[str], option: str, folders: Sequence[str]) -> bool:
-    """Return whether prefix maps replace every name of the working directory as a whole.
-
-    The last map of a prefix counts. Source: clang 22.1.8, observed.
-    """
+    """Return whether prefix maps (the last one of each counts) replace the working directory."""
     old = [arg[len(option) :].rpartition("=")[0] for arg in job if arg.startswith(option)]
     found = [next((o for o in reversed(old) if f.startswith(o)), "") for f in folders]
     return bool(found) and found == [*folders]
@@ -148,10 +145,7 @@ def processor_of(args: Iterable[str]) -> str:
 
 
 def folder_key(args: Iterable[str]) -> list[str]:
-    """Return the part of a cache key for relative names: the working directory, or nothing.
-
-    Arguments that name no file relative to it mean the same in every directory.
-    """
+    """Return the working directory, as part of a cache key, if arguments may be relative to it."""
     for arg in args:
         for name in (arg, arg.partition("=")[2], arg.removeprefix("-isysroot")):
             is_name = "/" in name or name is not arg

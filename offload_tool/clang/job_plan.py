@@ -218,10 +218,7 @@ class DriverPlan:
 
 
 def read_plan(errors: str, folder: str) -> DriverPlan:
-    """Parse the driver's ``-###`` output; `folder` is that of its temporary files.
-
-    :raises UnknownPlanError: it has something unknown.
-    """
+    """Parse ``-###`` output with temporary files in `folder`; raise UnknownPlanError."""
     messages, jobs = read_jobs(errors)
     source = _related(jobs)
     consumed = {jobs[index].output for job in jobs for index in job.needs}
@@ -231,10 +228,7 @@ def read_plan(errors: str, folder: str) -> DriverPlan:
 
 
 def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
-    """Return the driver's messages for the user, and the jobs, of ``-###`` output.
-
-    :raises UnknownPlanError: it has something unknown.
-    """
+    """Return the driver's messages and known jobs in ``-###`` output; raise UnknownPlanError."""
     messages, jobs = parse_jobs(errors)
     for job in jobs:
         _check_job(job)
@@ -242,10 +236,7 @@ def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
 
 
 def parse_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
-    """Return the driver's messages and all jobs, whatever their programs and options are.
-
-    :raises UnknownPlanError: there is another line.
-    """
+    """Return the driver's messages and all jobs; raise UnknownPlanError for another line."""
     messages = []
     for line in errors.splitlines():
         if line.startswith(_JOB_LINE):
@@ -258,10 +249,7 @@ def parse_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
 
 
 def jobs_in(errors: str) -> list[DriverJob]:
-    """Parse only the jobs of the driver's ``-###`` output.
-
-    :raises UnknownPlanError: one of them is unknown.
-    """
+    """Parse only the jobs of ``-###`` output; raise UnknownPlanError if one is unknown."""
     return [job_in(args) for args in _args_of_jobs(errors)]
 
 
@@ -298,10 +286,7 @@ def _parse_job(args: list[str]) -> DriverJob:
 
 
 def _check_job(job: DriverJob) -> None:
-    """Check that a job can run beside others.
-
-    :raises UnknownPlanError: its program or an option is unknown.
-    """
+    """Raise UnknownPlanError if a job's program or an option is unknown."""
     args, kind = job.args, job.kind
     if any(arg.startswith("@") for arg in args):
         raise UnknownPlanError("the driver would write a response file")

@@ -52,10 +52,7 @@ class Expansion(NamedTuple):
 
 
 def expand_response_files(arguments: Iterable[str]) -> list[str]:
-    """Replace each ``@FILE`` by the arguments in FILE, which is read once.
-
-    :raises UsageError: a file exists but cannot be read, or contains itself.
-    """
+    """Replace each ``@FILE`` by its arguments; raise UsageError if unreadable or recursive."""
     return list(_expand(arguments, _read_once, []))
 
 
@@ -75,10 +72,7 @@ def expand_command(args: Iterable[str]) -> Expansion:
 
 
 def check_quoting(args: Sequence[str]) -> None:
-    """Check that response files are quoted as on POSIX systems.
-
-    :raises UsageError: an option selects another quoting.
-    """
+    """Raise UsageError if an option selects another quoting of response files than POSIX's."""
     for arg in args:
         if arg in _OTHER_QUOTING:
             raise UsageError(f"'{arg}': response files of Windows are not read; quote as POSIX")

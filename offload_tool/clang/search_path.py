@@ -48,10 +48,7 @@ def with_language(command: Sequence[str]) -> list[str]:
 
 
 def searched_folders(report: str, program: str) -> list[str]:
-    """Return the header search path that a compiler prints for ``-E -v``.
-
-    :raises CompilerError: the output has none; `program` names the compiler in the message.
-    """
+    """Return the search path that ``-E -v`` prints; raise CompilerError, naming `program`."""
     _, _, rest = report.partition("#include <...> search starts here:\n")
     folders, end, _ = rest.partition("End of search list.")
     if not end:

@@ -22,10 +22,7 @@ A link with such a name to ``offload-tool`` runs the command, too.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0, 1 for an error, 2 for wrong usage.
-
-    See `offload_tool.cli._main` for other ends.
-    """
+    """Run one command; return 0, 1 for an error, 2 for wrong usage; see `cli._main`."""
     args = sys.argv[1:] if arguments is None else [*arguments]
     if args[:1] == ["launch"]:  # a build calls it for each compile, and it passes most through
         from offload_tool.cli.launch import launch

@@ -110,10 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple: str) -> None:
-    """Write the object for host code of the new offload driver, with the registration it lacks.
-
-    :raises CompilerError: there is no compiler for the registration.
-    """
+    """Write the object for the new offload driver's host code, with the registration it lacks."""
     from offload_tool.operations.embed import EmbedOptions, embed_bundle
     from offload_tool.passes.registration import write_registration
     from offload_tool.run.pass_command import cached_toolchain
@@ -131,11 +128,7 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
 def _embed_linked_cuda(
     images: list[str], processors: list[str], hosts: list[str], output: str
 ) -> None:
-    """Write the object that holds a program's linked CUDA code.
-
-    :raises UsageError: no host object has entries to register, or an image is not a cubin.
-    :raises CompilerError: there is no compiler, or it failed.
-    """
+    """Write the object of a program's linked CUDA code; raise UsageError or CompilerError."""
     from offload_tool.nvidia.linked_fatbin import write_linked_cuda
     from offload_tool.operations.embed import write_cuda_fatbin
     from offload_tool.run.pass_command import cached_toolchain
@@ -175,10 +168,7 @@ def _check_linked(cubin: str) -> None:
 
 
 def _format(images: str) -> FileFormat:
-    """Return the format of a file with images.
-
-    :raises UsageError: it is another format than those of `_FORMATS`.
-    """
+    """Return the format of a file with images; raise UsageError if not of `_FORMATS`."""
     with InputFile(images) as source:
         is_code = is_code_object(source.data)
         found = FileFormat.CODE_OBJECT if is_code else recognise(source.data)

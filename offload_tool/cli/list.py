@@ -115,10 +115,7 @@ def _read_all(
     problems: list[OffloadError],
     notes: list[str],
 ) -> list[tuple[str, list[_T]]]:
-    """Return each readable file with the results of `read`.
-
-    :raises OffloadError: there is only one file, and it cannot be read.
-    """
+    """Return each readable file with the results of `read`; raise the error of a single file."""
     from offload_tool.operations.match import Device
 
     devices: Sequence[Device] = [Device.parse(text) for text in options.target]

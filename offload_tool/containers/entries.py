@@ -28,10 +28,7 @@ class CudaContent:
     payloads: PayloadCache
 
     def view(self, source: InputFile) -> memoryview:
-        """Return the decompressed image without padding.
-
-        :raises ContentError: the payload is damaged, or its compression is unknown.
-        """
+        """Return the decompressed image without padding; raise ContentError if it is damaged."""
         from offload_tool.formats.cuda.fatbin import image_content
 
         return image_content(source.data, self.image, self.payloads.unpacked)
@@ -46,10 +43,7 @@ class PackedFrame:
     """Name of the archive for messages."""
 
     def begin(self, source: InputFile, size: int) -> memoryview:
-        """Return the first bytes of the code object, at most `size`; decompress no more.
-
-        :raises FormatError: the frame is damaged.
-        """
+        """Return the code object's first `size` bytes; decompress no more. Raise FormatError."""
         from offload_tool.formats.codec import ZstdStream
 
         end = self.image.offset + self.image.stored_size
@@ -76,10 +70,7 @@ class PayloadCache:
         self._content = b""
 
     def unpacked(self, packed: Packed) -> bytes:
-        """Return the decompressed content of a payload.
-
-        :raises FormatError: the payload is damaged.
-        """
+        """Return the decompressed content of a payload; raise FormatError if it is damaged."""
         from offload_tool.formats.cuda.fatbin import decompressed
 
         if packed != self._packed:
@@ -137,11 +128,7 @@ class StoredEntry:
         return memoryview(b"".join(self._host_plan().chunks()))
 
     def write_to(self, out: OutputFile) -> None:
-        """Append the content to `out`.
-
-        :raises ContentError: the host object cannot be separated from the bundle, or compressed
-            content is damaged.
-        """
+        """Append the content to `out`; raise ContentError if it cannot be separated."""
         if unpacker := self.cuda or self.frame:
             content = unpacker.view(self.source)
             out.reserve(len(content))
@@ -162,10 +149,7 @@ class StoredEntry:
 
 
 def bundle_entries(bundle: Bundle, source: InputFile) -> list[StoredEntry]:
-    """Return the entries of a bundle of `source`.
-
-    If IDs repeat, LLVM takes the last entry, at the position of the first.
-    """
+    """Return a bundle's entries. Of equal IDs LLVM takes the last, at the first's position."""
     rows = {entry.id: entry for entry in bundle.entries}
     return [
         StoredEntry(row.id, source, bundle.offset + row.offset, row.size) for row in rows.values()

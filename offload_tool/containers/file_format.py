@@ -102,10 +102,7 @@ _LONGEST_STRAY = max(len(magic) for magic, _ in _STRAYS)
 def find_strays(
     data: memoryview, start: int, stop: int, end: int
 ) -> Iterator[tuple[int, FileFormat]]:
-    """Yield offset and format of each container that begins between `start` and `stop`.
-
-    They come in file order; each ends before `end`.
-    """
+    """Yield offset and format of each container that begins in a range and ends before `end`."""
     for position in range(start, stop, _CHUNK):
         chunk_end = min(position + _CHUNK, stop)
         found = [

@@ -313,10 +313,7 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
 
 
 def containers_of(region: Region) -> Iterator[FoundContainer]:
-    """Yield the containers of a region.
-
-    :raises ContentError: they are broken, or of a variant that is not supported.
-    """
+    """Yield the containers of a region; raise ContentError if they are broken or unsupported."""
     location = region.location
     if region.file_format in _BUNDLES:
         yield from _bundles(region)

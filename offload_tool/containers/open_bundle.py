@@ -81,10 +81,7 @@ class OpenedBundle:
     """The compressed bundle that `check` or `write` will decompress and verify."""
 
     def check(self) -> None:
-        """Decompress a remaining compressed bundle only to verify its hash.
-
-        :raises FormatError: the bundle is damaged.
-        """
+        """Decompress a remaining compressed bundle to verify it; raise FormatError."""
         self.write([])
 
     def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
@@ -104,10 +101,7 @@ class OpenedBundle:
 
 
 def check_file_type(file_type: str) -> None:
-    """Check that `file_type` is in `FILE_TYPES`.
-
-    :raises UsageError: with LLVM's message.
-    """
+    """Raise UsageError, with LLVM's message, if `file_type` is not in `FILE_TYPES`."""
     if file_type not in FILE_TYPES:
         raise UsageError(f"'{file_type}': invalid file type specified")
 
@@ -227,10 +221,7 @@ def _read_plain(
     wanted: Callable[[str], bool] | None,
     path: StrPath,
 ) -> tuple[list[StoredEntry], int]:
-    """Read the uncompressed bundle at `position` of `data`, the begin of `source`.
-
-    Return its entries and its end; without one, that is `position`.
-    """
+    """Return the entries of the uncompressed bundle at `position`, if any, and its end."""
     if begins(data, BUNDLE, position) and file_type not in COMMENT_MARKS:
         bundle = read_bundle(data, position, path=path)
         return bundle_entries(bundle, source), position + bundle.size

@@ -127,10 +127,7 @@ def _skip_content(error: OffloadError) -> None:
 
 
 def _is_registered(path: StrPath) -> bool:
-    """Return whether an archive has the result of its own device link.
-
-    It is of ``nvcc -dlink``, or of this package (``OFFLOAD_DEVICE_LINK``).
-    """
+    """Return whether an archive has the result of a device link, of nvcc's or this package's."""
     found, is_linked = CudaHostCode(), False
     for file in open_file_or_members(path):
         if is_elf(file.source.data):

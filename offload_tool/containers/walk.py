@@ -193,10 +193,7 @@ class CopyPolicy(Policy):
         return f"{location.label}({name})"
 
     def members(self, location: Location) -> Iterator[ArchiveMember]:
-        """Read an archive's members.
-
-        :raises UsageError: the archive is thin.
-        """
+        """Read an archive's members; raise UsageError if it is thin."""
         for member in super().members(location):
             if member.path is not None:
                 raise UsageError(f"'{location.label}' is a thin archive: {self.advice}")

@@ -45,10 +45,7 @@ _ENCRYPTED = 1
 
 @contextmanager
 def open_zip(source: InputFile, label: str) -> Iterator[zipfile.ZipFile]:
-    """Read a zip file's directory; messages call the zip file `label`.
-
-    :raises FormatError: the zip file is broken.
-    """
+    """Read a zip file's directory; messages call it `label`. Raise FormatError if it is broken."""
     with ExitStack() as stack:
         with _reading(label):
             stream = _Directory(_stream(source, stack), len(source), label)
@@ -68,10 +65,7 @@ class _Directory:
         self.seek, self.tell, self.close = stream.seek, stream.tell, stream.close
 
     def read(self, size: int = -1) -> bytes:
-        """Read bytes as a file does.
-
-        :raises LimitError: `size` bytes can have more directory rows than this run allows.
-        """
+        """Read bytes as a file does; raise LimitError if they can have too many directory rows."""
         if not self.is_read and size > _PEEK:
             effective_budget(self._size).check_members(size // _ROW, self._label)
         return self._stream.read(size)
@@ -228,10 +222,7 @@ class ZipOverlay:
                     yield name
 
     def open(self, path: str) -> InputFile:
-        """Return an existing file, valid while the overlay is open.
-
-        :raises ContentError: as `open_zip_member`.
-        """
+        """Return a file, valid while the overlay is open; errors are those of `open_zip_member`."""
         if path not in self._unpacked:
             archive, source, label, row = self._members[path]
             label = f"{label}({row.filename})"

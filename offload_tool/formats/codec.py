@@ -222,10 +222,7 @@ class ZstdStream:
                 self.end = self._skip_frame(self.end)
 
     def __iter__(self) -> Iterator[memoryview]:
-        """Decompress.
-
-        :raises FormatError: the payload is damaged.
-        """
+        """Decompress; raise FormatError if the payload is damaged."""
         buffers = cycle(
             [memoryview(bytearray(min(_OUTPUT_SIZE, self.max_size))) for _ in range(UNHASHED + 1)]
         )
@@ -320,10 +317,7 @@ class ZlibStream:
         self.end = len(self._data)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Decompress.
-
-        :raises FormatError: the payload is damaged or truncated.
-        """
+        """Decompress; raise FormatError if the payload is damaged or truncated."""
         engine = zlib.decompressobj()
         for start in range(self._start, len(self._data), _ZLIB_INPUT):
             piece = self._data[start : start + _ZLIB_INPUT]

@@ -113,10 +113,7 @@ def hip_host_code(tables: ElfTables) -> HipHostCode:
 
 
 def bitcode_host_code(data: memoryview) -> HipHostCode:
-    """Read the symbols of a HIP host object that is bitcode (``-flto``).
-
-    :raises FormatError: as `bitcode_symbols`.
-    """
+    """Read the symbols of a HIP host object that is bitcode; errors as of `bitcode_symbols`."""
     # Few host objects are bitcode, and reading them needs many modules.
     from offload_tool.formats.bitcode.module import bitcode_symbols
 

@@ -39,10 +39,7 @@ def messagepack() -> ModuleType:
 
 
 def check_text(*texts: str) -> None:
-    """Check that strings, such as file names, can be stored.
-
-    :raises UsageError: one is not UTF-8.
-    """
+    """Raise UsageError if a string, such as a file name, is not UTF-8."""
     try:
         for text in texts:
             text.encode()

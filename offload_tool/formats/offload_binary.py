@@ -333,10 +333,7 @@ def unpacked(
 def read_offload_binary(
     data: memoryview, offset: int, *, path: StrPath | None = None
 ) -> tuple[memoryview, OffloadBinary, Method | None]:
-    """Read the binary at `offset`; return as `unpacked`, and the compression method.
-
-    :raises: as `iter_offload_binaries` and `inflated`.
-    """
+    """Read the binary at `offset` as `unpacked` does; return the compression method, too."""
     binary = next(iter_offload_binaries(data, offset, path=path))
     method: Method | None = None
     if binary.packed is not None:

@@ -59,10 +59,7 @@ class WheelName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> WheelName:
-        """Parse a file name.
-
-        :raises FormatError: the name is not a wheel's.
-        """
+        """Parse a file name; raise FormatError if it is not a wheel's."""
         match = _NAME.fullmatch(text)
         if match is None:
             message = "expected a wheel's name (NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl)"
@@ -194,19 +191,13 @@ def header(data: bytes, name: str, *, path: str) -> str:
 
 
 def with_headers(data: bytes, rows: Iterable[tuple[str, str]], *, path: str) -> bytes:
-    """Return METADATA with headers appended to the existing ones.
-
-    :raises FormatError: the METADATA is broken.
-    """
+    """Return METADATA with headers appended; raise FormatError if it is broken."""
     head, rest, line = _split(data, path)
     return (head + "".join(f"{name}: {value}{line}" for name, value in rows) + rest).encode()
 
 
 def without_headers(data: bytes, rows: Iterable[tuple[str, str]], *, path: str) -> bytes:
-    """Return METADATA without these headers.
-
-    :raises FormatError: the METADATA is broken, or a header is missing.
-    """
+    """Return METADATA without these headers; raise FormatError if one is missing."""
     head, rest, line = _split(data, path)
     lines = head.split(line)
     for name, value in rows:

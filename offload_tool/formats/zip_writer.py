@@ -56,10 +56,7 @@ def new_row(name: str, mode: int) -> zipfile.ZipInfo:
 
 
 def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label: str) -> int:
-    """Return the offset of a member's `size` content bytes in the zip file `source`.
-
-    :raises FormatError: the row has a wrong offset.
-    """
+    """Return the offset of a member's `size` bytes; raise FormatError if the row is wrong."""
     # Python's zipfile gives a negative offset if the beginning of the file is missing.
     rest = max(len(source) - row.header_offset, 0) if row.header_offset >= 0 else 0
     header = bytes(source.read(row.header_offset, min(_LOCAL.size, rest))) if rest else b""
@@ -73,10 +70,7 @@ def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label:
 
 
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
-    """Return a member of the zip file `source` unchanged.
-
-    :raises FormatError: the row has a wrong offset.
-    """
+    """Return a member of a zip file unchanged; raise FormatError if its row is wrong."""
     start = content_offset(source, row, row.compress_size, label=label)
     if not row.flag_bits & _DESCRIPTOR:
         size = start - row.header_offset + row.compress_size

@@ -180,10 +180,7 @@ def _open_temporary(path: str) -> tuple[int, bool]:
 
 
 def have_same_content(path: StrPath, other: StrPath) -> bool:
-    """Return whether `other` is a readable, regular file and equal to `path`.
-
-    :raises FileError: the file at `path` cannot be read.
-    """
+    """Return whether `other` is a regular file equal to `path`; raise FileError."""
     if not os.path.isfile(other):
         return False
     with InputFile(path) as source:
@@ -201,10 +198,7 @@ def _same_content(descriptor: int, path: StrPath) -> bool:
 
 
 def same_bytes(descriptor: int, other: int) -> bool:
-    """Return whether two open files are regular and have equal content.
-
-    :raises OSError: one of them cannot be read.
-    """
+    """Return whether two open files are regular and equal; raise OSError."""
     status, size = os.fstat(other), os.fstat(descriptor).st_size
     if not stat.S_ISREG(status.st_mode) or status.st_size != size:
         return False

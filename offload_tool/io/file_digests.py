@@ -77,10 +77,7 @@ def content_of(name: str, limit: int = -1) -> bytes:
 
 
 def cached_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Cache a function of a file's content until the file's `FileStat` changes.
-
-    The first argument is the file's name.
-    """
+    """Cache a function of a file's content, by name, until the file's `FileStat` changes."""
     call: Callable[..., _T] = function
 
     def result(_key: FileStat | None, *args: Any, **options: Any) -> _T:

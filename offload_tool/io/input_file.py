@@ -88,10 +88,7 @@ def _check(path: StrPath, status: os.stat_result) -> None:
 
 
 def read_all(path: StrPath, descriptor: int) -> bytes:
-    """Read an open file of unknown size to its end, up to the limit of the run.
-
-    :raises FileError: the file cannot be read, or does not end.
-    """
+    """Read an open file to its end, up to the run's limit; raise FileError."""
     budget = run_budget()
     most = (budget.limits if budget is not None else Limits()).unpacked
     chunks, size = [], 0
@@ -131,10 +128,7 @@ def load(path: StrPath, descriptor: int, size: int) -> memoryview:
 
 
 def check_maps() -> None:
-    """Check that no mapped file has become shorter.
-
-    :raises FileError: one has.
-    """
+    """Raise FileError if a mapped file has become shorter."""
     for reference, path in list(_maps.items()):
         kept = reference()
         if kept is not None and kept.size() < len(kept):

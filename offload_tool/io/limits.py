@@ -156,10 +156,7 @@ class Budget:
                 share.own = 0.0
 
     def unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Request `size` bytes of decompressed data; `path` is for the message.
-
-        :raises LimitError: the request exceeds the budget.
-        """
+        """Request `size` decompressed bytes; raise LimitError, naming `path`, beyond the budget."""
         with self._lock:
             self.check_unpack(size, path)
             self._unpack.take(size)
@@ -167,10 +164,7 @@ class Budget:
             self._unpacked += size
 
     def check_unpack(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Check that `unpack` would accept `size` bytes, without taking them.
-
-        :raises LimitError: it would not.
-        """
+        """Raise LimitError if `unpack` would, without taking `size` bytes."""
         with self._lock:
             left = self._unpack.left
         if size > left:
@@ -178,19 +172,13 @@ class Budget:
             raise LimitError(message, "OFFLOAD_MAX_UNPACKED", path)
 
     def write(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Request `size` bytes of output.
-
-        :raises LimitError: the request exceeds the budget.
-        """
+        """Request `size` bytes of output; raise LimitError beyond the budget."""
         with self._lock:
             self.check_write(size, path)
             self._written += size
 
     def check_write(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Check that `write` would accept `size` bytes, without taking them.
-
-        :raises LimitError: it would not.
-        """
+        """Raise LimitError if `write` would, without taking `size` bytes."""
         with self._lock:
             known = self._read + self._unpacked
             beyond = self._written + size - WRITTEN_RATIO * known
@@ -200,10 +188,7 @@ class Budget:
             raise LimitError(message, "OFFLOAD_MAX_WRITTEN", path)
 
     def reread(self, size: int, path: str | PathLike[str] | None = None) -> None:
-        """Request `size` bytes to read, possibly again.
-
-        :raises LimitError: the request exceeds the budget.
-        """
+        """Request `size` bytes to read, possibly again; raise LimitError beyond the budget."""
         with self._lock:
             if size > self._reread.left:
                 message = f"expected at most {self.limits.reread} bytes to be looked at again "
@@ -212,39 +197,27 @@ class Budget:
             self._reread.take(size)
 
     def file(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
-        """Request `count` more files of a folder.
-
-        :raises LimitError: the request exceeds the budget.
-        """
+        """Request `count` more files of a folder; raise LimitError beyond the budget."""
         self._members += count  # only one thread walks files
         if self._members > self.limits.members:
             message = f"expected at most {self.limits.members} members and files in a run"
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_MEMBERS", path)
 
     def member(self, path: str | PathLike[str] | None = None, count: int = 1) -> None:
-        """Request `count` more members of a file.
-
-        :raises LimitError: the request exceeds the budget.
-        """
+        """Request `count` more members of a file; raise LimitError beyond the budget."""
         self.check_members(count, path)
         self._rows.take(count)
         self.file(path, count)
 
     def check_members(self, count: int, path: str | PathLike[str] | None = None) -> None:
-        """Check that `member` would accept `count` members of one file.
-
-        :raises LimitError: it would not.
-        """
+        """Raise LimitError if `member` would for `count` members of one file."""
         if count > self._rows.left:
             message = f"expected one member for each {MEMBER_BYTES} bytes of a file, and "
             message += f"{self._extra_members} beyond, found more"
             raise LimitError(message, "OFFLOAD_MAX_MEMBERS", path)
 
     def check_depth(self, depth: int, path: str | PathLike[str] | None = None) -> None:
-        """Check that a file may be opened that is nested in `depth` others.
-
-        :raises LimitError: the nesting exceeds the limit.
-        """
+        """Raise LimitError if a file nested in `depth` others must not be opened."""
         if depth > self.limits.depth:
             message = f"expected at most {self.limits.depth} nested files"
             raise LimitError(f"{message}, found more", "OFFLOAD_MAX_DEPTH", path)

@@ -32,10 +32,7 @@ _RESERVED = 1 << 16  # bytes; reserving less gains nothing
 
 
 class OutputFile:
-    """A file that is written sequentially: bytes, zeros, and ranges of other files.
-
-    `replace_file` makes it. `position` is in bytes from the beginning.
-    """
+    """A file that `replace_file` makes; `position` is in bytes from the beginning."""
 
     def __init__(
         self,

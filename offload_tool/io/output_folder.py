@@ -167,10 +167,7 @@ def open_folder(path: Path) -> Iterator[OutputFolder]:
 
 
 def _moves(source: int, target: int, path: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield each move: source folder, target folder, and the name in both.
-
-    :raises FileError: a folder and a file have the same name.
-    """
+    """Yield each move (source, target, name); raise FileError if a folder is a file there."""
     for name in sorted(os.listdir(source)):
         ours, theirs = _kind(source, name), _kind(target, name)
         if ours == theirs == "folder":

@@ -62,10 +62,7 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Raise `Stopped` in the block for the first signal of `STOPPING`; ignore later ones.
-
-    Signals that were ignored before (``nohup``) stay ignored.
-    """
+    """Raise `Stopped` in the block for the first signal of `STOPPING` that was not ignored."""
     before = {}
     unraisable = sys.unraisablehook
 

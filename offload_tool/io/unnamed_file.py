@@ -7,10 +7,7 @@ from typing import IO
 
 
 def file_in_memory(folder: str) -> IO[bytes]:
-    """Return a new file that can store messages even if the disk is full.
-
-    It is in `folder` if Python was built for an older C library.
-    """
+    """Return a file for messages, in memory, or in `folder` with an older C library."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("offload"), "w+b", 0)
     return file_without_name(folder)

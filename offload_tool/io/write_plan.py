@@ -128,10 +128,7 @@ class FilePlan(NamedTuple):
         return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
 
     def write_to(self, out: OutputFile) -> None:
-        """Append the file to `out`.
-
-        :raises FileError: a source became shorter since it was opened, or the disk is full.
-        """
+        """Append the file to `out`; raise FileError if a source is shorter or the disk full."""
         out.reserve(self.size)
         out.append(self._parts())
 

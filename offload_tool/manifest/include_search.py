@@ -77,10 +77,7 @@ def expected_lookups(
     args: Sequence[str],
     digests: DigestCache,
 ) -> Lookups:
-    """Return the possible lookups of a pass that has read the files `read`, as spelled by clang.
-
-    `folders` is its search path, and `args` are its command's arguments.
-    """
+    """Return the possible lookups of a pass that has read `read` with this search path."""
     from offload_tool.manifest.has_include import has_include_names  # not if all is current
 
     # The search path finds headers of the system; files that appear next to one do not count.
@@ -107,10 +104,7 @@ def expected_lookups(
 
 
 def _names_outside(read: Mapping[str, HasIncludeNames], searched: Iterable[str]) -> set[str]:
-    """Return the names of files outside the working directory, and those which such files test.
-
-    `searched` are the directories in which they are looked up.
-    """
+    """Return names of files outside the working directory, and those that such files test."""
     files = [name for name in read if is_outside(name)]
     found = {tested for name in files for tested in read[name].names}
     for folder in searched:

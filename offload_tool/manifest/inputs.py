@@ -39,10 +39,7 @@ class PassReads(NamedTuple):
 def reads_of(
     listed: Sequence[str], folders: Sequence[str], args: Sequence[str], digests: DigestCache
 ) -> PassReads:
-    """Return the files and lookups of a pass whose depfile lists `listed`.
-
-    `folders` is its search path, () if unknown.
-    """
+    """Return the files and lookups of a pass whose depfile lists `listed`."""
     lookups = expected_lookups(listed, folders, args, digests)
     if not folders:
         lookups = lookups._replace(unknown=True)
@@ -69,10 +66,7 @@ def not_listed(depfile: str, source: str) -> CompilerError:
 
 
 def preprocess(command: Command, environment: Mapping[str, str]) -> list[str] | None:
-    """Run the preprocessor; return the files that it reads, or None if it fails.
-
-    The depfile is removed.
-    """
+    """Return the files that the preprocessor reads; None if it fails. Remove the depfile."""
     try:
         remove(command.depfile)
         status = capture(depfile_command(command.argv()), environment).status
@@ -121,10 +115,7 @@ def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
 
 
 def with_backslashes(names: Iterable[str], args: Iterable[str]) -> list[str]:
-    """Restore backslashes in the names of a depfile; `args` is the command.
-
-    If a name may mean two files, both are returned.
-    """
+    """Restore backslashes in a depfile's names; return both files that a name may mean."""
     spelled = {
         _with_slashes(each): each for arg in args if "\\" in arg for each in _backslash_names(arg)
     }

@@ -80,10 +80,7 @@ class Key(NamedTuple):
         return self._replace(parts={name: v for name, v in self.parts.items() if name != part})
 
     def since(self, before: Key) -> Key:
-        """Return the key of a run that began with the key `before`.
-
-        What changed meanwhile is equal to no other.
-        """
+        """Return the key of a run since `before`; what changed meanwhile equals no other."""
         return Key(_since(self.parts, before.parts), _since(self.files, before.files))
 
     @property

@@ -130,10 +130,7 @@ def _parse_outside(text: bytes) -> OutsideFiles:
 
 
 def _strings(value: Any) -> tuple[str, ...]:
-    """Check that a JSON value is a list of strings, and return them.
-
-    :raises TypeError: it is not.
-    """
+    """Return a JSON value that is a list of strings; raise TypeError if it is not."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise TypeError("no list of texts")
     return tuple(value)
@@ -388,18 +385,12 @@ def _digest_with_identity(name: str, digest: str, with_identity: bool) -> str:
 
 
 def write_record(path: str, record: PassRecord, digests: DigestCache, output: str | None) -> None:
-    """Write a record, with the known stat() records of the files and of `output`.
-
-    :raises FileError: it cannot be written.
-    """
+    """Write a record, with known stat() records; raise FileError if it cannot be written."""
     _write_lines(path, _lines_of(record, digests, output))
 
 
 def write_output_record(path: str, record: OutputRecord, digests: DigestCache, output: str) -> None:
-    """Write the record of an output that several passes make, as `write_record` does.
-
-    :raises FileError: it cannot be written.
-    """
+    """Write the record of several passes' output, as `write_record` does."""
     value = {"version": _VERSION, **record._asdict(), "passes": [*record.passes]}
     stats = _known_stats({output: record.output}, digests)
     lines: list[Any] = [value, dict(zip([""], stats.values(), strict=False))]
@@ -456,10 +447,7 @@ def _known_stats(by_name: Mapping[str, str], digests: DigestCache) -> dict[str, 
 
 
 def read_record(path: str, digests: DigestCache, output: str | None = None) -> PassRecord | None:
-    """Read a record; return None if there is no valid one.
-
-    Its stat() records are added to `digests`, the output's under the name `output`.
-    """
+    """Read a record, None without a valid one; add its stat() records to `digests`."""
     try:
         *lines, _ = _content(path).split(b"\n")
         return _parse_lines(lines, digests, output)
@@ -588,10 +576,7 @@ def _same_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def same_folders(folders: tuple[str, ...], digests: DigestCache) -> dict[str, str]:
-    """Return the directories that are the same as an earlier one, with that one's name.
-
-    Directories that are checked once per build are not compared again.
-    """
+    """Return folders that are the same as an earlier one; those checked once are left out."""
     first: dict[str, str] = {}
     found = {}
     for folder in folders:

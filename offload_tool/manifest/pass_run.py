@@ -92,11 +92,7 @@ class Resolver(ABC):
 
     @abstractmethod
     def files_read(self) -> list[str]:
-        """Return the files that it has just read.
-
-        :raises FileError: it wrote no depfile.
-        :raises CompilerError: its depfile does not name the source.
-        """
+        """Return the files that it has just read; raise CompilerError without a usable depfile."""
 
     @abstractmethod
     def preprocess(self) -> list[str] | None:
@@ -183,10 +179,7 @@ class PassRun:
     def confirmed(
         self, record: PassRecord, judgement: Judgement, read: list[str] | None
     ) -> PassRecord | None:
-        """Return an unsure record that holds; None if the pass may read other files now.
-
-        `read` is the result of the preprocessor.
-        """
+        """Return an unsure record that holds, by the preprocessor's files; None if it may not."""
         if read is None:
             return None
         return confirmed(record, read, judgement, self._digests, lambda: self._reads(read).lookups)
@@ -226,10 +219,7 @@ class PassRun:
         return self._before is not None and self._before.key == self._key
 
     def begin_stages(self, stages: CutOff, *, keeps_output: bool = True) -> None:
-        """Start the stages of a device pass, after `begin`; see `run.cut_off`.
-
-        The output is made anew unless it `keeps_output`.
-        """
+        """Start the stages (`run.cut_off`); the output is made anew unless it `keeps_output`."""
         record = self._before
         is_unchanged = (
             keeps_output
@@ -241,10 +231,7 @@ class PassRun:
         self.set_stages(stages)
 
     def read(self) -> PassReads:
-        """Return what the run has read.
-
-        :raises FileError, CompilerError: see `Resolver.files_read`.
-        """
+        """Return what the run has read; errors are those of `Resolver.files_read`."""
         return self._reads(self.resolver.files_read(), self._key)
 
     def finish(self, reads: PassReads) -> PassRecord:

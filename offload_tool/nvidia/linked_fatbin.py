@@ -115,11 +115,7 @@ def _module_ids(paths: Iterable[StrPath]) -> list[str]:
 
 
 def starts_kernels(path: StrPath) -> bool:
-    """Return whether device code in a file starts kernels, and so needs the device runtime.
-
-    :raises FormatError: the file is broken.
-    :raises FileError: it cannot be read.
-    """
+    """Return whether device code in a file starts kernels, and so needs the device runtime."""
     try:
         return any(
             image.refusal(found.label) is None and _SYMBOL_BYTES in bytes(image.content.view())

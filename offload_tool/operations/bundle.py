@@ -130,10 +130,7 @@ def _open(path: StrPath | None) -> InputFile:
 
 
 def _object_host(items: Sequence[_Item]) -> _Item | None:
-    """Return the item whose object file receives the others as sections, or None.
-
-    Without a host entry, the bundle has the binary layout, even if code objects are ELF files.
-    """
+    """Return the item whose object receives the others as sections; None without a host entry."""
     host = next((item for item in items if item.id.kind == OffloadKind.HOST), None)
     if host is None or not len(host.content):
         return None

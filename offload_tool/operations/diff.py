@@ -131,10 +131,7 @@ class _TargetContent:
         return TargetSums(self.images, self.loaded, sum(map(len, self.kernels.values())))
 
     def add(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
-        """Add an image and its kernels; `path` names it in messages.
-
-        :raises FormatError: its tables are broken.
-        """
+        """Add an image and its kernels, named `path`; raise FormatError."""
         code: Mapping[str, memoryview] = {}
         parts: list[memoryview] = []
         if is_elf_header(content):

@@ -46,11 +46,7 @@ def pack_code_objects(
     target_ids: Sequence[str],
     scheme: str = ZSTD,
 ) -> None:
-    """Write the kpack archive of code objects, by their keys.
-
-    :raises UsageError: see `write_kpack`.
-    :raises FileError: a file cannot be read or written.
-    """
+    """Write the kpack archive of code objects, by their keys; errors as of `write_kpack`."""
     rows = sorted(files)
 
     def images() -> Iterator[NewKpackImage]:
@@ -63,11 +59,7 @@ def pack_code_objects(
 
 
 def write_marker(marker: KpackMarker, output: StrPath) -> None:
-    """Write a marker to a file, which is then embedded like a bundle.
-
-    :raises UsageError: see `pack_marker`.
-    :raises FileError: the file cannot be written.
-    """
+    """Write a marker to a file, to be embedded like a bundle; errors as of `pack_marker`."""
     with replace_file(output) as out:
         out.write(pack_marker(marker))
 

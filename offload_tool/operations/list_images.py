@@ -124,10 +124,7 @@ def listed_images(
     *,
     scan: bool = False,
 ) -> Iterator[tuple[DeviceImage, FoundImage, FoundContainer]]:
-    """Yield the images of `iter_images`, each with its source and container.
-
-    An image's source can be read until the next image is requested.
-    """
+    """Yield images with their source, readable until the next one, and container."""
     requested = RequestedDevices(devices)
     for found in find_containers(path, skipped=skipped, strays=strays, scan=scan):
         loads: dict[int, list[tuple[str, Load]]] = {}

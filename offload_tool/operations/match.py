@@ -274,10 +274,7 @@ class RequestedDevices:
         return loads
 
     def check(self, path: StrPath) -> None:
-        """Check that each device had an image in the containers so far.
-
-        :raises NoImageError: one had none.
-        """
+        """Raise NoImageError if a device had no image in the containers so far."""
         if unserved := [device for device in self.devices if device not in self._served]:
             raise NoImageError(path, unserved, self._present)
 

@@ -220,10 +220,7 @@ class _Merger:
     # -- offload binaries ------------------------------------------------------------
 
     def _merge_offload_binaries(self, inputs: Sequence[Location]) -> FilePlan:
-        """Concatenate single-image binaries; if any holds several images, write one of all.
-
-        The single binary is compressed if all inputs were.
-        """
+        """Concatenate binaries, or write one of all; it is compressed if all inputs were."""
         binaries = [
             (item, found) for item in inputs for found in containers_in(item.source, item.label)
         ]

@@ -120,10 +120,7 @@ def summarise(images: Sequence[DeviceImage]) -> SizeReport:
 
 
 def fold_smallest(cells: Sequence[SizeRow], limit: int) -> list[SizeRow]:
-    """Return the `limit` largest cells (the first ones), with the rest summed per target ID.
-
-    This keeps a picture of many thousand images small. The total sizes stay the same.
-    """
+    """Return the `limit` largest cells, and the others' sum for each target ID."""
     return [*cells[:limit], *_summed(cells[limit:], "target")]
 
 

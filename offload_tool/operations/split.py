@@ -306,10 +306,7 @@ class _Splitting:
 
 
 def _target_id(found: FoundContainer, image: FoundImage) -> str:
-    """Return the target ID as a runtime spells it.
-
-    :raises UnsupportedError: no runtime would request it.
-    """
+    """Return the target ID as a runtime spells it; raise UnsupportedError if none requests it."""
     message = ""
     if image.kind not in OffloadKind.ANY_HIP:
         message = f"{image.id} is no code of HIP, though it is in {SECTION}"

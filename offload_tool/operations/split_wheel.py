@@ -41,10 +41,7 @@ _METADATA_VERSION = "2.1"
 
 
 class DeviceWheels:
-    """The device wheels of one host wheel.
-
-    :raises FormatError: the host wheel has no METADATA or WHEEL.
-    """
+    """The device wheels of a host wheel; FormatError if that has no METADATA or WHEEL."""
 
     def __init__(
         self,

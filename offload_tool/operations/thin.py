@@ -174,10 +174,7 @@ class _Thinner:
         self.removed = 0
 
     def plan(self, location: Location, _: object = None) -> FilePlan | None:
-        """Plan the new file; None if it is unchanged, an empty plan if it is to be left out.
-
-        A file is left out if it consists of removed images only.
-        """
+        """Plan the new file; None if unchanged, empty if it consists of removed images only."""
         if is_code_object(location.source.data):
             return self._plan_sequence(location)
         planners = {
@@ -234,10 +231,7 @@ class _Thinner:
     def _thin(
         self, source: InputFile, found: FoundContainer, *, limit: int | None = None
     ) -> FilePlan | None:
-        """Plan the replacement of a binary-layout container; None if it stays.
-
-        `limit` is the space in bytes for a compressed one.
-        """
+        """Plan a container's replacement, of `limit` bytes if compressed; None if it stays."""
         kept = self._select(found)
         if kept is None:
             return None
@@ -447,10 +441,7 @@ def _shorter_section(
 
 
 def section_of(tables: ElfTables, found: FoundContainer) -> int:
-    """Return the number of the section that holds a container.
-
-    :raises FormatError: no section of that name holds it.
-    """
+    """Return the number of the section that holds a container; raise FormatError if none."""
     for number, row in enumerate(tables.sections):
         inside = row.sh_offset <= found.offset < row.sh_offset + row.sh_size
         name = tables.names[number].decode("utf-8", "backslashreplace")

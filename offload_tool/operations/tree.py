@@ -91,10 +91,7 @@ class _Tree:
 def check_outside(
     output: StrPath, folder: StrPath, done: str, instead: str = "write elsewhere"
 ) -> None:
-    """Reject an output inside the folder to be `done` (such as "thinned").
-
-    :raises UsageError: the output is inside, even if it does not exist yet.
-    """
+    """Raise UsageError if an output is inside the folder to be `done` (such as "thinned")."""
     if Path(output).resolve().is_relative_to(Path(folder).resolve()):
         where = f"the output '{output}' is in the folder to be {done}, '{folder}'"
         raise UsageError(f"{where}; {instead}")
@@ -180,10 +177,7 @@ class FolderTree(_Tree):
 
 
 class WheelTree(_Tree):
-    """A wheel, or another zip file; folders need not have entries. A context manager.
-
-    :raises FormatError: it is broken, has a name twice, or a name that leads out of it.
-    """
+    """A wheel or zip file, a context manager; FormatError if broken or with unsafe names."""
 
     def __init__(self, path: StrPath) -> None:
         super().__init__(path)

@@ -138,10 +138,7 @@ def unbundle_archive(
 
 
 def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) -> None:
-    """Write the archives, large ones in threads: most of the time the kernel copies.
-
-    The 240 MiB of four archives take 0.14 s in threads, and 0.23 s one by one.
-    """
+    """Write the archives, large ones in threads: four of 240 MiB take 0.14 s, not 0.23 s."""
     size = sum(archive.size for archive in archives)
     # An output that is not a regular file, such as standard output, may be given twice.
     if size < _PARALLEL or not all(file.seekable for file in files):
@@ -417,10 +414,7 @@ class EntryUse:
     """Extension of the new member; None: that of the old one."""
 
     def name(self, member: bytes) -> bytes:
-        """Return the new member's name for an entry of `member`.
-
-        :raises FormatError: no member can have that name.
-        """
+        """Return the new member's name for an entry; raise FormatError if no member can have it."""
         base = member.rpartition(b"/")[2]
         stem, dot, rest = base.rpartition(b".")
         if not dot or base in (b".", b".."):

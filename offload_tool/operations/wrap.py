@@ -149,10 +149,7 @@ def wrap_images(
 
 
 def registered_id(text: str, *, allow_unknown: bool = False) -> str:
-    """Return the ID to register for an image: a canonical target ID, or a CPU's architecture.
-
-    :raises TargetIDError: the text is neither.
-    """
+    """Return a canonical target ID or a CPU's architecture; raise TargetIDError for others."""
     return text if text in ELF_HOSTS else str(TargetID.parse(text, allow_unknown=allow_unknown))
 
 
@@ -203,10 +200,7 @@ def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
 
 
 def _apart(file: InputFile, stack: ExitStack) -> list[InputFile]:
-    """Return the images of offload binaries of version 2 and later as separate files.
-
-    Such binaries store images compressed, or without the alignment that the runtime needs.
-    """
+    """Return the images of offload binaries of version 2 and later, aligned, as files."""
     if not begins(file.data, OFFLOAD_BINARY):
         return [file]
     binaries = list(iter_offload_binaries(file.data, path=file.path))

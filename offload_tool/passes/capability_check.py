@@ -114,10 +114,7 @@ class Job:
         return {"hip": _find_rocm, "cuda": _find_cuda, "openmp": _find_both}[self.kind](request)
 
     def commands(self, toolchain: Toolchain) -> list[Command]:
-        """Return the commands of its passes over an empty source, one per target.
-
-        If a language has host IR, the pass that writes it comes first.
-        """
+        """Return its passes' commands over an empty source; the one of host IR is first."""
         language = LANGUAGES[self.kind]
         given = self.targets or tuple(filter(None, [_ANY_TARGET.get(self.kind)]))
         targets = parse_targets(given, self.kind, allow_unknown=True)
@@ -249,10 +246,7 @@ def _first_working(
 
 
 def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) -> None:
-    """Try the job with some equipment; a success is cached.
-
-    :raises CompilerError: the trial fails; the message is the compiler's.
-    """
+    """Try the job with some equipment; cache a success. Raise CompilerError."""
     job = request.job
     toolchain = found.given_to(request.toolchain, job.kind)
     plans_suffice = job.needs_headers and not any(does(flag, NO_HEADERS) for flag in flags)
@@ -301,10 +295,7 @@ def supported_targets(
 def _reason(
     commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, plans_suffice: bool
 ) -> str:
-    """Return why a compiler cannot do a job; "" if it can. Each trial runs once per process.
-
-    `plans_suffice` for all passes but the first.
-    """
+    """Return why a compiler cannot do a job, or ""; each trial runs once per process."""
     from offload_tool.io.temporary_directory import temporary_folder
 
     with temporary_folder("offload-trial-") as folder:
@@ -322,10 +313,7 @@ def _reason(
 
 
 def _check_programs(args: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Check that the programs that a command would run are there.
-
-    :raises CompilerError: one is not.
-    """
+    """Raise CompilerError if a program that a command would run is missing."""
     for job in jobs_of(query_plan(args, environ)):
         if which(job[0], environ.get("PATH", os.defpath)) is None:
             raise CompilerError(f"runs '{job[0]}', which is not there; install it")

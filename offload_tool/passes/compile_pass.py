@@ -37,10 +37,7 @@ _NO_WARNINGS_OF_PARTS = ("-Qunused-arguments", "-Wno-option-ignored")
 
 @dataclass(frozen=True, slots=True)
 class CompilePass(ABC):
-    """One job of the compiler: one output, for the host or for one device.
-
-    :raises UsageError: there is no such pass.
-    """
+    """One job of the compiler, for the host or one device; UsageError if there is none."""
 
     stage: Stage
     cuid: str
@@ -88,10 +85,7 @@ class CompilePass(ABC):
 
     @abstractmethod
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
-        """Return the flags of this pass that determine its output.
-
-        The name of an OpenMP `source` determines its language.
-        """
+        """Return the flags that determine the output; an OpenMP `source` decides the language."""
 
     @abstractmethod
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
@@ -127,7 +121,4 @@ class CompilePass(ABC):
 
     @abstractmethod
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """Check the output of the pass; a bundle around a code object is removed.
-
-        :raises CodeObjectError: it is something else, which the message describes.
-        """
+        """Check the output, and unwrap a code object; raise CodeObjectError if it is another."""

@@ -268,10 +268,7 @@ def first_of_majors(processors: Iterable[str]) -> list[str]:
 
 
 def check_ptxas(ptxas: Ptxas, processor: str) -> None:
-    """Check that `ptxas` knows a processor, before any compile for it.
-
-    :raises CompilerError: it does not; CUDA 13 knows none before sm_75.
-    """
+    """Raise CompilerError if `ptxas` does not know a processor, before any compile for it."""
     known = _processors_of(ptxas)
     if known and processor not in known:
         raise CompilerError(

@@ -22,10 +22,7 @@ _LEVELS = {"": "1", "g": "1", "s": "2", "z": "2", "4": "3", "fast": "3"}
 
 
 def linker(device: CompileTarget, toolchain: Toolchain) -> tuple[TargetID, tuple[str, ...]]:
-    """Return the target ID, and the command that links HIP's code for it.
-
-    :raises UsageError: there is none for such a device.
-    """
+    """Return the target ID, and HIP's link command; raise UsageError for other devices."""
     if device.arch == "amdgcn" and device.target_id is not None:
         return device.target_id, toolchain.lld
     raise UsageError(f"lld links no device code for {device.name}; expected AMD GPUs")

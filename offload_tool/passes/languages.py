@@ -23,10 +23,7 @@ LANGUAGES: dict[str, type[CompilePass]] = {
 def compile_pass(
     kind: str, stage: Stage, cuid: str, device: CompileTarget | None = None, *, rdc: bool = False
 ) -> CompilePass:
-    """Return a pass over sources of a kind.
-
-    :raises UsageError: there is no such pass.
-    """
+    """Return a pass over sources of a kind; raise UsageError if there is no such pass."""
     if kind not in KINDS:
         raise UsageError(f"offload kind '{kind}': expected {', '.join(KINDS)}")
     return LANGUAGES[kind](stage, cuid, device, rdc)

@@ -211,10 +211,7 @@ def link_flags(toolchain: Toolchain) -> tuple[list[str], list[str]]:
 
 @memoized(16)
 def host_runtime(toolchain: Toolchain) -> str | None:
-    """Return the path of the library that host programs are linked with, as the compiler finds it.
-
-    Some compilers lack it, or the OpenMP library that it needs; the result is then None.
-    """
+    """Return the host programs' library, as the compiler finds it; None if it lacks it."""
     outputs = [_query(toolchain, f"-print-file-name={name}").output for name in _HOST_RUNTIMES]
     found = [Path(output.strip()) for output in outputs]
     if not all(path.is_absolute() for path in found):

@@ -88,10 +88,7 @@ def compile_flags(*, is_marker: bool = False, library: str = "") -> list[str]:
 
 
 def write_registration(toolchain: Toolchain, objects: Sequence[StrPath], output: StrPath) -> None:
-    """Write the object, joined with others.
-
-    :raises CompilerError: the compiler, or its linker, failed.
-    """
+    """Write the object, joined with others; raise CompilerError."""
     from offload_tool.io.temporary_directory import temporary_folder
 
     what = "the object that registers HIP code"
@@ -105,19 +102,13 @@ def write_registration(toolchain: Toolchain, objects: Sequence[StrPath], output:
 
 @frozen
 class HostCompiler:
-    """Compiles modules in LLVM IR with clang.
-
-    `command` is the prefix of a host compile.
-    """
+    """Compiles modules in LLVM IR with clang, by the prefix of a host compile."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
 
     def assemble(self, text: str, triple: str, /) -> bytes:
-        """Return the bitcode of a module.
-
-        :raises CompilerError: here and in the other method: the compiler failed.
-        """
+        """Return the bitcode of a module; raise CompilerError, as does the other method."""
         return self._compiled(text, triple, "-emit-llvm")
 
     def compile_object(self, text: str, triple: str, /) -> bytes:

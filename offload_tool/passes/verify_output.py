@@ -137,10 +137,7 @@ def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
 
 
 def check_holds_code(path: StrPath) -> None:
-    """Check that a host object can hold device code: it is not bitcode of ``-flto``.
-
-    :raises CodeObjectError: it is.
-    """
+    """Raise CodeObjectError if a host object is bitcode, which cannot hold device code."""
     if _is_bitcode_file(path):
         raise CodeObjectError(
             f"'{path}': device code cannot be put into an object of -flto; give the source to "
@@ -183,10 +180,7 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
 
 
 def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
-    """Check relocatable device code of HIP: bitcode for the device, with this CUID.
-
-    :raises CodeObjectError: it is something else, which the message describes.
-    """
+    """Raise CodeObjectError unless this is HIP's device bitcode with this CUID."""
     wanted = cuid_symbol(cuid)
     if wanted not in _bitcode_symbols(path, f"bitcode for {device.name}", device.arch):
         raise OtherOutputError(
@@ -196,10 +190,7 @@ def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
 
 
 def check_ptx(path: StrPath, target_id: TargetID) -> None:
-    """Check that a file is PTX for this target, and settle its declarations.
-
-    :raises CodeObjectError: it is something else, which the message describes.
-    """
+    """Check PTX for this target, and settle its declarations; raise CodeObjectError."""
     from offload_tool.formats.cuda.ptx_declarations import settled
     from offload_tool.io import replace_file
 
@@ -218,10 +209,7 @@ def check_ptx(path: StrPath, target_id: TargetID) -> None:
 
 
 def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
-    """Check that a file is a cubin: relocatable with `rdc`, else loadable.
-
-    :raises CodeObjectError: it is something else.
-    """
+    """Raise CodeObjectError unless this is a cubin, relocatable with `rdc`."""
     with _read(path, "a cubin") as elf:
         machine, kind = elf.header.e_machine, elf.header.e_type
     if machine != EM_CUDA:
@@ -276,10 +264,7 @@ def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
 
 
 def check_no_entries(path: StrPath) -> None:
-    """Check that a CUDA host object is of the old offload driver, which the flags select.
-
-    :raises CodeObjectError: it has entries of the new one.
-    """
+    """Raise CodeObjectError if a CUDA host object has the new offload driver's entries."""
     from offload_tool.formats.host_symbols import cuda_host_code
 
     with _read(path, "a host object") as elf:
@@ -301,10 +286,7 @@ def check_host_ir(path: StrPath) -> None:
 
 
 def check_image(path: StrPath, device: CompileTarget) -> None:
-    """Check the image of linked sources; a CPU's is what its linker writes.
-
-    :raises CodeObjectError: it is not for the device.
-    """
+    """Raise CodeObjectError unless an image of linked sources is for the device."""
     if device.target_id is not None:
         if device.arch == "nvptx64":
             check_cubin(path)

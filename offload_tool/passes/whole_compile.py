@@ -36,10 +36,7 @@ class Warnings(NamedTuple):
 def command_of(
     begin: Sequence[str], kind: str, source: str, targets: Iterable[str], flags: Sequence[str]
 ) -> list[str]:
-    """Return the command of a whole compile; `begin` names the compiler and this machine's paths.
-
-    It has `targets`, and those that ``-Xarch_`` names: another pass may be for them.
-    """
+    """Return a whole compile's command, with `targets` and those that ``-Xarch_`` names."""
     named = (found[1] for found in map(_PER_TARGET.fullmatch, flags) if found)
     archs = [f"--offload-arch={name}" for name in dict.fromkeys((*targets, *named))]
     is_openmp = kind == "openmp"

@@ -218,10 +218,7 @@ def _after_directive(name: bytes, scopes: list[bool], conditions: list[list[bool
 
 
 def _unbalanced_pragma(files: Iterable[str]) -> str:
-    """Return a message on a pragma that the files leave open or close too often; "" if none.
-
-    One header may close a pragma of another: those of CUDA's core libraries do.
-    """
+    """Return a message on a pragma that files leave unbalanced together, or ""."""
     in_all: Counter[bytes] = Counter()
     first: dict[bytes, str] = {}
     for name in files:

@@ -72,10 +72,7 @@ class Names(NamedTuple):
 
 
 def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
-    """Return the options that restore the names with which files were entered.
-
-    The second value is the first file whose name they do not restore; "" if none.
-    """
+    """Return options that restore files' names, and the first that they do not restore."""
     names = {name: absolute_name(name, folder) for name in entered}
     maps: dict[str, str] = {}
     for name, absolute in names.items():
@@ -92,10 +89,7 @@ def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
 
 
 def write_options(file: str, args: Sequence[str], *, is_guarded: bool) -> None:
-    """Write the options of a PCH, and whether all its headers are guarded, to a file.
-
-    :raises FileError: it cannot be written.
-    """
+    """Write a PCH's options, and whether its headers are guarded; raise FileError."""
     from offload_tool.io import replace_file
 
     with replace_file(file) as out:

@@ -170,11 +170,7 @@ class SearchPath(NamedTuple):
     """Those of ``-I`` and ``-iquote``, whose headers are not system headers."""
 
     def find(self, name: str) -> tuple[str, bool]:
-        """Return the header of a name, and whether it is a system header; "" if ambiguous.
-
-        All folders that have the header must have the same file, so that their order does not
-        matter.
-        """
+        """Return a name's header, and whether a system's; "" if folders have different ones."""
         found = [each for each in self.folders if os.path.isfile(_joined(each, name))]
         if len({identity(_joined(each, name)) for each in found}) != 1:
             return "", True
@@ -223,10 +219,7 @@ def _joined(folder: str, name: str) -> str:
 
 
 def includes_text(headers: Headers, folder: str) -> bytes:
-    """Return the text that includes only `headers`.
-
-    Quoted headers have absolute names, followed by the original spelling in a comment.
-    """
+    """Return the text that includes `headers`, by absolute names and original spellings."""
     lines = (
         f'#include "{absolute_name(each[1:-1], folder)}" // {each[1:-1]}\n'
         if each[0] == '"'
@@ -237,10 +230,7 @@ def includes_text(headers: Headers, folder: str) -> bytes:
 
 
 def bytes_read(headers: Headers, path: SearchPath) -> int:
-    """Return the approximate size of headers and all that they include.
-
-    It ignores conditions, so it is an upper bound.
-    """
+    """Return the size of headers and all that they include: an upper bound."""
     found: dict[str, int] = {}
     wanted = [each[1:-1] if each[0] == '"' else path.find(each[1:-1])[0] for each in headers]
     resolved: dict[str, str] = {}

@@ -328,10 +328,7 @@ def refusal_of(file: str) -> str:
 
 
 def refuse(file: str, reason: str) -> None:
-    """Write the reason why there is no PCH to `file`.
-
-    :raises FileError: it cannot be written.
-    """
+    """Write the reason why there is no PCH to `file`; raise FileError."""
     from offload_tool.io import replace_file
 
     with replace_file(file) as out:
@@ -458,11 +455,7 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
 
 
 def _script(compiler: Sequence[str], identity: str) -> str:
-    """Return the script that adds the options of a PCH to compiles, written if missing.
-
-    :raises CompilerError: no folder for the script can be written.
-    :raises FileError: the script cannot be written.
-    """
+    """Return the script that adds a PCH's options, written if missing."""
     from offload_tool.io import replace_file
     from offload_tool.toolchain.disk_cache import cache_folder
 

@@ -176,10 +176,7 @@ def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[s
 
 
 def _names_options(file: str) -> list[str]:
-    """Return the options by which clang writes the names of the headers that it enters.
-
-    The one for system headers also covers those of ``-include``.
-    """
+    """Return the options by which clang writes the names of headers that it enters."""
     return ["-Xclang", "-header-include-file", "-Xclang", file, "-Xclang=-sys-header-deps"]
 
 
@@ -233,10 +230,7 @@ class SourceStart(NamedTuple):
 def reason_of_includers(
     recipe: PchRecipe, inputs: Sequence[str], candidate: Candidate, known: SourceStart | None
 ) -> str:
-    """Return why a source may not use the PCH of its candidate; "" if it may.
-
-    `inputs` are the dependencies of the PCH; `known` is the result of `source_start`.
-    """
+    """Return why a source may not use the PCH with these `inputs`; "" if it may."""
     names = Names.of(candidate.headers, recipe.folder)
     made_of = {identity(name): names.shown(name) for name in inputs}
     for each in candidate.includers:
@@ -256,10 +250,7 @@ def reason_of_includers(
 
 
 def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None:
-    """Return the state before the sources of a PCH; None if the compiler does not list its macros.
-
-    :raises FileError: the result cannot be written.
-    """
+    """Return the state before a PCH's sources; None if the compiler does not list its macros."""
     file = recipe.tokens_file
     if file_stat(file) is None:
         from offload_tool.io import replace_file

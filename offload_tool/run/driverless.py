@@ -119,10 +119,7 @@ class DirectPasses:
         environment: Mapping[str, str],
         stages: Stages | None = None,
     ) -> bool | None:
-        """Run a command as `run` does, but print nothing; return True on success without messages.
-
-        Return None if the driver must run.
-        """
+        """Run a command as `run` does, silently: True without messages; None for the driver."""
         jobs = self._jobs(command, environment)
         with _files_left() as has_files:
             if not jobs or not has_files:

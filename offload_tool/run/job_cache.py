@@ -58,10 +58,7 @@ class JobCache:
     def jobs(
         self, command: Sequence[str], names: Names, environment: Mapping[str, str]
     ) -> Jobs | None:
-        """Return the jobs of a command; None if they are unknown.
-
-        :raises CompilerError: the driver's plan is not understood.
-        """
+        """Return a command's jobs, None if unknown; raise CompilerError for an unknown plan."""
         program = program_of(command, environment)
         if program is None or not _is_plain(command, environment):
             return None

@@ -155,10 +155,7 @@ def _names_in(command: Sequence[str]) -> Names:
 def _query_jobs(
     command: Sequence[str], names: Names, environment: Mapping[str, str]
 ) -> Jobs | None:
-    """Return the driver's messages, and its jobs; None if it refuses the command.
-
-    They are () if the compiler is a script, which may do more than the driver.
-    """
+    """Return the driver's messages and jobs: () for a script, None if it refuses."""
     plan = _query(command, environment)
     if plan.status:
         return None
@@ -239,10 +236,7 @@ def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> 
 
 
 def _without_device_code(args: Sequence[str], others: Sequence[str] = ()) -> list[str]:
-    """Return arguments of a link without libraries that hold OpenMP's device code.
-
-    `others` are further arguments, whose folders are searched, too.
-    """
+    """Return a link's arguments without libraries that hold OpenMP's device code."""
     from offload_tool.clang.link_inputs import linked_files
     from offload_tool.containers.relocatable import relocatable_kinds
 

@@ -48,10 +48,7 @@ class OutputBackup:
         self._old = sibling(output, ".old")
 
     def save(self, *, keep: bool) -> None:
-        """Link the output, if any, to its backup; without `keep`, replace the output by a copy.
-
-        :raises FileError: it cannot be renamed or copied.
-        """
+        """Link the output to its backup; without `keep`, copy it. Raise FileError."""
         try:
             if not self._link():
                 os.rename(self._new, self._old)

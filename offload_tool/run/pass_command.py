@@ -65,10 +65,7 @@ class WantedPass(NamedTuple):
         return compile_pass(self.kind, self.stage, self.cuid, device, rdc=self.rdc)
 
     def check(self, output: str, host_ir: str | None) -> None:
-        """Check the pass's output, as `CompilePass.check` does.
-
-        :raises CodeObjectError: unexpected output; the message describes it.
-        """
+        """Check the output as `CompilePass.check` does; raise CodeObjectError."""
         if self.kind != "hip" or self.rdc:
             self.parse().check(output, host_ir)
             return
@@ -208,10 +205,7 @@ def _raise_not_cached() -> Any:
 def implicit_inputs_of(
     parts: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
 ) -> ImplicitInputs:
-    """Return the folders and libraries that a pass's compiler finds on its own, queried from it.
-
-    `flags` are the arguments of the pass and the user's, without inputs and output.
-    """
+    """Return the folders and libraries that a pass's compiler finds on its own."""
     from offload_tool.clang.argument_files import all_args
     from offload_tool.manifest.inputs import general_args
     from offload_tool.toolchain.identity import has_configuration
@@ -258,11 +252,7 @@ def cached_for_pass(
     find: Callable[[], Any],
     dependencies: Callable[[Any], Iterable[str] | None] = lambda _: (),
 ) -> Any:
-    """Return a result of querying the compiler of a pass with `args`, from the cache or by `find`.
-
-    `dependencies` returns those of a result other than those of the compiler, or None for a result
-    that must not be stored.
-    """
+    """Return a cached query of a pass's compiler; None as `dependencies` prevents storing."""
 
     def all_dependencies(result: Any) -> list[str] | None:
         own = dependencies(result)
@@ -292,10 +282,7 @@ def compiler_version(parts: PassCommand) -> str:
 def cached_toolchain(
     environ: Mapping[str, str], job: Job | None = None, *, lenient: bool = False
 ) -> Toolchain:
-    """Return the cached result of `toolchain.find_toolchain` for this environment and job.
-
-    :raises CompilerError: no compiler is usable.
-    """
+    """Return the cached result of `find_toolchain` for this environment and job."""
     from offload_tool.toolchain.probe import Toolchain
     from offload_tool.toolchain.select import find_toolchain
     from offload_tool.util.frozen import as_dict

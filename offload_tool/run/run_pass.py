@@ -236,10 +236,7 @@ def run_device_link(
     *,
     flags: Sequence[str] = (),
 ) -> int:
-    """Link relocatable device code and archives of it; return the linker's exit status.
-
-    :raises: as `run_pass` does; UsageError also for a device without a linker.
-    """
+    """Link relocatable device code and archives; return the status. Errors as of `run_pass`."""
     check_names(inputs, outputs)
     if kind == "openmp":
         return _link_openmp(device, toolchain, inputs, outputs, flags)
@@ -312,11 +309,7 @@ def _image_check(device: CompileTarget, outputs: Outputs) -> Callable[[], None]:
 
 
 def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
-    """Check that all inputs can be read and all outputs written.
-
-    :raises UsageError: an output is not a regular file, or would replace an input.
-    :raises FileError: an input cannot be read, or the folder of an output does not exist.
-    """
+    """Raise UsageError or FileError unless all inputs can be read and all outputs written."""
     for name in (*inputs, *filter(None, outputs)):
         if "\n" in name or "\r" in name:
             raise UsageError(f"{name!r} holds a line break, which a depfile cannot; rename it")
@@ -500,10 +493,7 @@ def run_command(
     environment: Mapping[str, str],
     while_running: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a command without input and with our standard streams; return its exit status.
-
-    :raises CompilerError: it cannot be run.
-    """
+    """Run a command with our standard streams, without input; return its exit status."""
     sys.stdout.flush()
     try:
         code = process.run(command, environment, while_running=while_running)
@@ -519,10 +509,7 @@ def run_command(
 
 
 def write_depfile_and_stamp(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
-    """Write the depfile and the stamp of an output; `names` are its dependencies.
-
-    :raises FileError: one cannot be written.
-    """
+    """Write depfile, with `names`, and stamp of an output; raise FileError."""
     _write_depfile(outputs, names, tool)
     _write_stamp(outputs.stamp)
 

@@ -107,10 +107,7 @@ def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
 
 
 def check_depfile_flags(flags: Sequence[str], depfile: str | None) -> None:
-    """Check that the flags set no depfile other than `depfile`.
-
-    :raises UsageError: they do.
-    """
+    """Raise UsageError if flags set another depfile than `depfile`."""
     before = ""
     for arg in expand_command(flags).args:
         wanted = arg if before == "-MF" else arg[3:] if arg.startswith("-MF") else ""

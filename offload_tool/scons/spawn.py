@@ -60,10 +60,7 @@ def _program_args(
 
 
 def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the variables through which command lines name the compiler and linkers.
-
-    `program` are the first arguments of the command, if they are not the compiler's.
-    """
+    """Return the variables by which command lines name the compiler and linkers."""
     found = found_tools.toolchain(env)
     return {
         "_OFFLOAD_PROGRAM": _program_args,
@@ -301,10 +298,7 @@ _CANNOT_RUN = 127
 
 
 def command_spawn(program: Sequence[str], others: Callable[..., int]) -> Callable[..., int]:
-    """Return the SPAWN function of commands that begin with `program`.
-
-    `others` runs those that only a shell can, and the user's: pre- and post-actions of the node.
-    """
+    """Return SPAWN for commands that begin with `program`; `others` runs all others."""
 
     def spawn(
         shell: str, escape: Any, name: str, parts: list[str], environment: dict[str, str]
@@ -320,10 +314,7 @@ def command_spawn(program: Sequence[str], others: Callable[..., int]) -> Callabl
 
 
 def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..., int]:
-    """Return the function that runs a pass, and no shell: no file name can become a command.
-
-    It removes the files `removed_on_failure` if it refuses the command, or the command fails.
-    """
+    """Return the function that runs a pass without a shell; it removes files on failure."""
 
     def spawn(
         _shell: Any, _escape: Any, _name: str, parts: list[str], environment: dict[str, str]
@@ -341,10 +332,7 @@ def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[
 
 
 def _pass_args(parts: list[str]) -> list[str]:
-    """Return the arguments of a pass's command.
-
-    :raises BuildError: an unclosed quote, or an operator or expansion of shells.
-    """
+    """Return a command's arguments; raise BuildError for quotes and operators of shells."""
     try:
         return shell_words(" ".join(parts))
     except ValueError as error:
@@ -357,10 +345,7 @@ def _pass_args(parts: list[str]) -> list[str]:
 
 
 def run_args(command: list[str], environment: Mapping[str, str], program: int) -> int:
-    """Run a command whose first `program` arguments name the program; return its exit status.
-
-    A command that is too long for the system goes into a response file.
-    """
+    """Run a command, with a response file if it is too long; return its exit status."""
     has_colours = os.path.basename(command[program - 1]).startswith("clang")
     colours = terminal_args(environment) if has_colours else []
     args = [*command[:program], *colours, *command[program:]]

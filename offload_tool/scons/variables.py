@@ -258,10 +258,7 @@ def set_defaults(env: Environment, overrides: dict[str, Any]) -> None:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Reject unknown variables with our prefix.
-
-    :raises UsageError: there is one; the message suggests a similar name.
-    """
+    """Raise UsageError, with a similar name, for an unknown variable with our prefix."""
     for name in sorted(names):
         if name.startswith("OFFLOAD") and name not in DEFAULTS:
             begins = [known for known in VARIABLES if name.startswith(known)]
@@ -271,10 +268,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
-    """Reject variables of a builder call that nothing reads.
-
-    :raises UsageError: one is another build system's; the message names ours.
-    """
+    """Raise UsageError, with our name, for another build system's variable in a call."""
     for name in sorted(overrides):
         ours = OTHERS_VARIABLES.get(name.upper(), name.upper())
         is_ours = name in VARIABLES or ours not in VARIABLES

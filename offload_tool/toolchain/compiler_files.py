@@ -49,10 +49,7 @@ def cached_compiler_result(
 
 
 def _variables_in(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of variables on which all queries of a compiler depend.
-
-    The working directory is added if one of them has a relative path.
-    """
+    """Return the values of variables on which all queries of a compiler depend."""
     texts = [environment.get(name, "") for name in KEY_VARIABLES]
     paths = (path for value in filter(None, texts) for path in value.split(os.pathsep))
     relative = not all(path.startswith("/") for path in paths)

@@ -108,10 +108,7 @@ def cached_result(
 
 @functools.cache
 def package_state(package: str = PACKAGE) -> str:
-    """Return a checksum of the names, times and sizes of all modules of the package.
-
-    Any module may affect a result, so all of them count.
-    """
+    """Return a checksum of names, times and sizes of all the package's modules."""
     import binascii
 
     parts = []

@@ -74,10 +74,7 @@ class Installation:
 
 
 def rocm_installations(environ: Mapping[str, str]) -> list[Installation]:
-    """Return the directories with HIP's headers, as ``include/hip/hip_runtime.h``.
-
-    :raises UsageError: the one that OFFLOAD_ROCM_PATH names has none.
-    """
+    """Return the directories with HIP's headers; raise UsageError for OFFLOAD_ROCM_PATH."""
     _named(environ, "OFFLOAD_ROCM_PATH", _HIP_HEADER, "ROCm")
     paths = _rocm_paths(environ)
     return [_hip(path, origin) for path, origin in paths if _has(path, _HIP_HEADER)]
@@ -128,10 +125,7 @@ def device_library_folders(
 
 
 def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
-    """Return the CUDA toolkits: directories with ``include/cuda.h``.
-
-    :raises UsageError: the one that OFFLOAD_CUDA_PATH names has none.
-    """
+    """Return the CUDA toolkits with headers; raise UsageError for OFFLOAD_CUDA_PATH."""
     if named := _named(environ, "OFFLOAD_CUDA_PATH", _CUDA_HEADER, "a CUDA toolkit"):
         return [_cuda(named, "OFFLOAD_CUDA_PATH")]
     paths = [(environ.get(name, ""), f"${name}") for name in _NAMED["cuda"][1]]
@@ -219,10 +213,7 @@ def _package_folders() -> list[str]:
 
 
 def _named(environ: Mapping[str, str], variable: str, name: str, what: str) -> str:
-    """Return the path in one of our variables; "" if it is not set.
-
-    :raises UsageError: that folder has no file `name`.
-    """
+    """Return the path in our variable, or ""; raise UsageError if the folder lacks `name`."""
     path = environ.get(variable, "")
     if path and not _has(path, name):
         raise UsageError(

@@ -59,11 +59,7 @@ def is_script(program: str) -> bool:
 
 
 def interpreter_of(program: str) -> str | None:
-    """Return the path of a program's loader; None for a static program, or no program.
-
-    :raises ContentError: it is a broken ELF file.
-    :raises FileError: it cannot be read.
-    """
+    """Return a program's loader, None if static or none; raise ContentError or FileError."""
     from offload_tool.formats.objects.elf.reader import PT_INTERP, is_elf_header, read_elf_tables
     from offload_tool.io import InputFile
 
@@ -79,10 +75,7 @@ def interpreter_of(program: str) -> str | None:
 def libraries_of(
     program: str, loader: str, library_path: str = "", options: Sequence[str] = ()
 ) -> Loaded:
-    """Query the loader of a program for its libraries.
-
-    :raises CompilerError: the loader cannot be run.
-    """
+    """Query a program's loader for its libraries; raise CompilerError if it cannot be run."""
     variables = {"LD_DEBUG": "libs", **({LIBRARY_PATH: library_path} if library_path else {})}
     result = query([loader, *options, "--list", program], variables)
     errors = result.errors.splitlines()

@@ -46,10 +46,7 @@ class RuntimeLibrary:
 
 
 def find_runtime(kind: str, root: str) -> RuntimeLibrary:
-    """Return the runtime library of the installation of ``hip`` or ``cuda`` in `root`.
-
-    :raises CompilerError: the installation has none.
-    """
+    """Return the runtime library of an installation of HIP or CUDA; raise CompilerError."""
     name = HIP_RUNTIME if kind == "hip" else CUDA_RUNTIME
     folders = [path for pattern in _FOLDERS for path in sorted(Path(root).glob(pattern))]
     shared = _first(folders, f"lib{name}.so")

@@ -127,10 +127,7 @@ def _equipped(
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Toolchain:
-    """Return a compiler with its installations for the jobs; failures are appended to `doubts`.
-
-    :raises CompilerError: it cannot do one of them; the message names what is missing.
-    """
+    """Return a compiler with installations; append failures to `doubts` or raise CompilerError."""
     name = f"clang {toolchain.version} ({toolchain.origin})"
     variables = {**os.environ, **environ, **dict(toolchain.environment)}
     equipped = toolchain

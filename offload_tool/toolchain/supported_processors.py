@@ -104,10 +104,7 @@ def _refusal(
 
 @memoized(8)
 def native_targets(toolchain: Toolchain, kind: str) -> list[str]:
-    """Return the target IDs of this machine's GPUs that sources of `kind` are compiled for.
-
-    :raises CompilerError: there is none; the message lists the queries.
-    """
+    """Return the target IDs of this machine's GPUs for sources of `kind`; raise CompilerError."""
     reasons = []
     for name in _GPU_PROGRAMS[kind]:
         program = _program_of(toolchain, name)

@@ -37,10 +37,7 @@ _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "ppc64le": "powerpc64le"}
 
 @functools.cache
 def probe_embedded() -> Toolchain:
-    """Return the compiler of this Python's ``ziglang`` wheel, prepared.
-
-    :raises CompilerError: it is not installed, or cannot be used on this machine.
-    """
+    """Return the compiler of the ``ziglang`` wheel, prepared; raise CompilerError."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
         raise CompilerError("the embedded compiler (PyPI's ziglang) is not installed")

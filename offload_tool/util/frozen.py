@@ -71,10 +71,7 @@ class _Frozen:
     def _completed(
         cls, values: tuple[object, ...], named: Mapping[str, object]
     ) -> tuple[object, ...]:
-        """Return all values in field order.
-
-        :raises TypeError: too many or too few values, or an unknown or repeated name.
-        """
+        """Return all values in field order; raise TypeError for wrong ones."""
         names = cls.__match_args__
         if len(values) > len(names):
             raise TypeError(f"{cls.__name__}: {len(values)} values for {len(names)} names")

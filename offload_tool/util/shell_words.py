@@ -31,11 +31,7 @@ class NeedsShellError(Exception):
 
 
 def shell_words(text: str) -> list[str]:
-    """Return the arguments of a command line.
-
-    :raises NeedsShellError: only a shell can split it.
-    :raises ValueError: a quote is not closed.
-    """
+    """Return a command line's arguments; raise NeedsShellError, or ValueError for quotes."""
     words: list[str] = []
     parts: list[str] = []
     begin = at = 0
@@ -53,10 +49,7 @@ def shell_words(text: str) -> list[str]:
 
 
 def _value(kind: str, value: str) -> str:
-    """Return the value of a part of a word.
-
-    :raises NeedsShellError: it has an expansion.
-    """
+    """Return the value of a part of a word; raise NeedsShellError for an expansion."""
     if kind == "double":
         if _EXPANSION.search(_ESCAPED.sub("\\\\", value)):
             raise NeedsShellError(repr(value))
@@ -67,10 +60,7 @@ def _value(kind: str, value: str) -> str:
 
 
 def _word(spelled: str, parts: list[str]) -> list[str]:
-    """Return the word with a spelling and these parts; [] if there is none.
-
-    :raises NeedsShellError: a shell would replace the word, or do something with it.
-    """
+    """Return the word with these parts, or []; raise NeedsShellError for a replaced word."""
     is_plain = spelled and not any(mark in spelled for mark in "'\"\\")
     if spelled in _OPERATORS or spelled.startswith("~"):
         raise NeedsShellError(repr(spelled))

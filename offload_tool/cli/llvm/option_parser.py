@@ -203,18 +203,12 @@ _GENERIC = (
 
 
 def parse(tool: str, command_line: CommandLine, arguments: Sequence[str]) -> Values:
-    """Parse `arguments`; `tool` is the invoked name, for messages.
-
-    :raises ParsingEnded: they are not what `command_line` allows, or request a text.
-    """
+    """Parse `arguments` for the tool of this name; raise ParsingEnded with a message or text."""
     return _CommandLineParser(tool, command_line).parse(expanded(arguments))
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with response files expanded.
-
-    :raises ParsingEnded: a response file cannot be read, or contains itself.
-    """
+    """Return arguments with response files expanded; raise ParsingEnded for a broken one."""
     if not any(arg.startswith("@") for arg in arguments):
         return [*arguments]
     from offload_tool.clang.response_file import expand_response_files  # rarely needed

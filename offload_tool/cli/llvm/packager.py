@@ -191,10 +191,7 @@ class _Image:
         return cls(text, joined, tuple(values), file, kind)
 
     def packaged(self) -> list[PackagedImage]:
-        """Return the images to package: one for each file.
-
-        :raises UsageError: the value names no file.
-        """
+        """Return the images to package, one for each file; raise UsageError if there is none."""
         from offload_tool.operations.package import PackagedImage
 
         if self.file is None:

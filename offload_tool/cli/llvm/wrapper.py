@@ -124,10 +124,7 @@ OLDER_WRAPPER_COMMAND_LINE = CommandLine(
 
 
 def choose_tool(tool: str, args: Sequence[str]) -> tuple[CommandLine, Generation]:
-    """Return the valid options, and the LLVM version whose module is requested.
-
-    `tool` is the invoked name, `args` are the arguments.
-    """
+    """Return the valid options and LLVM version for the invoked name and arguments."""
     name = os.path.basename(tool)
     given = {}
     for arg, following in zip(args, (*args[1:], ""), strict=False):

@@ -24,10 +24,7 @@ _MISSING = (
 
 
 def assemble(text: str, _triple: str = "", /) -> bytes:
-    """Return the bitcode of a module in LLVM IR, for the triple in it.
-
-    :raises UsageError: llvmlite is not installed.
-    """
+    """Return the bitcode of a module in LLVM IR; raise UsageError without llvmlite."""
     with _lock:
         llvm = _load()
         with _parse(llvm, text) as module:

@@ -136,10 +136,7 @@ def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
 
 
 def bitcode_triple(data: memoryview) -> str:
-    """Return the target triple of a module; empty if it has no symbol table.
-
-    :raises FormatError: the module is broken.
-    """
+    """Return a module's triple, empty without a symbol table; raise FormatError if it is broken."""
     tables = _find_tables(unwrap_bitcode(data))
     if tables is None or len(tables[0]) < _TRIPLE.size:
         return ""
@@ -150,10 +147,7 @@ def bitcode_triple(data: memoryview) -> str:
 
 
 def unwrap_bitcode(data: memoryview) -> memoryview:
-    """Return the module in `data` without the wrapper that Apple's targets use.
-
-    :raises FormatError: the wrapper is broken.
-    """
+    """Return the module in Apple's wrapper, if it has one; raise FormatError if that is broken."""
     if data[:4] != BITCODE_WRAPPER:
         return data
     if len(data) < _WRAPPER.size:

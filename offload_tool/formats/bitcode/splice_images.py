@@ -184,10 +184,7 @@ class _Splice:
                 yield number
 
     def _replace(self, at: int, old: _Bits, new: _Bits) -> None:
-        """Replace the number at a bit by one of equal width.
-
-        :raises FormatError: the bits are others than `old`.
-        """
+        """Replace a number by one of equal width; raise FormatError if it is not `old`."""
         if Bits(self.data, at, at + old[1]).fixed(old[1]) != old[0]:
             raise FormatError(
                 f"expected {old[0]} in {old[1]} bits of LLVM's bitcode", offset=at // 8

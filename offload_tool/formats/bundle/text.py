@@ -45,20 +45,14 @@ END = "__CLANG_OFFLOAD_BUNDLE____END__"
 
 
 def marker(comment: str, keyword: str, entry_id: str) -> bytes:
-    """Return the text before (`START`) or after (`END`) the content of an entry.
-
-    :raises UsageError: the ID contains a line feed, so readers would cut it.
-    """
+    """Return the text before or after an entry's content; raise UsageError for a line feed."""
     if "\n" in entry_id:
         raise UsageError(f"bundle entry ID {entry_id!r} holds a line feed; it must be one line")
     return f"\n{comment} {keyword} {entry_id}\n".encode("utf-8", "surrogateescape")
 
 
 def check_text_content(data: memoryview, comment: str, *, path: StrPath | None = None) -> None:
-    """Check that `data` can be bundled: it must not contain an end marker.
-
-    :raises FormatError: it contains one (for example, it is a bundle itself).
-    """
+    """Raise FormatError if `data` contains an end marker, so that it cannot be bundled."""
     if found := _pattern(comment, END).search(data):
         raise FormatError(
             "expected text without bundle markers, found an end marker, which would end this "

@@ -212,10 +212,7 @@ def cuda_fatbin_size(data: memoryview, offset: int) -> int:
 
 
 def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int | None:
-    """Return where, from `start` to `stop`, the first plausible fat binary begins.
-
-    The headers of the fat binary and its first entry must be consistent and end before `end`.
-    """
+    """Return where, from `start` to `stop`, the first plausible fat binary begins."""
     for found in _BEGIN_PATTERN.finditer(data, start, min(stop + len(_BEGIN) - 1, end)):
         at = found.start()
         if end - at < _HEADER.size + _ENTRY.size:
@@ -487,10 +484,7 @@ def _payload_error(packed: Packed, path: StrPath | None, message: str) -> Format
 
 @frozen
 class NewCudaEntry:
-    """A device image to write: a 64-bit cubin, PTX, or NVVM bitcode.
-
-    Its kind is derived from the content.
-    """
+    """A device image to write: a 64-bit cubin, PTX, or NVVM bitcode, by its content."""
 
     processor: str
     """``sm_90a``; ``compute_90a`` or ``lto_90a`` are accepted too."""

@@ -64,11 +64,7 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
 
 
 def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) -> FilePlan:
-    """Return a plan of the host object `data` with content 0, a fat binary of `size` bytes.
-
-    :raises CodeObjectError: the object was not compiled with the placeholder.
-    :raises FormatError: as `find_placeholder`.
-    """
+    """Return a plan of the host object `data` with a fat binary; errors of `find_placeholder`."""
     index = find_placeholder(data, path=path)
     if index is None:
         raise CodeObjectError(

@@ -79,10 +79,7 @@ def is_ptx(data: bytes | memoryview) -> bool:
 
 
 def ptx_version(text: bytes | memoryview) -> tuple[int, int]:
-    """Return major and minor version of a PTX module.
-
-    :raises FormatError: the module has no line ``.version``.
-    """
+    """Return major and minor version of a PTX module; raise FormatError without ``.version``."""
     found = _VERSION.search(bytes(text[:_BEGIN]))
     if found is None:
         raise FormatError(

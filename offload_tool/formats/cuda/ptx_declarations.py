@@ -36,10 +36,7 @@ _LEAST = 2
 
 
 def settled(module: bytes) -> bytes:
-    """Return a module of clang's with its variables in one order, under names that link.
-
-    A module that this does not concern is returned unchanged.
-    """
+    """Return a module of clang's with its variables in one order, under names that link."""
     if b"__static__" in module:
         module = _one_name(module)
     if _USED in module:

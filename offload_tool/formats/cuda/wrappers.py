@@ -30,10 +30,7 @@ _POINTER = 8
 
 
 def linked_fatbins(tables: ElfTables) -> list[int]:
-    """Return the file offsets of fat binaries that are linked of several sources' code.
-
-    The result is empty for an object, and for a program whose pointers are unknown.
-    """
+    """Return the offsets of fat binaries linked of several sources; none for an object."""
     if tables.header.e_type == ET_REL or tables.elf_class is not ELF64_LITTLE:
         return []
     addresses = [*_linked_wrappers(tables)]

@@ -109,10 +109,7 @@ class HipWrapper(NamedTuple):
 
 
 def wrappers_of(tables: ElfTables) -> Iterator[HipWrapper]:
-    """Yield the wrappers of an ELF file.
-
-    :raises FormatError: a section has other data, or a wrapper of another version.
-    """
+    """Yield the wrappers of an ELF file; raise FormatError if a section has other data."""
     for section, (name, row) in enumerate(zip(tables.names, tables.sections, strict=True)):
         if name != WRAPPER_SECTION.encode() or not row.has_content:
             continue

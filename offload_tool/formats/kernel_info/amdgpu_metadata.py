@@ -117,10 +117,7 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
 
 
 def _notes(tables: ElfTables) -> Iterator[memoryview]:
-    """Yield the descriptions of the metadata notes.
-
-    :raises UnsupportedError: the notes are those of version 2.
-    """
+    """Yield the metadata notes' descriptions; raise UnsupportedError for version 2."""
     found = False
     note_sections = (tables.content(index) for index in tables.of_type(SHT_NOTE))
     for areas in (note_sections, _note_segments(tables)):
@@ -150,11 +147,7 @@ class _Metadata:
         self.path = path
 
     def kernels(self) -> list[Kernel]:
-        """Read all kernels.
-
-        :raises FormatError: the metadata is invalid.
-        :raises UnsupportedError: its version is unknown.
-        """
+        """Read all kernels; raise FormatError or UnsupportedError."""
         found: list[Kernel] | None = None
         version = False
         with reading(self.note, self._refusal) as reader:

@@ -57,10 +57,7 @@ _REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
 
 
 def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
-    """Read the kernels of a cubin, in symbol table order.
-
-    :raises FormatError: its tables or attributes are broken or contradictory.
-    """
+    """Read a cubin's kernels, in symbol table order; raise FormatError if it is broken."""
     tables = read_elf_tables(data, path=path)
     if not (numbers := tables.of_type(SHT_SYMTAB)):
         message = "expected a symbol table, without which no kernel has a name; found none"
@@ -131,10 +128,7 @@ def _max_workgroup_size(tables: ElfTables, index: int) -> int | None:
 
 
 def _attributes(tables: ElfTables, index: int) -> Iterator[tuple[int, bytes]]:
-    """Yield number and value of each attribute of format 4 in a section.
-
-    :raises FormatError: the section has other content.
-    """
+    """Yield number and value of a section's attributes; raise FormatError for other content."""
     data, at = tables.content(index), 0
     while at < len(data):
         if at + _HEAD.size > len(data):

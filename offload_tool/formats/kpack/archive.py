@@ -99,10 +99,7 @@ class KpackArchive(NamedTuple):
     """Unknown keys of the table."""
 
     def check_known(self, path: StrPath) -> None:
-        """Raise if the table has unknown keys, which a rewritten archive would lose.
-
-        :raises UnsupportedError: there are unknown keys.
-        """
+        """Raise UnsupportedError if the table has unknown keys, which a rewrite would lose."""
         if self.unknown:
             message = f"its table has {self.unknown[0]!r}, whose meaning is unknown"
             raise UnsupportedError(f"cannot be written anew: {message}", path=path)

@@ -110,10 +110,7 @@ class LinkedWrappers:
         return first
 
     def check_inside(self, number: int) -> None:
-        """Check that only wrappers have pointers into a section.
-
-        :raises UnsupportedError: another pointer leads into it.
-        """
+        """Raise UnsupportedError if anything but wrappers points into a section."""
         section = self.tables.sections[number]
         own = {row.address + _POINTER for row in self.rows}
         start, end = section.sh_addr, section.sh_addr + section.sh_size

@@ -356,10 +356,7 @@ class ArchiveReader:
 
 
 def next_header(position: int, size: int) -> int:
-    """Return the position of the next header, which is even.
-
-    `position` is that of the current header, `size` that of its content, in bytes.
-    """
+    """Return the position of the next header, which is even, behind `size` bytes of content."""
     end = position + _HEADER.size + size
     return end + (end & 1)
 
@@ -413,10 +410,7 @@ class NewMember(NamedTuple):
 
 
 def plan_archive(members: Iterable[NewMember]) -> GrowingArchive:
-    """Return an archive of these members; `GrowingArchive.plan` takes their contents.
-
-    :raises UsageError: the format cannot store a name or size.
-    """
+    """Return an archive of these members; raise UsageError if it cannot store a name or size."""
     archive = GrowingArchive()
     for name, size, symbols in members:
         archive.add_header(name.encode("utf-8", "surrogateescape"), size, symbols)
@@ -448,19 +442,13 @@ class GrowingArchive:
     def add(
         self, name: bytes, source: InputFile, offset: int, size: int, symbols: bytes | None
     ) -> None:
-        """Add a member whose content is `size` bytes of `source`; `symbols` as in `NewMember`.
-
-        :raises UsageError: the format cannot store the name or size.
-        """
+        """Add a member, `size` bytes of `source`; raise UsageError if its name does not fit."""
         self.add_header(name, size, symbols)
         self._sources.append(source)
         self._offsets.append(offset)
 
     def add_header(self, name: bytes, size: int, symbols: bytes | None) -> None:
-        """Add a member whose content is not available yet.
-
-        :raises UsageError: the format cannot store the name or size.
-        """
+        """Add a member without content yet; raise UsageError if its name does not fit."""
         if not 0 <= size < _MAX_SIZE:
             text = name.decode("utf-8", "surrogateescape")
             limit = f"the format holds contents below {_MAX_SIZE} bytes"
@@ -521,10 +509,7 @@ class GrowingArchive:
         return FilePlan.of((*chain.from_iterable(around), end))
 
     def write_to(self, out: OutputFile) -> None:
-        """Append the archive to `out`.
-
-        :raises FileError: a source became shorter since it was opened, or the disk is full.
-        """
+        """Append the archive to `out`; raise FileError if a source is shorter or the disk full."""
         out.reserve(self.size)
         out.append(self._parts())
 

@@ -103,10 +103,7 @@ class CoffSection(NamedTuple):
 
 
 def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tuple[CoffSection, ...]:
-    """Read the section table of a COFF object or PE image.
-
-    :raises FormatError: its tables contradict the data.
-    """
+    """Read the section table of a COFF or PE file; raise FormatError if it is broken."""
     coff = Coff(data, path)
     return tuple(
         CoffSection(name, row.raw_at, row.raw_size if row.raw_at else 0)

@@ -120,10 +120,7 @@ def _header(data: memoryview) -> ElfHeader | None:
 
 
 def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeObject:
-    """Read kind and processor of the code object at the beginning of `data`.
-
-    :raises UnsupportedError: its version or processor is unknown.
-    """
+    """Read kind and processor of a code object; raise UnsupportedError if they are unknown."""
     header = ElfTables(data, path).header
     version = header.e_ident[_ABI_VERSION]
     image_kind = "relocatable" if header.e_type == ET_REL else "object"
@@ -173,10 +170,7 @@ def _amd_target_id(flags: int, version: int, path: StrPath | None) -> str:
 
 
 def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> FilePlan:
-    """Return a plan of the ELF file `image` with the notes in a new last section.
-
-    :raises FormatError: its tables are contradictory.
-    """
+    """Return a plan of the ELF file `image` with the notes in a new last section."""
     from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
     from offload_tool.io.write_plan import HOST
 

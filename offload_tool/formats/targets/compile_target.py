@@ -58,10 +58,7 @@ class CompileTarget:
 
 
 def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
-    """Parse one target ID, or a CPU's triple.
-
-    :raises TargetIDError: `text` is neither.
-    """
+    """Parse one target ID, or a CPU's triple; raise TargetIDError if `text` is neither."""
     if _is_triple(text):
         triple = BundleEntryID.parse(f"openmp-{text}-").triple
         if meaning(triple).arch in _GPUS:

@@ -44,10 +44,7 @@ def read_targets(
 
 
 def check_hosts(ids: Iterable[BundleEntryID], *, bundling: bool) -> None:
-    """Check the number of host entries in one bundler job.
-
-    :raises EntryIDError: more than one, or none in a bundle that is not all HIP.
-    """
+    """Raise EntryIDError for several host entries, or none in a bundle that is not all HIP."""
     kinds = [entry.kind for entry in ids]
     hosts = kinds.count(OffloadKind.HOST)
     if hosts > 1 or (hosts == 0 and bundling and not OffloadKind.ANY_HIP.issuperset(kinds)):

@@ -263,10 +263,7 @@ def _record_source_fatbins(library: Node, members: list[Node]) -> None:
 
 
 def _library_file(env: Environment, target: str | None, builder: str) -> Any:
-    """Return the node of a library: ``geometry`` is called ``libgeometry.a``.
-
-    :raises UsageError: there is no target name.
-    """
+    """Return the node of a library, called ``libgeometry.a``; raise UsageError without a name."""
     if target is None:
         raise UsageError(f"{builder} needs a target name; write {builder}('name', sources)")
     path = PurePath(target)

@@ -118,10 +118,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
 
 
 def _marked_by_name(linked: HostLink, by_name: list[Node]) -> list[Node]:
-    """Return the changed copies of libraries that the link finds by name; it takes these first.
-
-    :raises UsageError: one is an object, of which the link would have both.
-    """
+    """Return changed copies of libraries found by name; raise UsageError for an object."""
     found = [node for node in by_name if node in linked.marked]
     for node in found:
         if node.get_suffix() != ".a":
@@ -153,10 +150,7 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
 
 
 def _linkable(node: Node) -> Any:
-    """Return a node of relocatable device code unchanged.
-
-    :raises UsageError: it is a linked image.
-    """
+    """Return a node of relocatable device code; raise UsageError for a linked image."""
     code = code_of(node)
     if not code.relocatable:
         raise UsageError(

@@ -97,10 +97,7 @@ _DATABASE = SCons.Builder.Builder(
 
 
 def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[DeclaredPass]:
-    """Return each source's pass for the target `wanted`, or else its first.
-
-    :raises SCons.Errors.BuildError: no pass is for that target.
-    """
+    """Return each source's pass for the target, or its first; raise BuildError without one."""
     chosen: dict[Any, DeclaredPass] = {}
     targets = set()
     for declared in passes:

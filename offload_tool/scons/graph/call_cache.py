@@ -96,10 +96,7 @@ Read = Callable[[Environment], dict[str, Any]]
 
 
 def _cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
-    """Return the cached equal call, or a new one with the result of `read`.
-
-    `context` is the rest of the cache key: any comparable value.
-    """
+    """Return the cached equal call, or a new one; `context` is the rest of the cache key."""
     calls = compat.of_build(env, _no_calls)
     known = calls.get(id(env))
     if known is None or not known.is_equal(env, context):
@@ -175,10 +172,7 @@ def _is_equal(before: Any, now: Any) -> bool:
 
 
 def _dependencies(env: Environment) -> tuple[set[str], bool]:
-    """Return the texts of all variables that results depend on.
-
-    The second value is whether these are complete: nothing but plain variables is evaluated.
-    """
+    """Return the texts of the variables that results depend on, and whether they are all."""
     variables = env.Dictionary()
     ours = [name for name in variables if name.startswith("OFFLOAD")]
     # SCons reads command lines and their messages, in the build.
@@ -214,10 +208,7 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def call_of(env: Environment, overrides: dict[str, Any]) -> Call:
-    """Return the environment of a builder call with these overrides.
-
-    :raises UsageError: a variable with our prefix is unknown, or has the wrong type.
-    """
+    """Return a call's environment; raise UsageError for an unknown or mistyped variable."""
     check_overrides(env, overrides)
     # Names of files are relative to the SConscript's folder.
     context = (env.fs.getcwd(), shell_variables(env))

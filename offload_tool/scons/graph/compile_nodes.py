@@ -63,10 +63,7 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
 
 
 def with_host(env: Environment, unit: Unit) -> tuple[Unit, Node]:
-    """Return a source's host object, and the unit of all its nodes.
-
-    If a host object compiled in another way has the usual name, the unit has another name and CUID.
-    """
+    """Return a source's host object, and the unit of all its nodes (another if it is taken)."""
 
     def declare(name: str) -> tuple[Unit, Node]:
         made = unit.renamed(env, name)
@@ -130,10 +127,7 @@ def _host_ir_for(env: Environment, unit: Unit, node: Node) -> Node:
 def _compile(
     env: Environment, unit: Unit, job: CompilePass, node: Node, *, is_shared: bool = False
 ) -> Node:
-    """Declare a node that the compiler makes from a source, with exact dependencies.
-
-    `is_shared`: the host code is for a shared library.
-    """
+    """Declare a node that the compiler makes from a source, with exact dependencies."""
     toolchain, device = found_tools.toolchain(env), job.device
     sources = [unit.source]
     if job.needs_host_ir:
@@ -381,10 +375,7 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
 
 
 def _archive_format(env: Environment, kind: str) -> str:
-    """Return ``OFFLOAD_ARCHIVE_FORMAT``; empty for that of the compiler's offload driver.
-
-    :raises UsageError: the offload kind has no such format, or the compiler cannot write it.
-    """
+    """Return OFFLOAD_ARCHIVE_FORMAT, or ""; raise UsageError if it cannot be written."""
     given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
     if given not in ("", *_ARCHIVE_FORMATS[kind]):
         raise UsageError(

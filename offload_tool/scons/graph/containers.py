@@ -40,10 +40,7 @@ _EMPTY_HOST_ENTRY = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 def bundle_node(
     env: Environment, names: Iterable[Node], nodes: list[Node], file_type: str = "bc"
 ) -> Node:
-    """Declare the bundle of nodes with entry IDs, and of files with given ones.
-
-    It gets the first free name of `names`.
-    """
+    """Declare the bundle of nodes and files, under the first free name of `names`."""
     plain = [node for node in nodes if info_of(node).entry_id is None]
     given = units.given_ids(env)
     if len(plain) != len(given):
@@ -130,20 +127,14 @@ def package_node(
 def wrap_node(
     env: Environment, names: Iterable[Node], images: list[Node], kind: str, **options: Any
 ) -> Node:
-    """Declare the module that registers images (or packages of them) in a host program.
-
-    It gets the first free name of `names`.
-    """
+    """Declare the module that registers images, under the first free name of `names`."""
     spec = actions.spec(kind=kind, triple=found_tools.host_triple(env), **options)
     variables = {**spawn.toolchain_variables(env), "_OFFLOAD_SPEC": spec}
     return units.add_identity(env, actions.WRAP.first_free(env, names, images, **variables))
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
-    """Declare the archive of bundles; each member has the name of its file.
-
-    :raises UsageError: two members would have one name.
-    """
+    """Declare the archive of bundles; raise UsageError if two members have one name."""
     by_name: dict[str, Any] = {}
     for member in members:
         other = by_name.setdefault(member.name, member)
@@ -162,10 +153,7 @@ def device_archive_nodes(
     entries: Sequence[BundleEntryID] = (),
     kind: str = "",
 ) -> list[Node]:
-    """Declare the device-specific archives of a library: one per entry, or per device.
-
-    Devices are those of ``OFFLOAD_ARCH``; `kind` is that of the library's code.
-    """
+    """Declare a library's device-specific archives: one per entry, or per OFFLOAD_ARCH."""
     kind = kind or settings.given_kind(env)
     nodes = []
     if kind and kind not in OffloadKind.ALL:
@@ -216,10 +204,7 @@ def _archive_for(
 
 
 def bundle_kind(env: Environment) -> str:
-    """Return the offload kind of entries that a target ID selects: HIP's, or OpenMP's.
-
-    :raises UsageError: bundles have no entries of ``OFFLOAD_KIND``.
-    """
+    """Return the offload kind of selected entries; raise UsageError for other kinds."""
     kind = settings.given_kind(env) or OffloadKind.HIP
     if kind not in (OffloadKind.HIP, OffloadKind.OPENMP):
         raise UsageError(

@@ -43,11 +43,7 @@ class NodeBuilder:
         self._node_class = node_class
 
     def __call__(self, env: Environment, node: Node, sources: list[Node], **variables: Any) -> Node:
-        """Declare the node, and return it.
-
-        :raises DeclaredOtherwiseError: an earlier declaration differs.
-        :raises UsageError: SCons would not build it.
-        """
+        """Declare the node; raise DeclaredOtherwiseError, or UsageError if it is not built."""
         compat.check_builder_of_nodes(node)
         if not node.has_explicit_builder():
             self._builder(env, node, sources, **variables)
@@ -70,10 +66,7 @@ class NodeBuilder:
     def first_free(
         self, env: Environment, names: Iterable[Node], sources: list[Node], **variables: Any
     ) -> Node:
-        """Declare a node that the user has not named, under the first free name of `names`.
-
-        :raises DeclaredOtherwiseError: none of the names is free.
-        """
+        """Declare a node under the first free of `names`; raise DeclaredOtherwiseError."""
         return first_free(names, partial(self, env, sources=sources, **variables))
 
 

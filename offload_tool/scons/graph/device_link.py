@@ -53,10 +53,7 @@ class DeviceLink:
             self.sources += sources
 
     def of(self, device: CompileTarget) -> list[Any]:
-        """Return the inputs of the link for one device.
-
-        :raises UsageError: a file has no code for it.
-        """
+        """Return the inputs for one device; raise UsageError if a file has no code for it."""
         for host, found in zip(self.hosts, self.modules, strict=True):
             if device not in found:
                 names = ", ".join(other.name for other in found)
@@ -77,10 +74,7 @@ class DeviceLink:
 def link_node(
     env: Environment, stem: Stem, kind: str, device: CompileTarget, inputs: list[Node]
 ) -> Node:
-    """Declare the link of `inputs` for one device: a code object, or a host's shared library.
-
-    :raises CompilerError: the language needs a device runtime, and there is none.
-    """
+    """Declare the link of `inputs` for one device; raise CompilerError without a runtime."""
     suffix = "$OFFLOADDEVICESUFFIX" if device.target_id is not None else "$SHLIBSUFFIX"
     names = stem.files(env, f".{device.filename}{suffix}")
     if LANGUAGES[kind].has_host_ir:

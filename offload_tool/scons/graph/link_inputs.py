@@ -88,10 +88,7 @@ def selected_kind(env: Environment, node: Node, likely: str = "hip") -> str:
 
 
 def only_kind(node: Node, kinds: frozenset[str]) -> str:
-    """Return the only kind of a library's code.
-
-    :raises UsageError: it has several, or one that is not linked.
-    """
+    """Return the only kind of a library's code; raise UsageError for another number."""
     kind = min(kinds)
     if len(kinds) > 1:
         raise UsageError(
@@ -134,10 +131,7 @@ def _variable_folders(env: Environment) -> list[str]:
 
 
 def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = ()) -> None:
-    """Make a link check what it links, except the files `taken` into its device links.
-
-    `link` is the prefix of its variables: ``LINK``, ``SHLINK``, ``LDMODULE``.
-    """
+    """Make a link (by its variables' prefix) check what it links, except the files `taken`."""
     info_of(made).checked_link = (link, tuple(taken))
     env.AddPreAction(made, _CHECK_LINK)
 

@@ -131,10 +131,7 @@ class Unit:
         return replace(self, stem=replace(self.stem, owner=owner))
 
     def renamed(self, env: Environment, name: str) -> Unit:
-        """Return the unit with another prefix, for when another host object has its name.
-
-        Both may become part of one program, so each has its own CUID.
-        """
+        """Return the unit with another prefix and CUID, as a host object has its name."""
         if name == self.stem.name:
             return self
         stem = replace(self.stem, name=name)
@@ -166,10 +163,7 @@ def source_units(
 
 
 def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = False) -> Unit:
-    """Return the unit of an offload source, whose passes share one CUID, derived from its path.
-
-    :raises UsageError: it is none, or clang or lld cannot handle its name.
-    """
+    """Return a source's unit, whose passes share one CUID; raise UsageError if it is none."""
     kind = kind_of(env, source)
     if kind is None and source.get_suffix() in C_SUFFIXES and env["OFFLOAD_KIND"]:
         raise UsageError(
@@ -208,10 +202,7 @@ def _check_names(source: Node, folder: Folder) -> None:
 
 
 def kind_of(env: Environment, node: Node) -> str | None:
-    """Return the offload kind of a source, by its suffix or OFFLOAD_KIND; None if it has none.
-
-    :raises UsageError: OFFLOAD_KIND is none of the kinds.
-    """
+    """Return a source's kind, by suffix or OFFLOAD_KIND, or None; raise UsageError."""
     given = settings.given_kind(env)
     if given not in ("", *KINDS):
         raise UsageError(f"OFFLOAD_KIND: expected one of {', '.join(KINDS)}, found {given!r}")
@@ -238,10 +229,7 @@ def is_plain_source(node: Node) -> bool:
 
 
 def source_nodes(env: Environment, source: Any) -> list[Node]:
-    """Return the nodes of a user's sources, without duplicates of source files.
-
-    :raises UsageError: there is none, or one is not a file.
-    """
+    """Return the nodes of a user's sources, each once; raise UsageError for none or no file."""
     given = [_as_text(env, item) for item in SCons.Util.flatten([source])]
     nodes: list[Node] = list(env.arg2nodes(given, env.fs.Entry))
     if not nodes:
@@ -258,10 +246,7 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
 
 
 def check_no_sources(nodes: list[Node]) -> None:
-    """Check that files for a container are no C or C++ sources.
-
-    :raises UsageError: one is, and ``OFFLOAD_KIND`` does not say what it is compiled to.
-    """
+    """Raise UsageError if a container's file is a source of no known kind."""
     for node in nodes:
         if is_plain_source(node):
             kinds = "'openmp'" if node.get_suffix() in C_SUFFIXES else "'openmp', 'hip' or 'cuda'"
@@ -272,10 +257,7 @@ def check_no_sources(nodes: list[Node]) -> None:
 
 
 def only_source(sources: list[Node], problem: str) -> Node:
-    """Return the only one of a user's sources.
-
-    :raises UsageError: `problem`, with the actual number of sources.
-    """
+    """Return the only source; raise UsageError with `problem` and their number."""
     if len(sources) != 1:
         raise UsageError(f"{problem}, not {len(sources)}")
     return sources[0]
@@ -346,18 +328,12 @@ def target_texts(env: Environment) -> list[str]:
 
 
 def given_ids(env: Environment) -> list[BundleEntryID]:
-    """Return the bundle entry IDs of ``OFFLOAD_TARGETS``, as the bundler reads its targets.
-
-    :raises UsageError: one is invalid, as in ``OFFLOAD_ARCH``, or they are incompatible.
-    """
+    """Return OFFLOAD_TARGETS as bundle entry IDs; raise UsageError if invalid."""
     return _read_ids(env, read_targets)
 
 
 def packaged_ids(env: Environment) -> list[BundleEntryID]:
-    """Return the IDs of ``OFFLOAD_TARGETS``, including kinds that only offload binaries have.
-
-    :raises UsageError: one is invalid, as in ``OFFLOAD_ARCH``.
-    """
+    """Return OFFLOAD_TARGETS with kinds of offload binaries; raise UsageError if invalid."""
     from offload_tool.operations.package import kind_number  # few builds package files
 
     def read(texts: Iterable[str], **checks: Any) -> list[BundleEntryID]:

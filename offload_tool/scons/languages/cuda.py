@@ -96,10 +96,7 @@ def _later(env: Environment, ptx: Node) -> list[Node]:
 
 
 def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
-    """Declare the cubin of a PTX module, if it is to be embedded, and there is a ptxas.
-
-    :raises CompilerError: there is none, and the PTX is not embedded either.
-    """
+    """Declare the cubin of a PTX module to embed; raise CompilerError without ptxas or PTX."""
     device = code_of(ptx).device
     images = settings.cuda_images(env, device)
     if CUBIN not in images:
@@ -127,10 +124,7 @@ def assembled(
     rdc: bool = False,
     flags: Any = None,
 ) -> Node:
-    """Declare the cubin of a PTX module, for sources of `kind`.
-
-    `flags` are those for ptxas: by default, the driver's translation of the compile's flags.
-    """
+    """Declare a PTX module's cubin; `flags` for ptxas default to those of the compile."""
     device = code_of(ptx).device
     if compat.is_build():
         check_ptxas(ptxas, device.name)
@@ -212,10 +206,7 @@ def linked_objects(
     part: DeviceLink,
     library: str = "",
 ) -> list[Node]:
-    """Declare the device links of a program, and the objects that embed their results.
-
-    `library` is the ID of a library with a device link of its own.
-    """
+    """Declare a program's device links, and the objects that embed their results."""
     from offload_tool.nvidia import linked_fatbin, nvlink  # other builds do not need them
 
     images = []

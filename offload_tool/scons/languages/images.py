@@ -212,10 +212,7 @@ def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: s
 def _relocatable_cuda_object(
     env: Environment, code: cuda.RelocatableCuda, names: Iterable[Node]
 ) -> Node:
-    """Declare the object of a CUDA source with unlinked device code.
-
-    It has a section ``.llvm.offloading``, or ``__nv_relfatbin``.
-    """
+    """Declare the object of a CUDA source with unlinked device code in a section."""
     if not code.has_entries:
         made = cuda.complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
         info_of(made).device_nodes = code.modules
@@ -227,10 +224,7 @@ def _relocatable_cuda_object(
 
 
 def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
-    """Declare the object of a source for a heterogeneous archive; OpenMP's is a bundle.
-
-    It gets the first free name of `names`.
-    """
+    """Declare a source's object for a heterogeneous archive; OpenMP's is a bundle."""
     if unit.kind != "openmp":
         return object_node(env, unit, names)
     unit, host = with_host(env, unit)

@@ -79,10 +79,7 @@ class PackedCode:
 
 
 def packing_of(env: Environment, name: str, units: Iterable[Unit]) -> Packing | None:
-    """Read the variables for the output `name` of sources; return None if they are off.
-
-    :raises UsageError: one of them is invalid, or a source's runtime does not support archives.
-    """
+    """Read the variables for the output `name`, None if off; raise UsageError if invalid."""
     given = env["OFFLOAD_KPACK"]
     if not given:
         return None
@@ -118,10 +115,7 @@ def uses_lto(env: Environment) -> bool:
 
 
 def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
-    """Return the name of a source's code objects in archives.
-
-    It is that of the source's outputs, or unique if these have alternative names.
-    """
+    """Return the name of a source's code objects in archives: its outputs', or a unique one."""
     stem = unit.stem
     plain = {f"{stem.name}.{code_of(code).device.filename}" for code in codes}
     if any(SCons.Util.splitext(code.name)[0] not in plain for code in codes):
@@ -131,10 +125,7 @@ def kernel_name_of(unit: Unit, codes: Sequence[Any]) -> str:
 
 
 def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> Node:
-    """Declare the copy of a host object or library whose wrappers refer to markers.
-
-    The copy of an external library goes to `folder`. Return bitcode unchanged.
-    """
+    """Declare the copy of a host file whose wrappers refer to markers; bitcode stays."""
     if uses_lto(env):
         return host
     stem, suffix = SCons.Util.splitext(host.name)
@@ -155,18 +146,12 @@ def marker_node(
 
 
 def codes_of(nodes: Iterable[Node]) -> list[PackedCode]:
-    """Return the separate code of objects and static libraries, for the output of their link.
-
-    A shared library finds its own archives, relative to its folder.
-    """
+    """Return the separate code of objects and static libraries that a link takes."""
     return [code for node in nodes for code in info_of(node).packed]
 
 
 def attach_archives(env: Environment, node: Node, codes: Iterable[PackedCode]) -> None:
-    """Make archives prerequisites of the program, library or object that loads them.
-
-    :raises UsageError: two code objects would have one key in one archive.
-    """
+    """Make archives prerequisites of what loads them; raise UsageError for equal keys."""
     found = list(dict.fromkeys(codes))
     if not found:
         return
@@ -236,10 +221,7 @@ def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[P
 def packed_object(
     env: Environment, packing: Packing, unit: Unit, names: Iterable[Node], host: Node
 ) -> Node:
-    """Declare the object of a source with separate code objects.
-
-    :raises UsageError: it would be bitcode.
-    """
+    """Declare an object with separate code objects; raise UsageError for bitcode."""
     if uses_lto(env):
         raise UsageError(
             f"'{unit.source}': an object of -flto cannot have its device code apart "
@@ -282,10 +264,7 @@ def packed_links(
 
 
 def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
-    """Declare the object with a program's or library's marker for tools.
-
-    It contains the paths of archives, and depends on no code object.
-    """
+    """Declare the object with a program's marker for tools: the paths of its archives."""
     paths = tuple(dict.fromkeys(path for code in codes for path in code.packing.paths))
     packing = replace(codes[0].packing, paths=paths, interface=False)
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
@@ -331,10 +310,7 @@ class _Leftovers:
 
 
 def _is_target_id(name: str) -> bool:
-    """Return True if a name is a target ID: ``demo_x_gfx906`` is of another group than ``demo``.
-
-    So is ``demo_gfx906_gfx90a``: no processor with code in archives has "_" or "." in its name.
-    """
+    """Return True if a name is a target ID, so that ``demo_x_gfx906`` is not of ``demo``."""
     try:
         found = parse_target(name, allow_unknown=True).target_id
     except OffloadError:

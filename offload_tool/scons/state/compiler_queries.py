@@ -72,10 +72,7 @@ def depfile_of(node: Node) -> str:
 
 
 def command_of(node: Node, command: str) -> Command:
-    """Return the command of a node's compile, without a launcher.
-
-    :raises CompilerError: the user's own command does not name the source or the output.
-    """
+    """Return a compile's command without launcher; raise CompilerError if it is unusual."""
     args, source = _all_args(node, command), str(node.sources[0].rfile())
     program = len(node.get_build_env()["_OFFLOAD_CLANG"])
     found = Command.read(args, program, source)
@@ -121,10 +118,7 @@ def side_files(node: Node, command: str) -> dict[str, bool]:
 
 
 def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
-    """Return the nodes of those read files that belong to the project.
-
-    Only the manifest lists headers of the compiler and the system.
-    """
+    """Return the nodes of read files of the project, not of the compiler and the system."""
     fs = node.fs
     own = {*node.sources, *(source.srcnode() for source in node.sources), *node.depends}
     found: dict[Any, None] = {}
@@ -159,10 +153,7 @@ def copy_to_variants(node: Node, lookups: Lookups, digests: DigestCache) -> None
 
 
 def renew_copies(node: Any, names: Iterable[str], digests: DigestCache) -> None:
-    """Update copies in variant folders whose sources have changed or gone.
-
-    SCons copies once, but a process with ``--interactive`` builds several times.
-    """
+    """Update copies in variant folders, which SCons copies once even if ``--interactive``."""
     fs = node.fs
     for name in names:
         file = None if name.startswith("/") else compat.file_node(fs, name)
@@ -173,10 +164,7 @@ def renew_copies(node: Any, names: Iterable[str], digests: DigestCache) -> None:
 
 
 def _relative_to_top(node: Node, names: Iterable[str]) -> list[str]:
-    """Return names with this checkout's folder removed, as in every checkout.
-
-    Clang makes some absolute: of files for ``#embed``, for example.
-    """
+    """Return names without this checkout's folder, which clang adds, for example to ``#embed``."""
     top = f"{node.fs.Top.get_abspath()}/"
     return list(dict.fromkeys(name.removeprefix(top) for name in names))
 

@@ -146,10 +146,7 @@ class PassOutput(Output):
     __slots__ = ()
 
     def is_up_to_date(self) -> bool:
-        """Return True if, by the manifest, a compile would write this file again.
-
-        ``--tree=status`` also calls this after SCons has released the node's sources.
-        """
+        """Return True if, by the manifest, a compile would write this file again."""
         if compat.was_released(self):
             return records_of(self).is_known_current
         File.is_up_to_date(self)  # computes the dependencies' signatures, which are stored later

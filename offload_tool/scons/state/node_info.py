@@ -70,10 +70,7 @@ def info_of(node: Node) -> NodeInfo:
 
 
 def code_of(node: Node) -> DeviceCode:
-    """Return which device code a node is.
-
-    :raises LookupError: it is none.
-    """
+    """Return which device code a node is; raise LookupError if it is none."""
     found = info_of(node).code
     if found is None:
         raise LookupError(str(node))
@@ -81,10 +78,7 @@ def code_of(node: Node) -> DeviceCode:
 
 
 def records_of(node: Node) -> PassRecords:
-    """Return the records of a pass's output.
-
-    :raises LookupError: the node is no such output.
-    """
+    """Return the records of a pass's output; raise LookupError if the node is none."""
     found = info_of(node).records
     if found is None:
         raise LookupError(str(node))

@@ -137,10 +137,7 @@ class NodeResolver(Resolver):
         return Key(parts, files)
 
     def _has_folder(self, key: Key, record: PassRecord | None) -> bool:
-        """Return True if the output of a pass with this `key` contains the working directory.
-
-        The last pass with this key had the same front-end command.
-        """
+        """Return True if the output with this `key` contains the working directory."""
         if record is not None and record.key.without(Part.FOLDER) == key:
             return Part.FOLDER in record.key.parts
         if self._folder_memo is None or self._folder_memo[0] != key:

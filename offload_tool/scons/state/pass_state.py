@@ -93,10 +93,7 @@ class PassRecords:
         self._resolver.reachable = files
 
     def identity(self) -> str:
-        """Return a digest that changes when a file that the pass reads is replaced.
-
-        Before its first compile, these are all files that its directives may name.
-        """
+        """Return a digest that changes when a file that the pass reads or may read is replaced."""
         names = self.stored_inputs() or self.reachable
         return digest_of_parts([identity(name) for name in names])
 
@@ -148,11 +145,7 @@ class PassRecords:
         self._stages = None
 
     def finish(self) -> None:
-        """Record what the compile has read and written.
-
-        :raises FileError: it wrote no depfile, or the record cannot be written.
-        :raises CompilerError: its depfile does not name the source.
-        """
+        """Record what the compile has read and written; errors as of `PassRun`."""
         reads = self._run.read()
         compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, reads.files))
         made = self._run.finish(reads)
@@ -198,10 +191,7 @@ class PassRecords:
         return record.result
 
     def fetch(self, retrieve: Callable[[], Any]) -> bool:
-        """Fetch the output by `retrieve`, if there is a result of these inputs.
-
-        It rejects a cached file whose digest differs from the stored one.
-        """
+        """Fetch the output by `retrieve`, if there is one of these inputs, and check its digest."""
         cache = self._cache()
         if cache is None:
             return False

@@ -88,10 +88,7 @@ def _names_in(text: str) -> Iterator[str]:
 
 
 def _files_named(names: Iterable[str], folders: Collection[Any]) -> Iterator[Any]:
-    """Yield the nodes of files with these names, from each of the folders that has one.
-
-    With a variant_dir, this also copies the file there.
-    """
+    """Yield the nodes of files with these names, from each folder; copy variants."""
     for name in names:
         for folder in folders:
             found = find_file(name, (folder,))

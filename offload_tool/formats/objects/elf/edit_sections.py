@@ -408,10 +408,7 @@ class _Layout:
                 raise self.tables.error(second, "sh_offset", message)
 
     def place(self, sections: Sequence[_EditedSection], names_index: int) -> FilePlan:
-        """Return the plan of the file with these sections, including number 0, in order.
-
-        :raises UnsupportedError: a section with changed content lies inside a segment.
-        """
+        """Return the file's plan; raise UnsupportedError if changed content is inside a segment."""
         elf_class, count = self.tables.elf_class, len(sections)
         end = self._place_sections(sections[1:], self._place_segments())
         end += -end % elf_class.address_size

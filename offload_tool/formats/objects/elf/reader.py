@@ -338,10 +338,7 @@ class ElfTables:
         return (b"", *(strings[row.sh_name] for row in self.sections[1:]))
 
     def check(self) -> None:
-        """Read all tables, and check that every range lies within the file.
-
-        :raises FormatError: they contradict the file.
-        """
+        """Read all tables; raise FormatError if they contradict the file."""
         _ = self.segments
         for index, section in enumerate(self.sections):
             at, field = self.header_offset(index), f"sh_addralign of section header {index}"
@@ -354,10 +351,7 @@ class ElfTables:
         _ = self.names
 
     def content(self, index: int) -> memoryview:
-        """Return the bytes of section `index` in the file.
-
-        :raises FormatError: the section exceeds the file.
-        """
+        """Return the bytes of a section; raise FormatError if it exceeds the file."""
         section = self.sections[index]
         if not section.has_content:
             return self.data[:0]
@@ -372,10 +366,7 @@ class ElfTables:
         return [index for index, row in enumerate(self.sections) if row.sh_type in types]
 
     def linked(self, index: int, field: str = "sh_link") -> int:
-        """Return the section number in sh_link or sh_info of section `index`.
-
-        :raises FormatError: there is no such section.
-        """
+        """Return the number in a section's sh_link or sh_info; raise FormatError if none."""
         number: int = getattr(self.sections[index], field)
         if number >= len(self.sections):
             message = f"expected a section number below {len(self.sections)}, found {number}"
@@ -383,10 +374,7 @@ class ElfTables:
         return number
 
     def symbols(self, index: int) -> list[Symbol]:
-        """Return the symbols of section `index`.
-
-        :raises FormatError: the section is not a symbol table.
-        """
+        """Return the symbols of a section; raise FormatError if it is no symbol table."""
         content, size = self.content(index), self.elf_class.symbol.size
         entry = self.sections[index].sh_entsize
         if entry != size or len(content) % size:
@@ -398,10 +386,7 @@ class ElfTables:
         return self.elf_class.unpack_symbols(content)
 
     def named_symbols(self) -> Iterator[NamedSymbol]:
-        """Yield the named symbols of the static and the dynamic symbol table.
-
-        :raises FormatError: a table contradicts the file.
-        """
+        """Yield the named symbols of both symbol tables; raise FormatError if one is broken."""
         for index in self.of_type(SHT_SYMTAB, SHT_DYNSYM):
             symbols = self.symbols(index)
             names = self.strings(self.linked(index))
@@ -516,10 +501,7 @@ def _find_class(data: memoryview) -> ElfClass | None:
 
 
 def read_elf_tables(data: memoryview, *, path: StrPath | None = None) -> ElfTables:
-    """Read the header, the program headers, the section headers and their names.
-
-    :raises FormatError: the data is not an ELF file, or its tables contradict it.
-    """
+    """Read headers and section names; raise FormatError if they contradict the data."""
     tables = ElfTables(data, path)
     tables.check()
     return tables

@@ -61,10 +61,7 @@ class _Relocation(NamedTuple):
 
 
 class LinkedPointers:
-    """The pointers of a program or library.
-
-    :raises UnsupportedError: its machine or a type of its relocations is unknown.
-    """
+    """A program's pointers; UnsupportedError if its machine or relocations are unknown."""
 
     def __init__(self, tables: ElfTables) -> None:
         self.tables = tables
@@ -148,10 +145,7 @@ class LinkedPointers:
         return None
 
     def offset(self, address: int) -> int:
-        """Return the file offset of the 8 bytes at an address.
-
-        :raises FormatError: they are not in the file.
-        """
+        """Return the file offset of 8 bytes; raise FormatError if they are not in the file."""
         for row in self.tables.segments:
             inside = address - row.p_vaddr
             if row.p_type == PT_LOAD and inside >= 0 and inside + _WORD.size <= row.p_filesz:
@@ -170,10 +164,7 @@ class LinkedPointers:
             yield (start + at * _RELA.size, *row)
 
     def _value(self, found: _Relocation) -> int:
-        """Return the address of a relocation's symbol.
-
-        :raises UnsupportedError: the symbol is undefined.
-        """
+        """Return the address of a relocation's symbol; raise UnsupportedError if undefined."""
         number = found.info >> 32
         symbols = self.tables.symbols(self.tables.linked(found.section))
         if number >= len(symbols) or not 0 < symbols[number].st_shndx < SHN_LORESERVE:

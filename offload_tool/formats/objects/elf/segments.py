@@ -364,10 +364,7 @@ class _Mapped(_Rewriter):
         address: int | None,
         new: Sequence[SegmentHeader] = (),
     ) -> bytes:
-        """Return the program header table for an offset, and for an address if it moves.
-
-        `new` segments follow all other loaded ones.
-        """
+        """Return the program header table for an offset; `new` segments follow the loaded ones."""
         last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
         rows = [*rows[: last + 1], *new, *rows[last + 1 :]]
         size = self.tables.elf_class.segment.size * len(rows)
@@ -479,10 +476,7 @@ class _Linked(_Mapped):
         return [row for segment in self.tables.segments for row in self._split(segment)]
 
     def _split(self, segment: SegmentHeader) -> list[SegmentHeader]:
-        """Return the new segments for a segment: several if it contains cuts.
-
-        Each cut is completely inside or outside, as `_check_loaded` ensures.
-        """
+        """Return a segment's new segments: several if it contains cuts (see `_check_loaded`)."""
         start, end = segment.p_offset, segment.p_offset + segment.p_filesz
         inside = [c for c in self.cuts if c.start < end and c.end > start]
         if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
